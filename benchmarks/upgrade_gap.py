@@ -20,7 +20,8 @@ from pathlib import Path
 
 from headrace.foundation.clock import SystemClock
 from headrace_server.jobs_directory.versions import VersionFiles
-from headrace_server.registry.database import Registry, open_engine, sqlite_url
+from headrace_server.registry.database import Registry
+from headrace_server.registry.engines import open_engine, sqlite_url
 from headrace_server.supervision.data_directory import DataDirectory
 from headrace_server.supervision.processes import ChildLauncher
 from headrace_server.supervision.specifications import Services

@@ -26,7 +26,7 @@ _JOBS: Mapping[str, tuple[str, ...]] = {
     "Running jobs": ("headrace.interfaces.backend",),
 }
 _PLUGINS: Mapping[str, tuple[str, ...]] = {
-    "Sources": ("headrace.interfaces.source",),
+    "Sources": ("headrace.interfaces.source", "headrace.interfaces.changes"),
     "Sinks": ("headrace.interfaces.sink",),
     "Operators": ("headrace.interfaces.operator",),
     "Formats": ("headrace.interfaces.codec",),

@@ -30,7 +30,12 @@ def main() -> None:
     builder: Any = SparkSession.builder
     for name, value in {**CONF, **given.get("conf", {})}.items():
         builder = builder.config(name, value)
-    spark: SparkSession = builder.master(master).config("spark.sql.shuffle.partitions", "2").getOrCreate()
+    spark: SparkSession = (
+        builder.master(master)
+        .config("spark.ui.enabled", "false")
+        .config("spark.sql.shuffle.partitions", "2")
+        .getOrCreate()
+    )
     spark.conf.set("spark.sql.session.timeZone", "UTC")
     for case in FRAME_CASES:
         place = Path(directory) / case.name

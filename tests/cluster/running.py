@@ -43,7 +43,7 @@ def without_spark() -> dict[str, str]:
 
 @contextmanager
 def program(
-    cluster: SparkCluster,
+    cluster: SparkCluster | str,
     directory: Path,
     cases: Sequence[Named],
     options: Mapping[str, Any] | None = None,
@@ -52,7 +52,8 @@ def program(
 ) -> Iterator[subprocess.Popen[bytes]]:
     """Run cases on a cluster in a process of its own. PYSPARK_PYTHON is not set, and the shell's Python is another one."""
     names = [case.name for case in cases]
-    command = [sys.executable, "-m", module, cluster.master, str(directory / "cluster"), *names]
+    master = cluster if isinstance(cluster, str) else cluster.master
+    command = [sys.executable, "-m", module, master, str(directory / "cluster"), *names]
     environment = {**without_spark(), VARIABLE: json.dumps(options or {})}
     with log_of(directory).open("a") as log:
         process = subprocess.Popen(

@@ -83,7 +83,7 @@ class Storm:
         eventually(
             lambda: completed(self._directory, self._cases) > self._completed_before or not self._alive(),
             "a first micro-batch",
-            seconds=280,
+            seconds=600,
             shown=lambda: log_of(self._directory).read_text()[-3000:],
         )
 

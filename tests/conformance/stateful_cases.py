@@ -9,6 +9,7 @@ from typing import Any
 import headrace as hr
 
 from tests.conformance.case import Case
+from tests.conformance.change_cases import CASES as CHANGES
 from tests.conformance.stateful_grid import GRID
 from tests.conformance.stateful_inputs import ORDERS, SCHEMA, clicks, orders
 
@@ -135,4 +136,5 @@ CASES = [
     Case("join-without-bound", _JOINED, join_without_bound),
     Case("changes-of-changes", _three(), changes_of_changes),
     *GRID,
+    *CHANGES,
 ]

@@ -126,6 +126,10 @@ REFUSED: dict[str, list[tuple[Build, Build]]] = {
     "deduplicate": [
         (lambda s: s.key_by("k").deduplicate(keep="first"), lambda s: s.key_by("k").deduplicate(keep="last")),
     ],
+    "normalize_changes": [
+        (lambda s: s.key_by("k").deduplicate(keep="last").normalize_changes("k"),
+         lambda s: s.key_by("k").deduplicate(keep="last").normalize_changes(["k", "w"])),
+    ],
     "join": [
         (lambda s: s.join(right(), on="k"), lambda s: s.join(right(), on="k", how="left")),
         (lambda s: s.join(right(), on="k"), lambda s: s.join(right(), on={"v": "rate"})),
@@ -169,6 +173,10 @@ COMPATIBLE: dict[str, tuple[Build, Build]] = {
     "more of what is kept": (
         lambda s: s.key_by("k").agg(a="max(v)", n="count(*)"),
         lambda s: s.key_by("k").agg(a="max(v) * 2 + count(*)"),
+    ),
+    "time to live of changes": (
+        lambda s: s.key_by("k").agg(a="max(v)").normalize_changes("k", state_ttl="1 h"),
+        lambda s: s.key_by("k").agg(a="max(v)").normalize_changes("k", state_ttl="2 h"),
     ),
     "time to live": (
         lambda s: s.key_by("k").ttl("1 h").agg(a="max(v)"),

@@ -75,7 +75,7 @@ class Start:
     def load(self) -> Loaded:
         options = RunOptions(checkpoint="state")
         patience = Patience(self._plan.job_name, options.start_timeout, SystemClock())
-        begin = query._Begin(JobIdentity.of(self._plan), self._sources, "end", patience)
+        begin = query.Begin(JobIdentity.of(self._plan), self._sources, "end", patience)
         with contextlib.ExitStack() as cleanup:
             checkpoint = query.open_checkpoint(self._plan, options, self._in_use, cleanup)
             checkpoint.check()

@@ -25,7 +25,7 @@ def blocks_of(page: str) -> Blocks:
 def write_files(blocks: Blocks, place: Path) -> None:
     """Write each block that is named as a file."""
     for _, name, text in blocks:
-        if name.endswith((".py", ".ndjson", ".yaml")):
+        if name.endswith((".py", ".ndjson", ".sql", ".yaml")):
             (place / name).parent.mkdir(exist_ok=True)
             (place / name).write_text(text, encoding="utf-8")
 

@@ -34,7 +34,7 @@ ServerT_co = TypeVar("ServerT_co", covariant=True)
 OptionsT_contra = TypeVar("OptionsT_contra", contravariant=True)
 
 _SERVER_FIXTURE = re.compile(
-    r"(start_|secure_)?(kafka|rocketmq|mysql|postgresql|elasticsearch)_server|(mysql|postgresql)_database|(start_)?spark_cluster|s3_server|s3_bucket"
+    r"(start_|secure_|logging_)?(kafka|rocketmq|mysql|postgresql|elasticsearch)_server|(logging_)?(mysql|postgresql)_database|(start_)?spark_cluster|s3_server|s3_bucket"
 )
 
 
@@ -176,6 +176,25 @@ def secure_mysql_server() -> Iterator[MySQLServer]:
     """MariaDB that offers TLS, with users who must use it: see `.security`."""
     with _shared_by_name(MySQLServer, "secure-mysql", MySQLOptions(secure=True)) as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def logging_mysql_server() -> Iterator[MySQLServer]:
+    """MariaDB that writes a binary log of rows; this process's own, so that nobody else moves the end of the log."""
+    config = {"log-bin": "binlog", "binlog-format": "ROW", "server-id": "1"}
+    with ExitStack() as stack:
+        with skipped_where_impossible():
+            server = stack.enter_context(own_server(MySQLServer, MySQLOptions(config=config)))
+        yield server
+
+
+@pytest.fixture
+def logging_mysql_database(logging_mysql_server: MySQLServer, fresh_name: Callable[[str], str]) -> Iterator[str]:
+    """The name of an empty database on `logging_mysql_server`, dropped after the test."""
+    name = fresh_name("database")
+    _execute(logging_mysql_server, f"CREATE DATABASE `{name}` CHARACTER SET utf8mb4")
+    yield name
+    _execute(logging_mysql_server, f"DROP DATABASE `{name}`")
 
 
 @pytest.fixture

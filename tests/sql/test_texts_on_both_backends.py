@@ -60,6 +60,32 @@ CASES = {
         "SELECT id, place FROM (SELECT id, DENSE_RANK() OVER (PARTITION BY shop ORDER BY price) AS place FROM t) WHERE place = 1",
         SALES, [(2, 1), (3, 1), (5, 1), (6, 1)],
     ),
+    "windows of several orders": Case(
+        "id INT, shop STRING, price INT", "id INT, a BIGINT, b BIGINT, c BIGINT",
+        "SELECT id, SUM(price) OVER (PARTITION BY shop ORDER BY id), RANK() OVER (ORDER BY price), COUNT(*) OVER () FROM t",
+        SALES, [(1, 30, 6, 6), (2, 40, 3, 6), (3, 7, 1, 6), (4, 60, 5, 6), (5, 14, 1, 6), (6, 70, 3, 6)],
+    ),
+    "windows of several partitions in the order of time": Case(
+        "id INT, shop STRING, ts TIMESTAMP(3), WATERMARK FOR ts AS ts - INTERVAL '9' SECOND", "id INT, a BIGINT, b BIGINT, c INT",
+        "SELECT id, COUNT(*) OVER (PARTITION BY shop ORDER BY ts), SUM(id) OVER (ORDER BY ts ROWS 1 PRECEDING), "
+        "LAG(id) OVER (PARTITION BY shop ORDER BY ts) FROM t",
+        [{"id": number, "shop": shop, "ts": f"2024-01-01 00:00:0{second}"} for number, shop, second in
+         ((1, "a", 3), (2, "b", 1), (3, "a", 2), (4, "b", 5), (5, "a", 9), (6, "b", 7))],
+        [(2, 1, 2, None), (3, 1, 5, None), (1, 2, 4, 3), (4, 2, 5, 2), (6, 3, 10, 4), (5, 3, 11, 1)],
+    ),
+    "the first of each by arrival": Case(
+        "id INT, shop STRING, p AS PROCTIME()", "id INT, shop STRING",
+        "SELECT id, shop FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY shop ORDER BY p) AS rn FROM t) WHERE rn <= 2",
+        [{"id": number, "shop": shop} for number, shop in ((1, "a"), (2, "b"), (3, "a"), (4, "a"), (5, "b"), (6, "b"))],
+        [(1, "a"), (2, "b"), (3, "a"), (5, "b")],
+    ),
+    "matches in the order of arrival": Case(
+        "id INT, shop STRING, p AS PROCTIME()", "shop STRING, first_id INT, last_id INT",
+        "SELECT * FROM t MATCH_RECOGNIZE (PARTITION BY shop ORDER BY p MEASURES A.id AS first_id, B.id AS last_id "
+        "AFTER MATCH SKIP PAST LAST ROW PATTERN (A B) DEFINE B AS B.id > A.id + 1)",
+        [{"id": number, "shop": shop} for number, shop in ((1, "a"), (2, "b"), (3, "a"), (4, "a"), (5, "b"), (6, "b"))],
+        [("a", 1, 3), ("b", 2, 5)],
+    ),
     "changes told as rows": Case(
         "id INT, shop STRING, price INT", "deleted STRING, shop STRING, most INT",
         "SELECT deleted, shop, most FROM TO_CHANGELOG(input => TABLE best, op => DESCRIPTOR(deleted), "

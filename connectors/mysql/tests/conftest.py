@@ -20,3 +20,13 @@ def database(mysql_server: MySQLServer, mysql_database: str) -> Iterator[object]
     made = Database(mysql_server, mysql_database)
     yield made
     made.close()
+
+
+@pytest.fixture
+def logged(logging_mysql_server: MySQLServer, logging_mysql_database: str) -> Iterator[object]:
+    """A database on a server that writes a binary log."""
+    from mysql_world import Database
+
+    made = Database(logging_mysql_server, logging_mysql_database)
+    yield made
+    made.close()

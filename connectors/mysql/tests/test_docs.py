@@ -8,7 +8,13 @@ from pathlib import Path
 import pytest
 from headrace.interfaces.settings import Settings, describe_options
 from headrace.interfaces.sink import SinkSettings
-from headrace_mysql import MySQLSinkSettings, MySQLSourceSettings, MySQLStateSettings, MySQLStateStore
+from headrace_mysql import (
+    MySQLChangesSettings,
+    MySQLSinkSettings,
+    MySQLSourceSettings,
+    MySQLStateSettings,
+    MySQLStateStore,
+)
 from mysql_world import Database
 
 PAGE = Path(__file__).parents[3] / "docs" / "connectors" / "mysql.md"
@@ -22,7 +28,12 @@ def section(title: str) -> str:
 
 @pytest.mark.parametrize(
     ("title", "settings"),
-    [("Source", MySQLSourceSettings), ("Sink", MySQLSinkSettings), ("State store", MySQLStateSettings)],
+    [
+        ("Source", MySQLSourceSettings),
+        ("Changes", MySQLChangesSettings),
+        ("Sink", MySQLSinkSettings),
+        ("State store", MySQLStateSettings),
+    ],
 )
 def test_options(title: str, settings: type[Settings]) -> None:
     inherited = {option.name for option in describe_options(SinkSettings)} if title == "Sink" else set()

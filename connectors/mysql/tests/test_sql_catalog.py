@@ -46,7 +46,10 @@ def test_tables_of_a_server_are_known_with_columns_and_keys(
     rows = hr.sql("SELECT who, amount * 2 AS twice, flag FROM orders", session=session).collect().rows()
     assert sorted((who, str(twice), flag) for who, twice, flag in rows) == [("x", "5.00", True), ("y", "8.00", False)]
     database.execute("CREATE TABLE pairs (a INT, b VARCHAR(5), PRIMARY KEY (b, a))")
-    assert "PRIMARY KEY (`b`, `a`) NOT ENFORCED" in hr.sql("SHOW CREATE TABLE pairs", session=session).collect()["result"][0]
+    assert (
+        "PRIMARY KEY (`b`, `a`) NOT ENFORCED"
+        in hr.sql("SHOW CREATE TABLE pairs", session=session).collect()["result"][0]
+    )
     shown = hr.sql("SHOW CREATE TABLE orders", session=session).collect()["result"][0]
     assert "'password' = '${CATALOG_PASSWORD}'" in shown
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 from headrace.foundation.errors import JobError, OptionError, RetriableError
-from headrace_lease import LeaseLostError, Leases, SqlLeaseStore
+from headrace_lease import LeaseLostError, LeaseRecord, Leases, SqlLeaseStore
 from headrace_lease.contract import LeaseContract
 from lease_world import LeaseDatabase, do_work
 
@@ -179,3 +179,53 @@ def test_names_that_databases_would_change_are_refused(sqlite_leases: LeaseDatab
 def test_durations_out_of_bounds_are_refused(sqlite_leases: LeaseDatabase, duration: timedelta) -> None:
     with pytest.raises(OptionError, match="cannot last"):
         sqlite_leases.leases().acquire("job", holder="one", duration=duration)
+
+
+def test_marks_change_with_each_sign_of_life_and_a_lease_without_one_is_taken_over(database: LeaseDatabase) -> None:
+    leases = database.leases()
+    one = leases.acquire("job", holder="one", duration=timedelta(seconds=10))
+    assert one is not None
+    taken = _record(leases)
+    assert (taken.holder, taken.last_holder) == ("one", "one")
+    database.advance(timedelta(seconds=1))
+    one.renew()
+    renewed = _record(leases)
+    assert renewed.mark != taken.mark
+    # It has not expired, and was renewed since the first look.
+    assert leases.take_over(taken, holder="two", duration=timedelta(seconds=10)) is None
+    two = leases.take_over(renewed, holder="two", duration=timedelta(seconds=10))
+    assert two is not None
+    assert two.token == one.token + 1
+    with pytest.raises(LeaseLostError):
+        one.renew()
+    two.renew()
+    assert two.release()
+    assert (_record(leases).holder, _record(leases).last_holder) == (None, None)
+
+
+def test_an_expired_lease_shows_who_had_it_and_a_clock_that_is_set_back_does_not_keep_it(
+    database: LeaseDatabase,
+) -> None:
+    leases = database.leases()
+    assert leases.acquire("job", holder="one", duration=timedelta(seconds=10)) is not None
+    database.advance(timedelta(seconds=11))
+    assert (_record(leases).holder, _record(leases).last_holder) == (None, "one")
+    database.advance(timedelta(hours=-2))
+    assert leases.acquire("job", holder="two", duration=timedelta(seconds=10)) is None
+    assert leases.take_over(_record(leases), holder="two", duration=timedelta(seconds=10)) is not None
+
+
+def test_the_records_of_a_prefix(database: LeaseDatabase) -> None:
+    leases = database.leases()
+    for name in ("unit/b", "unit/a", "unit%/c", "units"):
+        leases.acquire(name, holder="one", duration=timedelta(seconds=10))
+    store = leases.store
+    assert isinstance(store, SqlLeaseStore)
+    assert [each.name for each in store.records("unit/")] == ["unit/a", "unit/b"]
+    assert [each.name for each in store.records("unit%")] == ["unit%/c"]
+
+
+def _record(leases: Leases) -> LeaseRecord:
+    found = leases.read("job")
+    assert found is not None
+    return found

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from datetime import timedelta
 from textwrap import dedent
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import headrace as hr
 import msgspec
@@ -26,6 +26,8 @@ SCHEMA = hr.Schema.of({"host": "string", "user": "string", "cmdline": "string", 
 
 
 class LogSettings(hr.Settings, frozen=True, kw_only=True):
+    in_pictures: ClassVar[tuple[str, ...]] = ("path",)
+
     path: Annotated[str, hr.option("where")]
     password: Annotated[hr.Secret | None, hr.option("never shown")] = None
     interval: Annotated[timedelta, hr.option("how often")] = timedelta(seconds=1)
@@ -366,3 +368,18 @@ def test_an_unknown_kind_of_node_is_refused() -> None:
     strange = Node(label="strange", schema=SCHEMA)
     with pytest.raises(PlanError, match=r"cannot explain a Node \[job 'a.b', plugin 'strange'\]"):
         describe_nodes(Plan("a", "b", [sink(strange), sink(source(), "other")]))
+
+
+class TableSettings(hr.Settings, frozen=True, kw_only=True):
+    in_pictures: ClassVar[tuple[str, ...]] = ("table",)
+
+    table: Annotated[str, hr.option("which")]
+    path: Annotated[str, hr.option("not for small pictures")]
+
+
+def test_a_small_picture_shows_the_options_that_the_settings_name_for_it() -> None:
+    read = source()
+    read.source.settings = TableSettings(table="users", path="/secret/place")
+    text = plan_as_mermaid(Plan("a", "b", [sink(read)]))
+    assert "'users', 'json'" in text
+    assert "/secret/place" not in text

@@ -141,6 +141,15 @@ def test_a_source_that_needs_a_key_asks_for_one() -> None:
         begin(Changing([], hr.SourceChanges()), key=["idd"])
 
 
+def test_old_rows_do_not_have_the_metadata_of_new_ones() -> None:
+    said = hr.SourceChanges(("id",))
+    assert "normalize_changes" not in begin(Changing([], said), metadata={"q": "queue"}).to(MemorySink()).plan().nodes
+    job = begin(Changing([], said), metadata={"at": "offset"}).to(MemorySink())
+    assert "normalize_changes" in job.plan().nodes
+    with pytest.raises(OptionError, match="the metadata column 'at' is not known of old rows"):
+        begin(Changing([], hr.SourceChanges()), metadata={"at": "offset"})
+
+
 @pytest.mark.parametrize("options", [{"key": "id"}, {"repeats": True}])
 def test_rows_that_are_only_added_have_no_key(options: Mapping[str, Any]) -> None:
     with pytest.raises(OptionError, match="only added") as found:

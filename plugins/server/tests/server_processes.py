@@ -64,11 +64,16 @@ class ServerProcess:
             [*command, "--data", str(self.data), "--port", "0", *options], stdout=log, stderr=log, cwd=self.root
         )
         log.close()
-        eventually((self.data / "server.json").exists, "the server listens", shown=self.log)
+        eventually(self._listens, "the server listens", shown=self.log)
         found = json.loads((self.data / "server.json").read_text())
         self.url: str = found["url"]
         self.token = (self.data / "token").read_text().strip()
         self.client = Client(self.url, self.token)
+
+    def _listens(self) -> bool:
+        assert self._process is not None
+        assert self._process.poll() is None, f"the server has ended: {self.log()}"
+        return (self.data / "server.json").exists()
 
     def command(self, *words: str, token: str | None = None, given: str = "") -> subprocess.CompletedProcess[str]:
         """Run a command of ``headrace`` beside the server, with ``given`` on its standard input."""

@@ -13,7 +13,8 @@ from headrace.foundation.errors import JobError
 from headrace_server.access import AuditLog, Authority
 from headrace_server.access import metadata as access_tables
 from headrace_server.jobs_directory.versions import VersionFiles
-from headrace_server.registry.database import Registry, open_engine, sqlite_url
+from headrace_server.registry.database import Registry
+from headrace_server.registry.engines import open_engine, sqlite_url
 from headrace_server.runner.protocol import RefusedError, RunnerAwayError
 from headrace_server.runner.specification import JobOutcome, RunnerSpecification
 from headrace_server.schedules import metadata as schedule_tables
@@ -128,7 +129,9 @@ class FakeLauncher(Launcher):
     def alive(self) -> list[FakeRunner]:
         return [runner for runner in self.runners if runner.alive]
 
-    def launch(self, specification: RunnerSpecification, file: Path, environment: Mapping[str, str]) -> RunnerProcess:
+    def launch(
+        self, specification: RunnerSpecification, file: Path, environment: Mapping[str, str], *, given: bytes = b""
+    ) -> RunnerProcess:
         self.environments.append(environment)
         self.runners.append(FakeRunner(specification, self, next(self._pids)))
         return self.runners[-1]

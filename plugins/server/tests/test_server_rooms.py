@@ -17,6 +17,7 @@ ROOMS = [
     "schedules",
     "jobs_directory",
     "runner",
+    "sharing",
     "trials",
     "supervision",
     "api",

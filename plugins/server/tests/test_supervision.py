@@ -368,15 +368,15 @@ def test_a_roll_out_that_ends_while_the_loop_looks_is_not_undone(
     if when == "upgrade":
         world.write("orders")
         world.pass_time()
-    read = world.supervisor._jobs_by_unit
+    read = world.supervisor._all_jobs
 
-    def read_then_finish() -> dict[str, dict[str, JobRecord]]:
+    def read_then_finish() -> list[JobRecord]:
         found = read()
         if threading.current_thread() is threading.main_thread():  # roll-outs read the jobs, too
             world.supervisor.wait_for_roll_outs()
         return found
 
-    monkeypatch.setattr(world.supervisor, "_jobs_by_unit", read_then_finish)
+    monkeypatch.setattr(world.supervisor, "_all_jobs", read_then_finish)
     world.write("orders", "new")
     world.pass_time(10)
     assert world.supervisor.phase("orders") == "running"

@@ -170,7 +170,7 @@ def _content(envelopes: Iterable[Envelope]) -> list[Any]:
     """Return what envelopes hold, but for the size of state files: the first one that a process writes is larger."""
     found = []
     for each in envelopes:
-        content = each.content
+        content = each.content()
         if each.kind == "shard":
             figures = json.loads(content)
             assert figures.pop("state_bytes") > 0
@@ -345,6 +345,39 @@ def test_a_place_that_workers_cannot_reach_is_told() -> None:
         state_files("ftp://somewhere/state")
 
 
+class Growing:
+    """A shard whose state has ``rows`` rows of 1 KiB, of which each micro-batch writes ``written``."""
+
+    def __init__(self, rows: int, written: int) -> None:
+        self.rows, self.written = rows, written
+
+    def delta(self, *, seal: bool = True) -> bytes:
+        return bytes(1024 * self.written)
+
+    def snapshot(self, *, seal: bool = True) -> bytes:
+        return bytes(1024 * self.rows)
+
+    def state_rows(self) -> int:
+        return self.rows
+
+
+def snapshots_of(tmp_path: Path, grows: bool) -> int:
+    """Return how many snapshots 60 micro-batches make that each write 1,000 rows."""
+    chain, at = StateChain(state_files(tmp_path.as_uri()), Address("s", 0)), StateVersion()
+    made = set()
+    for number in range(60):
+        at = chain.save(Growing(1_000 * (number + 1 if grows else 10), 1_000), at, number)  # type: ignore[arg-type]
+        made.add(at.snapshot_id)
+        restart_bytes = at.snapshot_bytes + at.delta_bytes
+        assert restart_bytes <= 1024 * 1_000 * (60 if grows else 21) + 10_000
+    return len(made)
+
+
+def test_state_that_only_grows_is_seldom_written_as_a_whole(tmp_path: Path) -> None:
+    assert snapshots_of(tmp_path / "grows", grows=True) <= 2
+    assert snapshots_of(tmp_path / "changes", grows=False) >= 5
+
+
 def test_a_snapshot_of_another_life_is_not_taken(tmp_path: Path) -> None:
     files = state_files(tmp_path.as_uri())
     chain = StateChain(files, Address("s", 0))
@@ -356,11 +389,17 @@ def test_a_snapshot_of_another_life_is_not_taken(tmp_path: Path) -> None:
     assert [content for content, _ in chain.after(StateVersion(), 3)] == [b"whole", b"delta2"]
 
 
-def test_a_file_of_another_checkpoint_or_none_where_there_must_be_one_is_told(tmp_path: Path) -> None:
-    class Whole:
-        def delta(self) -> bytes:
-            return b"delta" * 9
+class Whole(Growing):
+    """A shard of which each micro-batch writes the same."""
 
+    def __init__(self) -> None:
+        super().__init__(rows=1, written=1)
+
+    def delta(self, *, seal: bool = True) -> bytes:
+        return b"delta" * 9
+
+
+def test_a_file_of_another_checkpoint_or_none_where_there_must_be_one_is_told(tmp_path: Path) -> None:
     files = state_files(tmp_path.as_uri())
     own, other = (StateChain(files, Address("s", 0), name, has_beginning=True) for name in ("own", "other"))
     with pytest.raises(CheckpointError, match=r"state file s/0/beginning\.snapshot is missing"):
@@ -379,10 +418,6 @@ def test_a_file_of_another_checkpoint_or_none_where_there_must_be_one_is_told(tm
 
 
 def test_a_file_that_is_damaged_empty_or_in_anothers_place_is_told(tmp_path: Path) -> None:
-    class Whole:
-        def delta(self) -> bytes:
-            return b"delta" * 9
-
     files = state_files(tmp_path.as_uri())
     chain, at = StateChain(files, Address("s", 0)), StateVersion()
     for number in range(3):

@@ -16,9 +16,10 @@ from headrace.foundation.errors import BrokenQueueError, CheckpointError, JobErr
 from headrace.plan.graph import Plan
 from headrace.testing import MemorySink, MemorySource
 from headrace_spark.checkpoints.offsets import GONE_MAX, JobIdentity, JobOffsets, KeyedMarks
-from headrace_spark.planning.planner import ENDS, Planner, _shares, beginning_of, ends_of, ends_to_json
+from headrace_spark.planning.planner import Planner, _shares
+from headrace_spark.planning.queue_ends import ENDS, beginning_of, ends_of, ends_to_json
 from headrace_spark.transit.marks import MarkKeeper
-from headrace_spark.transit.payload import JobPayload, KeyedPlan, sources_of
+from headrace_spark.transit.payload import FrameInput, JobPayload, KeyedPlan, sources_of
 from headrace_spark.transit.ranges import packed
 from headrace_spark.transit.run_directory import RunDirectory
 
@@ -163,6 +164,33 @@ def test_a_bounded_run_takes_the_ends_that_the_driver_found(tmp_path: Path) -> N
     assert planner.next_end(end, None) is end
 
 
+def test_a_bounded_run_begins_while_the_driver_still_counts(tmp_path: Path) -> None:
+    source = MemorySource({"a": bodies(100_000), "b": bodies(70_000)})
+    plan = plan_of(source).plan()
+    beginning = beginning_of(JobIdentity.of(plan), sources_of(plan))
+    planner = planner_of(tmp_path, source, until="end", driver_finds_ends=True, beginning=beginning.to_json())
+    first = planner.next_end(planner.initial(), 80_000)
+    assert numbers(first) == {"a": 40_000, "b": 40_000}, "each queue gives its whole part"
+    RunDirectory(tmp_path).put(ENDS, json.loads(json.dumps(ends_to_json(ends_of(beginning, sources_of(plan))))))
+    source.append("b", *bodies(5))
+    second = planner.next_end(through_json(first), 80_000)
+    assert numbers(second) == {"a": 90_000, "b": 70_000}
+    last = planner.next_end(second, 80_000)
+    assert numbers(last) == {"a": 100_000, "b": 70_000}
+    assert planner.next_end(last, 80_000) is last
+
+
+@pytest.mark.parametrize("records_max", [None, 30_000, 160_000])
+def test_the_ends_are_waited_for_where_a_queue_may_have_less_than_its_part(
+    tmp_path: Path, records_max: int | None
+) -> None:
+    source = MemorySource({"a": bodies(100_000), "b": bodies(70_000)})
+    plan = plan_of(source).plan()
+    beginning = beginning_of(JobIdentity.of(plan), sources_of(plan))
+    planner = planner_of(tmp_path, source, until="end", driver_finds_ends=True, beginning=beginning.to_json())
+    assert planner._end_while_ends_are_sought(planner.initial(), records_max) is None
+
+
 def test_a_bounded_run_finds_the_ends_when_the_driver_could_not(tmp_path: Path) -> None:
     RunDirectory(tmp_path).put(ENDS, None)
     planner = planner_of(tmp_path, MemorySource({"a": bodies(5)}), until="end", driver_finds_ends=True)
@@ -213,6 +241,28 @@ def test_an_idle_planner_waits_and_a_stop_ends_the_waiting(tmp_path: Path) -> No
     before = clock.monotonic()
     assert planner.next_end(start, None) is start
     assert clock.monotonic() == before
+    assert run.drained
+
+
+def test_a_planner_beside_dataframes_does_not_hold_them_up(tmp_path: Path) -> None:
+    clock = ManualClock()
+    planner = planner_of(tmp_path, MemorySource({"a": bodies(1)}), clock=clock, frames=FrameInput({"frame": None}))
+    start = planner.next_end(begun(planner), None)
+    run = RunDirectory(tmp_path)
+
+    def answered_in(batch_id: int) -> float:
+        run.add_event("batch", batch_id=batch_id, tasks=[])
+        before = clock.monotonic()
+        assert planner.next_end(start, None) is start
+        return clock.monotonic() - before
+
+    assert (answered_in(0), answered_in(1)) == (0.0, 0.0), (
+        "micro-batches come, so something may have come for another one"
+    )
+    assert 0 < answered_in(1) < 0.2
+    run.ask_to_stop()
+    run.release()
+    assert answered_in(1) > 0.2, "Spark gets no answer before it is stopped"
     assert run.drained
 
 

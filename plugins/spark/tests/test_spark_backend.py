@@ -19,7 +19,7 @@ from headrace.interfaces.hookspecs import hookimpl
 from headrace.interfaces.registry import default_registry
 from headrace_spark.processes import session
 from headrace_spark.processes.settings import SparkSettings
-from headrace_spark.queries.handle import _says_that_java_has_ended
+from headrace_spark.queries.handle import SparkHandle, _says_that_java_has_ended
 from py4j.protocol import Py4JError, Py4JNetworkError  # type: ignore[import-untyped]
 from spark_parts import CountingSource, DatabaseSink, Failing, LineSink
 
@@ -405,6 +405,31 @@ def test_a_planner_that_is_killed_is_replaced(sink: DatabaseSink, tmp_path: Path
         assert source.planner() != first
     assert handle.wait().state is JobState.STOPPED
     assert sink.stored() == [("told/a", n) for n in range(15)]
+
+
+def test_a_query_is_started_again_when_a_process_did_not_start_in_time(
+    source: CountingSource,
+    sink: DatabaseSink,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """What Spark says on a machine that has too much to do; nothing of the job has failed."""
+    source.set_count("a", 10)
+    with stream_of(source, "busy").to(sink).start("spark", checkpoint=tmp_path / "state") as handle:
+        eventually(lambda: handle.status().records_read == 10, "rows")
+        assert isinstance(handle, SparkHandle)
+        query = handle._started.query
+
+        def failed(timeout: float | None = None) -> bool:
+            query.stop()
+            raise RuntimeError("[STREAM_FAILED] Query terminated with exception: Python worker failed to connect back.")
+
+        monkeypatch.setattr(query, "awaitTermination", failed)
+        source.set_count("a", 15)
+        eventually(lambda: handle.status().records_read == 15, "rows after it was started again", shown=handle.status)
+    assert "did not start within ten seconds" in caplog.text
+    assert sorted(n for _, n in sink.stored()) == list(range(15))
 
 
 def test_a_planner_is_not_replaced_where_the_checkpoint_was_removed(sink: DatabaseSink, tmp_path: Path) -> None:

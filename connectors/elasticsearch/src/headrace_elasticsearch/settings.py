@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from datetime import timedelta
 from ipaddress import ip_address
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 from urllib.parse import urlsplit
 
 from headrace.foundation.errors import OptionError
@@ -38,6 +38,8 @@ _RequestTimeout = Annotated[timedelta, option("how long to wait for the answer t
 
 class ElasticsearchSourceSettings(Settings, frozen=True, kw_only=True):
     """Options of ``from_elasticsearch``."""
+
+    in_pictures: ClassVar[tuple[str, ...]] = ("index",)
 
     index: Annotated[str, option("index, alias or data stream to read; several as a pattern or separated by commas")]
     url: _Url = "http://localhost:9200"
@@ -85,6 +87,8 @@ class ElasticsearchSourceSettings(Settings, frozen=True, kw_only=True):
 
 class ElasticsearchSinkSettings(SinkSettings, frozen=True, kw_only=True):
     """Options of ``to_elasticsearch``."""
+
+    in_pictures: ClassVar[tuple[str, ...]] = ("index",)
 
     index: Annotated[
         str,

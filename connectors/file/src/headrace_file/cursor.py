@@ -147,6 +147,19 @@ class Cursor:
             if self.more:
                 self._lost("records after this one were there")
 
+    def is_found(self) -> bool:
+        """Return whether a file is there that holds the place."""
+        try:
+            self._read_tail(self._open())
+        except FileMovedError:
+            return False
+        return True
+
+    @property
+    def reads_from_anywhere(self) -> bool:
+        """Whether reading can begin at any byte: not in compressed files, where all before it is decompressed first."""
+        return isinstance(self._stream, PlainStream)
+
     def release(self) -> None:
         """Close the file descriptor and drop buffered content; reading can continue later."""
         if self._stream is not None:

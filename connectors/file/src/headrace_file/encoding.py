@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal
 from headrace.flow.changelog import KIND_NAMES
 from headrace.flow.messages import CHANGE, ROW, ChangeKind
 from headrace.foundation.errors import OptionError
+from headrace.interfaces.codec import encodes_changes
 from headrace.interfaces.registry import default_registry
 from headrace.interfaces.sink import SinkBatch
 
@@ -33,6 +34,7 @@ class PartEncoder:
         self._format = settings.format
         self._header = settings.header and settings.format == "csv"
         self._change_column = settings.change_column if settings.changes == "column" else None
+        self._encodes_changes = self._change_column is None and encodes_changes(settings.format)
         self._schema = schema = self._with_change_column(schema)
         self._codec: Codec | None = None
         if settings.format == PARQUET:
@@ -86,6 +88,8 @@ class PartEncoder:
         import polars as pl
 
         frame = batch.to_polars()
+        if self._encodes_changes and CHANGE in batch.frame.columns:
+            return frame.with_columns(batch.frame[CHANGE])
         if self._change_column is None:
             return frame
         kinds = batch.frame[CHANGE].to_list() if CHANGE in batch.frame.columns else [ChangeKind.INSERT] * len(batch)

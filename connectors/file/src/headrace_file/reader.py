@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from datetime import timedelta
 
 from headrace.flow.messages import RawBatch, ReadPosition
@@ -121,8 +122,8 @@ class FileReader(Reader):
         """Return where a read of at most ``max_records`` would end; never beyond the file in which it begins to read."""
         with self._files.lock:
             begin = self._cursor.place
-            plan = self._plan_from(begin, max_records)
             end = begin.offset + max_records
+            plan = self._plan_from(begin, end)
             while plan.offset < end:
                 crossing = plan.offset == begin.offset
                 try:
@@ -132,25 +133,51 @@ class FileReader(Reader):
                     if plan.offset == begin.offset:
                         raise
                     break  # records before the damage can be read
+                self._pass(plan)
             self._context.tracker.reached(self._name, plan.place)
             position = plan.place.to_position(self._context.tracker.past(self._name))
             plan.release()
             return position
 
-    def _plan_from(self, begin: Place, max_records: int) -> Cursor:
-        """Return a cursor for a plan from ``begin``: that of the last plan when it began or ended there."""
+    def _pass(self, cursor: Cursor) -> None:
+        """Keep the place of a count now and then."""
+        waypoints = self._files.waypoints
+        if cursor.reads_from_anywhere and not cursor.taken and waypoints.is_due(cursor.generation, cursor.byte):
+            waypoints.passed(cursor.place)
+
+    def _plan_from(self, begin: Place, end: int) -> Cursor:
+        """Return a cursor for a plan from ``begin`` to the record ``end``, which may stand on the way there.
+
+        It is that of the last plan when it began or ended at ``begin``, and is nearer to the end where a count has passed.
+        """
         files = self._files
         plan: Cursor | None = files.plan
-        if plan is not None and files.plan_begin == begin and plan.offset <= begin.offset + max_records:
+        if plan is not None and files.plan_begin == begin and plan.offset <= end:
             plan.untake()
-            return plan
-        if plan is None or not plan.stands_at(begin):
-            if plan is not None:
-                plan.close()
-            plan = files.plan = Cursor(self._context, self._name, begin)
-        plan.forget_taking()
-        files.plan_begin = begin
+        else:
+            if plan is None or not plan.stands_at(begin):
+                if plan is not None:
+                    plan.close()
+                plan = files.plan = Cursor(self._context, self._name, begin)
+            plan.forget_taking()
+            files.plan_begin = begin
+        waypoint = files.waypoints.nearest(begin, end)
+        if waypoint is not None and waypoint.offset > plan.offset:
+            ahead = Cursor(self._context, self._name, waypoint)
+            if not ahead.is_found():  # the file was changed: what can be read of it is found from where it is read
+                ahead.close()
+                return plan
+            plan.close()
+            plan = files.plan = ahead
         return plan
+
+    def waypoints(self) -> Sequence[ReadPosition]:
+        with self._files.lock:
+            return [place.to_position() for place in self._files.waypoints.places]
+
+    def use_waypoints(self, positions: Sequence[ReadPosition]) -> None:
+        with self._files.lock:
+            self._files.waypoints.use([Place.from_position(position) for position in positions])
 
     def close(self) -> None:
         self._cursor.close()

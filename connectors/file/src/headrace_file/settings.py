@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
 from headrace.foundation.errors import OptionError
@@ -18,6 +18,8 @@ DEFAULT_EXCLUDE = (".*", "_*", "*.tmp")
 
 class FileSourceSettings(Settings, frozen=True, kw_only=True):
     """What ``from_file`` takes beside the format's own options."""
+
+    in_pictures: ClassVar[tuple[str, ...]] = ("path",)
 
     path: Annotated[str | tuple[str, ...], option("file, directory or glob (** includes folders), or a list of them")]
     framing: Annotated[
@@ -108,6 +110,8 @@ class FileSourceSettings(Settings, frozen=True, kw_only=True):
 class FileSinkSettings(SinkSettings, frozen=True, kw_only=True):
     """What ``to_file`` takes. Each flush of a queue makes one part file, so batches are larger than for other sinks."""
 
+    in_pictures: ClassVar[tuple[str, ...]] = ("path",)
+
     path: Annotated[str, option("directory of the part files; created if it does not exist")]
     format: Annotated[
         str, option("format of the part files: json, csv, parquet, or any installed codec that can encode")
@@ -126,7 +130,7 @@ class FileSinkSettings(SinkSettings, frozen=True, kw_only=True):
         Literal["refuse", "column"],
         option(
             "what happens to a changelog (rows that change earlier rows): refuse the job, or write all rows, with the kind "
-            "of change in a column"
+            "of change in a column; formats of changes, such as debezium-json, write it without this"
         ),
     ] = "refuse"
     change_column: Annotated[

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from headrace.flow.messages import Position, Queue
 from headrace.foundation.clock import Clock, SystemClock
 from headrace.foundation.errors import JobError, RetriableError
+from headrace.interfaces.codec import encodes_changes
 from headrace.interfaces.sink import SinkBatch, SinkSettings, StaleWriterError, TransactionalSink
 
 from headrace_file.encoding import PartEncoder
@@ -37,7 +38,7 @@ class FileSink(TransactionalSink):
 
     def __init__(self, settings: FileSinkSettings, *, clock: Clock | None = None) -> None:
         self.settings: FileSinkSettings = settings
-        self.accepts = "changelog" if settings.changes == "column" else "append"
+        self.accepts = "changelog" if settings.changes == "column" or encodes_changes(settings.format) else "append"
         self._clock = clock
         self._schema: Schema | None = None
         self._lock = threading.Lock()

@@ -19,6 +19,7 @@ from headrace.foundation.errors import BrokenQueueError, DataError
 from headrace_file.identity import FileIdentity, Place, past_of
 from headrace_file.paths import PathSet
 from headrace_file.rotation import Glimpse, RotatedNames, glimpse, order_key, siblings, stat_or_none
+from headrace_file.waypoints import Waypoints
 
 Key = tuple[int, int]
 #: The number of past files that are remembered for a queue whose rotated files discovery never finds: they are needed only for the order.
@@ -44,6 +45,7 @@ class QueueFiles:
     ahead: Any = None
     plan: Any = None
     plan_begin: Place | None = None
+    waypoints: Waypoints = field(default_factory=Waypoints)
 
     @property
     def current(self) -> FileIdentity | None:

@@ -7,7 +7,7 @@ import os
 import re
 from collections.abc import Mapping
 from datetime import timedelta
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
 from headrace.foundation.errors import OptionError
@@ -48,6 +48,8 @@ _Conf = Annotated[
 
 class KafkaSourceSettings(Settings, frozen=True, kw_only=True):
     """Options of ``from_kafka``."""
+
+    in_pictures: ClassVar[tuple[str, ...]] = ("topic",)
 
     topic: Annotated[str, option("topics to read: one name, or several separated by commas")]
     servers: _Servers
@@ -136,6 +138,8 @@ class KafkaSourceSettings(Settings, frozen=True, kw_only=True):
 class KafkaSinkSettings(SinkSettings, frozen=True, kw_only=True):
     """Options of ``to_kafka``."""
 
+    in_pictures: ClassVar[tuple[str, ...]] = ("topic",)
+
     topic: Annotated[str, option("topic to write to")]
     servers: _Servers
     format: Annotated[
@@ -145,8 +149,19 @@ class KafkaSinkSettings(SinkSettings, frozen=True, kw_only=True):
         default_factory=dict
     )
     key: Annotated[
-        str | None, option("column whose value is the record's key; records with the same key go to the same partition")
+        str | list[str] | None,
+        option("column, or columns, of the record's key; records with the same key go to the same partition"),
     ] = None
+    key_format: Annotated[
+        str | None,
+        option(
+            "format of the keys: text, the value of one column; json or another codec, of all key columns. Default: text for one column, "
+            "json for several"
+        ),
+    ] = None
+    value_fields_include: Annotated[
+        Literal["all", "except_key"], option("whether the values hold the key columns too")
+    ] = "all"
     partition: Annotated[
         str | None, option("column with the number of the partition; when it is NULL, the key selects the partition")
     ] = None
@@ -191,8 +206,30 @@ class KafkaSinkSettings(SinkSettings, frozen=True, kw_only=True):
     connect_timeout: _ConnectTimeout = timedelta(seconds=10)
     conf: _Conf = None
 
+    @property
+    def key_columns(self) -> tuple[str, ...]:
+        """The columns of the key; none: records have no key."""
+        return () if self.key is None else (self.key,) if isinstance(self.key, str) else tuple(self.key)
+
+    @property
+    def key_as_text(self) -> bool:
+        """Whether the key is the text of its one column."""
+        return self.key_format == "text" or (self.key_format is None and len(self.key_columns) == 1)
+
     def validate(self) -> None:
         check_connection(self)
+        if self.key is not None and not self.key_columns:
+            raise OptionError("names no column", plugin="kafka", option="key")
+        if self.key_format is not None and self.key is None:
+            raise OptionError(
+                "there is no key", plugin="kafka", option="key_format", hint="name its columns: key=['...']"
+            )
+        if self.key_format == "text" and len(self.key_columns) > 1:
+            raise OptionError(
+                "a text holds one column", plugin="kafka", option="key_format", hint="key_format='json' holds several"
+            )
+        if self.value_fields_include == "except_key" and self.key is None:
+            raise OptionError("there is no key", plugin="kafka", option="value_fields_include", hint="key=['...']")
         if self.tombstone is not None and self.key is None:
             raise OptionError(
                 "a tombstone deletes a key, but no key is given",

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from headrace.flow.messages import CHANGE, Position, Queue
 from headrace.flow.schema import Schema, type_name
 from headrace.foundation.errors import DataError, HeadraceError, OptionError, did_you_mean
-from headrace.interfaces.codec import Encoder
+from headrace.interfaces.codec import Encoder, encodes_changes
 from headrace.interfaces.registry import default_registry
 from headrace.interfaces.sink import Sink, SinkBatch, SinkSettings, StaleWriterError, TransactionalSink
 
@@ -50,41 +50,57 @@ class KafkaSink(Sink):
     def __init__(self, settings: KafkaSinkSettings) -> None:
         self._own = settings
         self.settings = settings
-        self.accepts = accepts(settings)
+        #: Whether the records' format says what each changes.
+        self._encodes_changes = encodes_changes(settings.format)
+        self.accepts = accepts(settings, encodes_changes=self._encodes_changes)
         self._schema: Schema | None = None
         self._encoder: Encoder | None = None
+        self._key_encoder: Encoder | None = None
         self._producer: Producer | None = None
         self._partition_count = 0
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_encoder": None, "_producer": None}
+        return {**self.__dict__, "_encoder": None, "_key_encoder": None, "_producer": None}
 
     def check(self, schema: Schema | None) -> None:
         driver_name(self._own)
         self._schema = schema
         if schema is not None:
-            for option, fits, wanted in (
-                ("key", _is_key, "text, binary, an integer or boolean"),
-                ("partition", _is_integer, "an integer"),
-                ("tombstone", _is_boolean, "boolean"),
-            ):
-                name = getattr(self._own, option)
-                if name is not None and name not in schema:
-                    hint = did_you_mean(name, schema, known="columns")
-                    raise OptionError(f"unknown column {name!r}", plugin="kafka", option=option, hint=hint)
-                if name is not None and not fits(schema[name]):
-                    raise OptionError(
-                        f"column {name!r} is {type_name(schema[name])}, not {wanted}", plugin="kafka", option=option
-                    )
-        self._make_encoder()
+            self._check_columns(schema)
+        self._make_encoders()
+
+    def _check_columns(self, schema: Schema) -> None:
+        """Raise OptionError when the columns that options name are not there, or of types that do not fit."""
+        own = self._own
+        of_key = _is_key if own.key_as_text else _is_any
+        named: list[tuple[str, str | None, Callable[[pl.DataType], bool]]] = [
+            ("key", name, of_key) for name in own.key_columns
+        ]
+        named += [("partition", own.partition, _is_integer), ("tombstone", own.tombstone, _is_boolean)]
+        for option, name, fits in named:
+            if name is not None and name not in schema:
+                hint = did_you_mean(name, schema, known="columns")
+                raise OptionError(f"unknown column {name!r}", plugin="kafka", option=option, hint=hint)
+            if name is not None and not fits(schema[name]):
+                wanted = {
+                    "key": "text, binary, an integer or boolean",
+                    "partition": "an integer",
+                    "tombstone": "boolean",
+                }[option]
+                other = "key_format='json' takes other types" if option == "key" else None
+                raise OptionError(
+                    f"column {name!r} is {type_name(schema[name])}, not {wanted}",
+                    plugin="kafka",
+                    option=option,
+                    hint=other,
+                )
 
     def prepare(self, schema: Schema | None) -> None:
-        if self.changes is not None:
-            check_changes(self._own, self.changes)
         keeper = make_topic_keeper(self._own)
+        count = self._own.partitions
         try:
             try:
-                keeper.partition_count()
+                count = keeper.partition_count()
             except NoSuchTopic as error:
                 if not self._own.create_topic:
                     error.option = "topic"
@@ -94,9 +110,11 @@ class KafkaSink(Sink):
                 keeper.create_topic()
         finally:
             keeper.close()
+        if self.changes is not None:
+            check_changes(self._own, self.changes, encodes_changes=self._encodes_changes, partitions=count)
 
     def open(self) -> None:
-        self._encoder = self._make_encoder()
+        self._encoder, self._key_encoder = self._make_encoders()
 
     def batch_insert(self, batch: SinkBatch) -> None:
         records = self.records(batch)
@@ -119,20 +137,20 @@ class KafkaSink(Sink):
         """Return the batch's rows as records. Raises DataError for a row whose key, partition or tombstone is wrong."""
         assert self._encoder is not None, "open() must be called first"
         own = self._own
-        if CHANGE in batch.frame.columns and own.key is not None:
-            written, removed = split_changes(batch, own.key)
-            if batch.frame[own.key].null_count():
+        if CHANGE in batch.frame.columns and own.key is not None and not self._encodes_changes:
+            written, removed = split_changes(batch, own.key_columns)
+            if any(batch.frame[name].null_count() for name in own.key_columns):
                 raise DataError(
                     "a row whose key is NULL cannot be changed or deleted later", plugin="kafka", option="key"
                 )
             gone = [record._replace(value=None) for record in self.records(removed)] if len(removed) else []
             return [*gone, *(self.records(written) if len(written) else ())]
-        bodies = self._encoder.encode(batch.frame if batch.dynamic else batch.to_polars())
+        bodies = self._encoder.encode(self._value_frame(batch))
         if own.key is None and own.partition is None:
             return [Record(body) for body in bodies]
         count = len(batch)
         rows = batch.rows() if batch.dynamic else None
-        keys = [None] * count if own.key is None else _keys(_values(batch, rows, own.key))
+        keys = [None] * count if own.key is None else self._keys(batch, rows)
         partitions = [None] * count if own.partition is None else _values(batch, rows, own.partition).to_list()
         if own.partition is not None:
             self._check_partitions(partitions)
@@ -145,6 +163,23 @@ class KafkaSink(Sink):
                 for body, key, partition, gone in zip(bodies, keys, partitions, deleted, strict=True)
             ]
         return [Record(*parts) for parts in zip(bodies, keys, partitions, strict=True)]
+
+    def _value_frame(self, batch: SinkBatch) -> pl.DataFrame:
+        """Return what the values are made of."""
+        if batch.dynamic:
+            return batch.frame
+        frame = batch.to_polars()
+        if self._own.value_fields_include == "except_key":
+            frame = frame.drop(self._own.key_columns)
+        if self._encodes_changes and CHANGE in batch.frame.columns:
+            frame = frame.with_columns(batch.frame[CHANGE])
+        return frame
+
+    def _keys(self, batch: SinkBatch, rows: list[dict[str, Any]] | None) -> Sequence[bytes | None]:
+        """Return the key of each row."""
+        if self._key_encoder is None:
+            return _texts(_values(batch, rows, self._own.key_columns[0]))
+        return self._key_encoder.encode(batch.frame.select(self._own.key_columns))
 
     def _check_partitions(self, partitions: Sequence[Any]) -> None:
         """Raise DataError for a partition that the topic does not have."""
@@ -168,11 +203,26 @@ class KafkaSink(Sink):
         finally:
             keeper.close()
 
-    def _make_encoder(self) -> Encoder:
-        codec = default_registry().find("codec", self._own.format)
-        settings = codec.Settings.of(self._own.format_options, plugin=self._own.format)
-        encoder: Encoder = codec(settings).encoder(self._schema)
-        return encoder
+    def _make_encoders(self) -> tuple[Encoder, Encoder | None]:
+        """Return what encodes values, and keys unless they are texts. Raises OptionError for what does not fit together."""
+        own, schema = self._own, self._schema
+        codec = default_registry().find("codec", own.format)
+        settings = codec.Settings.of(own.format_options, plugin=own.format)
+        needs_columns = own.value_fields_include == "except_key" or not own.key_as_text
+        if own.key is not None and needs_columns and schema is None:
+            raise OptionError(
+                "the key is made of columns, which are known only row by row", plugin="kafka", option="key",
+                hint="give the map() before it a schema={...}",
+            )  # fmt: skip
+        values = schema
+        if schema is not None and own.value_fields_include == "except_key":
+            values = _part(schema, [name for name in schema if name not in own.key_columns])
+        encoder: Encoder = codec(settings).encoder(values)
+        if own.key is None or own.key_as_text:
+            return encoder, None
+        assert schema is not None
+        key_codec = default_registry().find("codec", own.key_format or "json")
+        return encoder, key_codec(key_codec.Settings.of({}, plugin="kafka")).encoder(_part(schema, own.key_columns))
 
 
 class KafkaTransactionalSink(KafkaSink, TransactionalSink):
@@ -237,6 +287,16 @@ class KafkaTransactionalSink(KafkaSink, TransactionalSink):
         return f"{prefix}-{hashlib.sha256(queue.id.encode()).hexdigest()[:20]}"
 
 
+def _part(schema: Schema, names: Sequence[str]) -> Schema:
+    return Schema(
+        {name: schema[name] for name in names}, json_columns=[name for name in names if name in schema.json_columns]
+    )
+
+
+def _is_any(kind: pl.DataType) -> bool:
+    return True
+
+
 def _is_key(kind: pl.DataType) -> bool:
     import polars as pl
 
@@ -262,7 +322,7 @@ def _values(batch: SinkBatch, rows: list[dict[str, Any]] | None, name: str) -> p
     return pl.Series(name, [row.get(name) for row in rows], dtype=pl.Object)
 
 
-def _keys(column: pl.Series) -> list[bytes | None]:
+def _texts(column: pl.Series) -> list[bytes | None]:
     """Return keys as bytes: texts as UTF-8, integers and booleans as JSON writes them."""
     import polars as pl
 

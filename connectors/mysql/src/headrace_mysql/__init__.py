@@ -5,12 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from headrace_mysql.settings import MySQLSinkSettings, MySQLSourceSettings, MySQLStateSettings
+    from headrace_mysql.change_source import MySQLChangesSource
+    from headrace_mysql.settings import MySQLChangesSettings, MySQLSinkSettings, MySQLSourceSettings, MySQLStateSettings
     from headrace_mysql.sink import MySQLSink
     from headrace_mysql.source import MySQLSource
     from headrace_mysql.state_store import MySQLStateStore
 
 __all__ = [
+    "MySQLChangesSettings",
+    "MySQLChangesSource",
     "MySQLSink",
     "MySQLSinkSettings",
     "MySQLSource",
@@ -19,6 +22,8 @@ __all__ = [
     "MySQLStateStore",
 ]
 _PLACES = {
+    "MySQLChangesSettings": "headrace_mysql.settings",
+    "MySQLChangesSource": "headrace_mysql.change_source",
     "MySQLSink": "headrace_mysql.sink",
     "MySQLSinkSettings": "headrace_mysql.settings",
     "MySQLSource": "headrace_mysql.source",

@@ -9,7 +9,10 @@ from headrace.interfaces.hookspecs import hookimpl
 
 @hookimpl
 def headrace_sources() -> Mapping[str, str]:
-    return {"mysql": "headrace_mysql.source:MySQLSource"}
+    return {
+        "mysql": "headrace_mysql.source:MySQLSource",
+        "mysql_changes": "headrace_mysql.change_source:MySQLChangesSource",
+    }
 
 
 @hookimpl
@@ -24,4 +27,4 @@ def headrace_state_stores() -> Mapping[str, str]:
 
 @hookimpl
 def headrace_connectors() -> Mapping[str, str]:
-    return {"jdbc": "mysql", "db": "mysql", "rds": "mysql", "mysql-cdc": "mysql"}
+    return {"jdbc": "mysql", "db": "mysql", "rds": "mysql", "mysql-cdc": "mysql_changes"}

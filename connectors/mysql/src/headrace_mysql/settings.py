@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from datetime import timedelta
-from typing import Annotated, Literal
+from random import Random
+from typing import Annotated, ClassVar, Literal
 
 from headrace.foundation.errors import OptionError
 from headrace.interfaces.settings import Secret, Settings, option
 from headrace.interfaces.sink import SinkSettings
 
+#: Server ids are unsigned numbers of 32 bits; people choose small ones.
+_SERVER_ID_FIRST, _SERVER_ID_MAX = 2**31, 2**32 - 1
 # What source and sink have in common is described once.
 _Database = Annotated[str, option("database (schema) of the table")]
 _Host = Annotated[str, option("address of the server")]
@@ -25,6 +29,8 @@ _ReadTimeout = Annotated[timedelta, option("how long to wait for the answer to a
 
 class MySQLSourceSettings(Settings, frozen=True, kw_only=True):
     """Options of ``from_mysql``."""
+
+    in_pictures: ClassVar[tuple[str, ...]] = ("table",)
 
     table: Annotated[str, option("table to read")]
     database: _Database
@@ -58,8 +64,81 @@ class MySQLSourceSettings(Settings, frozen=True, kw_only=True):
         check_client_certificate(self)
 
 
+class MySQLChangesSettings(Settings, frozen=True, kw_only=True):
+    """Options of ``from_mysql_changes``."""
+
+    table: Annotated[str, option("table to read")]
+    database: _Database
+    host: _Host = "localhost"
+    port: _Port = 3306
+    user: _User = None
+    password: _Password = None
+    columns: Annotated[
+        list[str] | dict[str, str] | None,
+        option("columns to read, or their types by their names; default: all that the table has when the job is built"),
+    ] = None
+    positions: Annotated[
+        Literal["gtid", "file"] | None,
+        option(
+            "how places in the binary log are named; default: by GTIDs if the server has them, else by file and position"
+        ),
+    ] = None
+    server_id: Annotated[
+        str | None,
+        option(
+            "number that this client has among the server's replicas, or a range such as 5400-5499 to choose from; default: "
+            "chosen at random, from 2147483648 on"
+        ),
+    ] = None
+    chunk_rows: Annotated[int, option("most rows that one query of the snapshot reads", ge=1)] = 50_000
+    snapshot_memory_max_bytes: Annotated[
+        int, option("most memory for rows that were changed while the snapshot has not reached them", ge=2**20)
+    ] = 2**30
+    ignore_truncate: Annotated[
+        bool,
+        option(
+            "whether TRUNCATE TABLE is passed over; else it stops the job, as the log does not have the removed rows"
+        ),
+    ] = False
+    ignore_cascades: Annotated[
+        bool,
+        option(
+            "whether a table is read whose rows other tables change by ON DELETE or ON UPDATE CASCADE or SET NULL: such "
+            "changes are not in the binary log"
+        ),
+    ] = False
+    ssl: _Ssl = False
+    ssl_ca: _SslCa = None
+    ssl_certificate: _SslCertificate = None
+    ssl_key: _SslKey = None
+    connect_timeout: _ConnectTimeout = timedelta(seconds=10)
+    read_timeout: _ReadTimeout = timedelta(minutes=1)
+
+    def validate(self) -> None:
+        check_client_certificate(self)
+        self.server_ids()
+
+    def server_ids(self) -> tuple[int, int]:
+        """Return the range of numbers to choose from, both ends included. Raises OptionError."""
+        if self.server_id is None:
+            return _SERVER_ID_FIRST, _SERVER_ID_MAX
+        found = re.fullmatch(r"\s*(\d+)\s*(?:-\s*(\d+)\s*)?", self.server_id)
+        if found is not None and 0 < int(found[1]) <= int(found[2] or found[1]) <= _SERVER_ID_MAX:
+            return int(found[1]), int(found[2] or found[1])
+        raise OptionError(
+            f"{self.server_id!r} is no number and no range", plugin="mysql_changes", option="server_id",
+            hint=f"write 5400 or 5400-5499; numbers go from 1 to {_SERVER_ID_MAX}",
+        )  # fmt: skip
+
+    def chosen_server_id(self, chance: Random) -> int:
+        """Return a number of the range. Another one for each connection: a server ends the older of two with the same number."""
+        return chance.randint(*self.server_ids())
+
+
 class MySQLSinkSettings(SinkSettings, frozen=True, kw_only=True):
     """Options of ``to_mysql``."""
+
+    in_pictures: ClassVar[tuple[str, ...]] = ("table",)
 
     table: Annotated[str, option("table to write")]
     database: _Database
@@ -142,7 +221,7 @@ class MySQLStateSettings(Settings, frozen=True, kw_only=True):
         return f"{self.table}_shards"
 
 
-MySQLSettings = MySQLSourceSettings | MySQLSinkSettings | MySQLStateSettings
+MySQLSettings = MySQLSourceSettings | MySQLChangesSettings | MySQLSinkSettings | MySQLStateSettings
 
 
 def check_client_certificate(settings: MySQLSettings) -> None:

@@ -67,6 +67,10 @@ class MySQLStateStore(KeyedStateStore):
     Settings: ClassVar[type[Settings]] = MySQLStateSettings
     shared: ClassVar[bool] = True
 
+    @classmethod
+    def defaults(cls, job: str, directory: str) -> Mapping[str, Any]:
+        return {"job": job}
+
     def __init__(self, settings: MySQLStateSettings) -> None:
         self._settings = settings
         self._token = secrets.token_bytes(16)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -26,6 +27,11 @@ class TableColumn:
     auto_increment: bool = False
     precision: int = 0
     scale: int = 0
+    #: Of a text; empty for other types.
+    character_set: str = ""
+    collation: str = ""
+    #: Longest text, in characters.
+    length: int = 0
 
     @property
     def unsigned(self) -> bool:
@@ -64,8 +70,8 @@ def describe(connection: Any, settings: MySQLSettings) -> Table | None:
             return None
         cursor.execute(
             "SELECT column_name, data_type, column_type, is_nullable, column_default, extra, numeric_precision,"
-            " numeric_scale FROM information_schema.columns WHERE table_schema = %s AND table_name = %s"
-            " ORDER BY ordinal_position",
+            " numeric_scale, character_set_name, collation_name, character_maximum_length FROM information_schema.columns"
+            " WHERE table_schema = %s AND table_name = %s ORDER BY ordinal_position",
             place,
         )
         columns = [_column(*row) for row in cursor.fetchall()]
@@ -113,17 +119,35 @@ def next_automatic_key(connection: Any, settings: MySQLSettings) -> int | None:
 
 
 def _column(
-    name: str, kind: str, full_type: str, nullable: str, default: Any, extra: str | None, precision: Any, scale: Any
+    name: str,
+    kind: str,
+    full_type: str,
+    nullable: str,
+    default: Any,
+    extra: str | None,
+    precision: Any,
+    scale: Any,
+    character_set: str | None,
+    collation: str | None,
+    length: Any,
 ) -> TableColumn:
     extra = (extra or "").lower()
     automatic = "auto_increment" in extra
     return TableColumn(
         name=name,
         kind=kind.lower(),
-        full_type=full_type.lower(),
+        full_type=_lower_outside_of_texts(full_type),
         nullable=nullable == "YES",
         has_default=default is not None or automatic or "generated" in extra,
         auto_increment=automatic,
         precision=int(precision or 0),
         scale=int(scale or 0),
+        character_set=(character_set or "").lower(),
+        collation=(collation or "").lower(),
+        length=int(length or 0),
     )
+
+
+def _lower_outside_of_texts(full_type: str) -> str:
+    """Return a type in lower case, but the texts of an ENUM or SET as they are."""
+    return re.sub(r"'(?:[^']|'')*'|[^']+", lambda part: part[0] if part[0][0] == "'" else part[0].lower(), full_type)

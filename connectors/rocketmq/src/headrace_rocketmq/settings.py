@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from datetime import timedelta
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
 from headrace.foundation.errors import OptionError
@@ -56,6 +56,8 @@ _AddressMap = Annotated[
 
 class RocketMQSourceSettings(Settings, frozen=True, kw_only=True):
     """Options of ``from_rocketmq``."""
+
+    in_pictures: ClassVar[tuple[str, ...]] = ("topic",)
 
     topic: Annotated[str, option("topics to read: one name, or several separated by commas")]
     name_servers: _NameServers
@@ -193,6 +195,8 @@ class RocketMQSourceSettings(Settings, frozen=True, kw_only=True):
 
 class RocketMQSinkSettings(SinkSettings, frozen=True, kw_only=True):
     """Options of ``to_rocketmq``."""
+
+    in_pictures: ClassVar[tuple[str, ...]] = ("topic",)
 
     topic: Annotated[str, option("topic to write to")]
     name_servers: _NameServers

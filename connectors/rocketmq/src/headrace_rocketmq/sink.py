@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from headrace.flow.messages import CHANGE
 from headrace.flow.schema import Schema, type_name
-from headrace.foundation.errors import DataError, OptionError, RetriableError, did_you_mean
-from headrace.interfaces.codec import Encoder
+from headrace.foundation.errors import DataError, JobError, OptionError, RetriableError, did_you_mean
+from headrace.interfaces.codec import Encoder, encodes_changes
 from headrace.interfaces.registry import default_registry
 from headrace.interfaces.sink import IdempotentSink, Sink, SinkBatch, SinkSettings
 
@@ -46,6 +47,7 @@ class RocketMQSink(Sink):
     def __init__(self, settings: RocketMQSinkSettings) -> None:
         self._own = settings
         self.settings = settings
+        self.accepts = "changelog" if encodes_changes(settings.format) else "append"
         self._schema: Schema | None = None
         self._encoder: Encoder | None = None
         self._client: Client | None = None
@@ -70,6 +72,7 @@ class RocketMQSink(Sink):
         self._make_encoder()
 
     def prepare(self, schema: Schema | None) -> None:
+        self._check_changes()
         with explained(self._own), make_client(self._own) as client, explained(self._own, client):
             try:
                 client.queues(self._own.topic)
@@ -104,7 +107,7 @@ class RocketMQSink(Sink):
         """Return the batch's rows as messages. Raises DataError for a row whose keys or properties are not valid."""
         assert self._encoder is not None, "open() must be called first"
         own = self._own
-        bodies = self._encoder.encode(batch.frame if batch.dynamic else batch.to_polars())
+        bodies = self._encoder.encode(self._body_frame(batch))
         rows = batch.rows() if batch.dynamic else None
         upstream = upstream_name(self.writer_name, batch.queue.id)
         ids = [f"{upstream}:{offset}:{index}" for offset, index in batch.positions()]
@@ -136,6 +139,31 @@ class RocketMQSink(Sink):
     def queue_key(self, key: str | None, upstream: str) -> str | None:
         """Return the text that selects the queue of a row; None: any queue."""
         return key
+
+    @property
+    def keeps_order(self) -> bool:
+        """Whether rows without a key go to one queue, in the order of their upstream queue."""
+        return False
+
+    def _check_changes(self) -> None:
+        """Raise JobError where changes of one row would go to several queues, and be read in another order."""
+        changes, key = self.changes, self._own.key
+        if changes is None or (key is None and self.keeps_order):
+            return
+        if key is None or (changes.key is not None and key not in changes.key):
+            named = ", ".join(changes.key or ()) or "of no column"
+            raise JobError(
+                f"the stream is a changelog with the key {named}: changes of one row would go to several queues of the topic",
+                plugin=PLUGIN,
+                option="key",
+                hint="name a column of the stream's key, or set delivery='idempotent'",
+            )
+
+    def _body_frame(self, batch: SinkBatch) -> pl.DataFrame:
+        if batch.dynamic:
+            return batch.frame
+        frame = batch.to_polars()
+        return frame.with_columns(batch.frame[CHANGE]) if CHANGE in batch.frame.columns else frame
 
     def _named_columns(self) -> dict[str, list[str]]:
         """Return the columns that options name, by option."""
@@ -175,6 +203,10 @@ class RocketMQTopicSink(RocketMQSink, IdempotentSink):
 
     def queue_key(self, key: str | None, upstream: str) -> str | None:
         return upstream if key is None else key
+
+    @property
+    def keeps_order(self) -> bool:
+        return True
 
 
 def texts_of(values: pl.Series | Sequence[Any], name: str) -> list[str | None]:

@@ -13,9 +13,19 @@ from __future__ import annotations
 from headrace_lease.errors import LeaseLostError
 from headrace_lease.keeper import LeaseKeeper
 from headrace_lease.leases import Lease, Leases
+from headrace_lease.signs_of_life import SignsOfLife
 from headrace_lease.sql_store import SqlLeaseStore
 from headrace_lease.store import LeaseRecord, LeaseStore
 
 __version__ = "0.1.0"
 
-__all__ = ["Lease", "LeaseKeeper", "LeaseLostError", "LeaseRecord", "LeaseStore", "Leases", "SqlLeaseStore"]
+__all__ = [
+    "Lease",
+    "LeaseKeeper",
+    "LeaseLostError",
+    "LeaseRecord",
+    "LeaseStore",
+    "Leases",
+    "SignsOfLife",
+    "SqlLeaseStore",
+]

@@ -47,6 +47,17 @@ class Leases:
         token = self.store.take(name, holder, duration)
         return None if token is None else Lease(self.store, name, holder, token, duration)
 
+    def take_over(self, seen: LeaseRecord, *, holder: str, duration: timedelta) -> Lease | None:
+        """Take a lease whose holder is gone, also before it expires; None if the holder has shown a sign of life since ``seen``.
+
+        Call it when the holder is known to be dead, or when ``SignsOfLife.gone`` says so of holders that stop by their own clocks.
+        Unlike ``acquire`` it does not depend on the store's clock, which may have been set. Raises JobError for a store without marks.
+        """
+        _check_text("holder", holder)
+        _check_duration(duration)
+        token = self.store.take_over(seen.name, holder, duration, seen)
+        return None if token is None else Lease(self.store, seen.name, holder, token, duration)
+
     def read(self, name: str) -> LeaseRecord | None:
         """Return who has a lease now, or None if nobody ever took one of that name. For people; it may change at once."""
         _check_text("name", name)

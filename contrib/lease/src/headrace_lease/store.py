@@ -21,6 +21,10 @@ class LeaseRecord:
     holder: str | None
     #: The time until it expires, by the store's clock; zero when nobody has it.
     time_left: timedelta
+    #: Who has had it last, also after it has expired; None when it was released.
+    last_holder: str | None = None
+    #: Another text after each take and each renewal: a sign of life that no clock can fake. Empty: the store gives none.
+    mark: str = ""
 
 
 class LeaseStore(ABC):
@@ -53,6 +57,14 @@ class LeaseStore(ABC):
     @abstractmethod
     def read(self, name: str) -> LeaseRecord | None:
         """Return what is known of the name, or None if nobody ever took it."""
+
+    def take_over(self, name: str, holder: str, duration: timedelta, seen: LeaseRecord) -> int | None:
+        """Give a lease to ``holder``, also one that has not expired, if its record is still the one that was ``seen``.
+
+        Returns the token, which is higher than every earlier one; None if the lease was renewed, released or taken since. Only a
+        store that gives marks can do this. Others raise JobError.
+        """
+        raise JobError(f"a store of kind {type(self).__name__} cannot take leases over")
 
     def guard(self, name: str, token: int, transaction: Any) -> bool:
         """Return whether the lease is held under ``token``, and keep others from taking it until ``transaction`` ends.

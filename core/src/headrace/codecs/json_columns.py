@@ -125,8 +125,8 @@ def column_of_texts(data_type: pl.DataType, timestamps: TimestampOptions, name: 
     return found
 
 
-def object_type(columns: Mapping[str, JsonColumn]) -> type[msgspec.Struct]:
-    """Return a struct of the columns; ``msgspec.structs.astuple`` gives its values in their order.
+def object_type(columns: Mapping[str, JsonColumn], missing: Any = None) -> type[msgspec.Struct]:
+    """Return a struct of the columns; ``msgspec.structs.astuple`` gives its values in their order, ``missing`` for keys that are not there.
 
     With no column it has one field that no user's column can have as its name, so that its objects can be counted.
     """
@@ -134,7 +134,7 @@ def object_type(columns: Mapping[str, JsonColumn]) -> type[msgspec.Struct]:
     try:
         return msgspec.defstruct(
             "Object",
-            [(field, columns[name].annotation if columns else msgspec.Raw, None) for field, name in names.items()],
+            [(field, columns[name].annotation if columns else msgspec.Raw, missing) for field, name in names.items()],
             rename=names,
             # Its instances live for one batch only and never form cycles.
             gc=False,

@@ -18,9 +18,13 @@ _TRAILER_BYTES = len(_MARK) + 4
 
 def sealed(content: bytes, place: bytes = b"", *, head: bytes = b"") -> bytes:
     """Return ``head`` and ``content`` with a checksum behind them, which is right at this place only."""
-    # State may have hundreds of megabytes: it is copied once.
+    return b"".join(sealed_parts(content, place, head=head))
+
+
+def sealed_parts(content: bytes, place: bytes = b"", *, head: bytes = b"") -> tuple[bytes, ...]:
+    """Return what ``sealed`` returns in parts: state may have hundreds of megabytes, which are not copied then."""
     checksum = crc32(content, crc32(head, crc32(place)))
-    return b"".join((head, content, _MARK, checksum.to_bytes(4, "big")))
+    return head, content, _MARK + checksum.to_bytes(4, "big")
 
 
 def unsealed(content: bytes, what: str, place: bytes = b"", *, required: bool = False) -> bytes:

@@ -78,7 +78,7 @@ class Encoder(ABC):
 
     @abstractmethod
     def encode(self, frame: pl.DataFrame) -> Sequence[bytes]:
-        """Return one body per row of ``frame`` (user columns only)."""
+        """Return one body per row of ``frame``: user columns, and with ``Codec.encodes_changes`` perhaps the column ``CHANGE``."""
 
     def encode_lines(self, frame: pl.DataFrame) -> bytes:
         """Return all bodies, each ended by a newline: what a file of records holds."""
@@ -91,6 +91,10 @@ class Codec(ABC):
     Settings: ClassVar[type[Settings]] = Settings
     #: Header fields that its decoders read beside the bodies: ``key``, ``time``, ``headers``.
     header_fields: frozenset[str] = frozenset()
+    #: Of ``metadata_types``: what is the same for all changes of a row, such as its table. The others are not known of old rows.
+    constant_metadata: frozenset[str] = frozenset()
+    #: Whether its encoders write what a row changes. Then a sink may give them the column ``CHANGE``; without it rows are added.
+    encodes_changes: ClassVar[bool] = False
 
     def __init__(self, settings: Any = None) -> None:
         self.settings: Any = settings if settings is not None else self.Settings()
@@ -106,8 +110,8 @@ class Codec(ABC):
         """
         return None
 
-    def check_key(self, schema: Schema, key: Sequence[str]) -> None:
-        """Check the key that the job names for the table whose changes are read. Called when the job is built. Raises JobError."""
+    def use_key(self, schema: Schema, key: Sequence[str]) -> None:
+        """Get the key of the table whose changes are read. Called when the job is built, before the first decoder. Raises JobError."""
 
     def metadata_types(self) -> Mapping[str, pl.DataType]:
         """Return what can be asked of a record beside its columns, and of which type it is: ``{"source.table": String}``.
@@ -133,3 +137,11 @@ class Codec(ABC):
     @abstractmethod
     def encoder(self, schema: Schema | None) -> Encoder:
         """Return an encoder. ``schema`` is None for a stream whose columns are not known when the job is built."""
+
+
+def encodes_changes(format: str) -> bool:
+    """Return whether the format of this name writes what a row changes. For sinks, which then take changelogs; False if there is none."""
+    from headrace.interfaces.registry import default_registry
+
+    registry = default_registry()
+    return registry.has("codec", format) and bool(registry.find("codec", format).encodes_changes)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 #: The distribution of each plug-in, by the name of its entry point.
 PLUGINS: Mapping[str, str] = {
+    "changes": "headrace-changes",
     "columnar": "headrace-columnar",
     "dimension": "headrace-dimension",
     "elasticsearch": "headrace-elasticsearch",
@@ -32,6 +33,7 @@ OFFERS: Mapping[str, Mapping[str, str]] = {
         "frame": "headrace-sql",
         "kafka": "headrace-kafka",
         "mysql": "headrace-mysql",
+        "mysql_changes": "headrace-mysql",
         "parquet": "headrace-dimension",
         "rocketmq": "headrace-rocketmq",
     },
@@ -71,6 +73,14 @@ OFFERS: Mapping[str, Mapping[str, str]] = {
         "window_aggregate": "headrace-stateful",
         "window_reduce": "headrace-stateful",
         "with_columns": "headrace-columnar",
+    },
+    "codec": {
+        "canal-json": "headrace-changes",
+        "changelog-json": "headrace-changes",
+        "debezium-json": "headrace-changes",
+        "maxwell-json": "headrace-changes",
+        "ogg-json": "headrace-changes",
+        "upsert": "headrace-changes",
     },
     "state store": {
         "directory": "headrace-light",

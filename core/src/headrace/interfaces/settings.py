@@ -10,7 +10,7 @@ import typing
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import msgspec
 
@@ -122,6 +122,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     also take texts such as ``"10 s"``, fields whose names end in ``_bytes`` take ``"64 MiB"``, and ``Secret`` fields take
     a text or a place such as ``"${VARIABLE}"``.
     """
+
+    #: Options of a source or sink that say which data it is: small pictures of a plan show them, such as a topic or a path.
+    in_pictures: ClassVar[tuple[str, ...]] = ()
 
     @classmethod
     def of(cls, options: Mapping[str, Any], *, plugin: str | None = None) -> Self:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -84,6 +84,17 @@ class Reader(ABC):
         """
         return ReadPosition(min(self.latest, self.position.offset + max_records))
 
+    def waypoints(self) -> Sequence[ReadPosition]:
+        """Return positions in ascending order that this source has passed while it counted records of this queue.
+
+        A planner that has counted a queue gives them to the one that plans its ranges. The default has none: for readers
+        that need not look at records to know where a range ends.
+        """
+        return ()
+
+    def use_waypoints(self, positions: Sequence[ReadPosition]) -> None:
+        """Get what ``waypoints`` of another reader of this queue returned, so that ``position_after`` need not count again."""
+
     def limit(self, end: ReadPosition) -> None:
         """Get the end of a planned range before it is read.
 
@@ -109,6 +120,9 @@ class Source(ABC):
     #: True when the source comes to an end by itself (a table read once): once a queue of it is read up to ``latest``, no record follows.
     #: Event time then does not wait for it, in runs without an end too.
     bounded: bool = False
+    #: True when a queue that is opened at EARLIEST begins somewhere else each time, with other rows under the same offsets: at a
+    #: snapshot of a table that changes. Backends then store the position at which it begins before they read from it.
+    begins_anew: bool = False
     #: Where queues without a checkpoint begin. The runtime opens queues that appear *during* a run at EARLIEST.
     start: Start | StartAt = EARLIEST
     #: The id of the source's node in its plan, set when the job is built: ``Queue.source`` of its queues.

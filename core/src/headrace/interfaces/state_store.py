@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from headrace.interfaces.settings import Settings
 
@@ -16,6 +16,14 @@ class StateStore(ABC):
     Settings: ClassVar[type[Settings]] = Settings
     #: Whether every instance of a job, on whatever machine, sees what one of them stores.
     shared: ClassVar[bool] = False
+
+    @classmethod
+    def defaults(cls, job: str, directory: str) -> Mapping[str, Any]:
+        """Return the options that a job need not give, such as a path below ``directory``, where its checkpoint is, or its name.
+
+        Called by a backend before it makes the store. An option that the job gives has priority. The default has none.
+        """
+        return {}
 
     @abstractmethod
     def save(self, shard: str, version: int, delta: bytes, *, snapshot: bool = False) -> None:

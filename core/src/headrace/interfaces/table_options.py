@@ -36,6 +36,9 @@ class TableOptions:
     columns_option: str | None = None
     #: Of a sink: the options that follow from the table's PRIMARY KEY, where the text does not give them.
     with_key: Callable[[Sequence[str]], Mapping[str, Any]] = _nothing
+    #: Of a source: whether its records are rows by key (the format ``upsert``), and the format of the text that of their values. Then the
+    #: options ``key_format``, ``key_prefix`` and ``value_fields_include`` go to that format.
+    upserts: bool = False
     #: Why tables with this name cannot be used, in one sentence; None: they can.
     refused: str | None = None
 

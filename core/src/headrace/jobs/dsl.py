@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from headrace.flow.schema import Schema
+from headrace.flow.schema import Schema, type_name
 from headrace.foundation.errors import JobError, MissingPluginError, OptionError, PlanError, did_you_mean
 from headrace.interfaces import functions as user_functions
 from headrace.interfaces.registry import default_registry
@@ -207,6 +207,57 @@ class Stream:
     def changes(self) -> Changes | None:
         """Whether the rows change earlier results, and by which key. None: rows are only added."""
         return changes_at(self._edge)
+
+    @property
+    def columns(self) -> list[str]:
+        """The names of the columns at this point; none if they are known only row by row."""
+        return list(self.schema or ())
+
+    # ------------------------------------------------------------------------------------------------- rows as frames
+
+    def collect(self, backend: str = "light", *, changes: bool = False, **options: Any) -> pl.DataFrame:
+        """Run to the end of what is there and return the rows as a polars frame.
+
+        Rows that change are given as they are at the end; with ``changes`` each change is a row, its kind in the last column ``op``
+        (``+I``, ``-U``, ``+U``, ``-D``). For bounded input that fits into memory. How many records became dead letters is said in
+        the log. ``options`` are those of ``run``. Raises JobError as ``run`` does.
+        """
+        from headrace.jobs.collecting import collect_all, materialized, with_kinds
+
+        made = collect_all({"rows": self}, backend, **options)["rows"]
+        return with_kinds(made) if changes else materialized(made)
+
+    def head(self, rows: int = 10, backend: str = "light", **options: Any) -> pl.DataFrame:
+        """Return the rows that come first, and stop reading then. Of rows that change it returns the first of those at the end."""
+        from headrace.jobs.collecting import first_rows
+
+        if self.changes is not None:
+            return self.collect(backend, **options).head(rows)
+        return first_rows(self, rows, backend, **options)
+
+    def show(self, rows: int = 10, backend: str = "light", **options: Any) -> None:
+        """Print the rows that come first."""
+        print(self.head(rows, backend, **options))
+
+    def __repr__(self) -> str:
+        known = (
+            "columns unknown"
+            if self.schema is None
+            else ", ".join(f"{n}: {type_name(k)}" for n, k in self.schema.items())
+        )
+        shown = known if len(known) <= 200 else known[:199] + "…"
+        return f"<stream of {self._job_name}{', changing' if self.changes is not None else ''}: {shown}>"
+
+    def _repr_html_(self) -> str:
+        """Return the columns as a table, for notebooks. Nothing runs."""
+        from html import escape
+
+        rows = "".join(
+            f"<tr><td>{escape(name)}</td><td>{escape(type_name(kind))}</td></tr>"
+            for name, kind in (self.schema or {}).items()
+        )
+        title = escape(f"stream of {self._job_name}{', changing' if self.changes is not None else ''}")
+        return f"<table><caption>{title}</caption><tr><th>column</th><th>type</th></tr>{rows}</table>"
 
     # ---------------------------------------------------------------------------------------------- verbs: rows
 

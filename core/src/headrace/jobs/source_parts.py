@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from headrace.jobs.dsl import Pipeline
 
 
+#: Header fields that are the same for all changes of a row, because they come in one queue.
+_CONSTANT_METADATA = frozenset({"queue", "source"})
+
+
 def label_of(part: object, fallback: str) -> str:
     name = type(part).__name__.removesuffix("Source").removesuffix("Sink")
     return name.lower() or fallback
@@ -117,11 +121,11 @@ def source_node(
     source.check()
     extra = dict(metadata or {})
     extra_types, source.header_fields = metadata_types(extra, codec, label)
+    found = changes_of(source, codec, columns, label, key=key, repeats=repeats, metadata=extra)
     if codec is not None:
         codec.record_decoder(
             columns, None, metadata_of_codec(extra)
         )  # says now what the format cannot do with these columns
-    found = changes_of(source, codec, columns, label, key=key, repeats=repeats)
     node = SourceNode(
         label=label,
         schema=Schema({**columns, **extra_types}, json_columns=columns.json_columns),
@@ -148,6 +152,7 @@ def changes_of(
     *,
     key: str | Sequence[str] | None,
     repeats: bool,
+    metadata: Mapping[str, str],
 ) -> SourceChanges | None:
     """Return what the rows say of changes, with the key that the job names. Raises JobError where something is missing."""
     found = source.changes() if codec is None else codec.changes()
@@ -162,7 +167,15 @@ def changes_of(
                     hint="name a format of changes (debezium-json, canal-json, …), or use key_by() and deduplicate()",
                 )
         return None
-    found = SourceChanges(found.key if named is None else named, found.before_images, found.repeats or repeats)
+    constant = _CONSTANT_METADATA | (frozenset() if codec is None else codec.constant_metadata)
+    varying = next((column for column, what in metadata.items() if what not in constant), None)
+    whole = found.before_images and varying is None
+    why = f"the metadata column {varying!r} is not known of old rows"
+    if not found.before_images:
+        why = "old rows do not come with the new ones"
+    elif whole:
+        why = "changes may come more than once"
+    found = SourceChanges(found.key if named is None else named, whole, found.repeats or repeats)
     for name in found.key or ():
         if name not in columns:
             raise OptionError(
@@ -172,9 +185,8 @@ def changes_of(
                 hint=did_you_mean(name, columns, known="columns"),
             )
     if codec is not None:
-        codec.check_key(columns, found.key or ())
+        codec.use_key(columns, found.key or ())
     if found.needs_normalizing and not found.key:
-        why = "changes may come more than once" if found.before_images else "old rows do not come with the new ones"
         raise OptionError(
             f"a key is needed: {why}, so that each row is compared with the last one of its key",
             plugin=label,

@@ -64,6 +64,8 @@ class NodeDescription:
     changes_columns: bool
     #: Options of a source or sink that are not the default, as a user would write them; secrets do not show.
     options: Mapping[str, str] = field(default_factory=dict)
+    #: Those of the options that small pictures show.
+    in_pictures: tuple[str, ...] = ()
     #: Of a source: the columns that its codec decodes, because something after it needs them.
     decoded: tuple[str, ...] | None = None
     #: Of a sink: what a crash does to its rows.
@@ -154,10 +156,15 @@ def _describe(plan: Plan, node_id: str, node: Node, decoded: Mapping[str, Sequen
     if isinstance(node, SourceNode):
         kind: Kind = "source"
         what, arguments = type(node.source).__name__, ""
-        details = {"options": _source_options(node), "decoded": tuple(decoded[node_id])}
+        shown = (*_in_pictures(node.source.settings), "format")
+        details = {"options": _source_options(node), "in_pictures": shown, "decoded": tuple(decoded[node_id])}
     elif isinstance(node, SinkNode):
         kind, what, arguments = "sink", type(node.sink).__name__, ""
-        details = {"options": changed_options(node.sink.settings), "guarantee": guarantee_of(node.sink)}
+        details = {
+            "options": changed_options(node.sink.settings),
+            "in_pictures": (*_in_pictures(node.sink.settings), "format"),
+            "guarantee": guarantee_of(node.sink),
+        }
     elif isinstance(node, OperatorNode):
         kind, what, arguments = "operator", node.spec.name or type(node.spec).__name__, node.spec.describe()
         details = {"stateful": isinstance(node.spec, StatefulSpec)}
@@ -192,6 +199,10 @@ def _same(one: Schema | None, other: Schema | None) -> bool:
 
 def _edge_text(plan: Plan, edge: Input) -> str:
     return plan.id_of(edge.node) + (f".{edge.output}" if edge.output else "")
+
+
+def _in_pictures(settings: Any) -> tuple[str, ...]:
+    return settings.in_pictures if isinstance(settings, Settings) else ()
 
 
 def _source_options(node: SourceNode) -> dict[str, str]:
@@ -449,8 +460,7 @@ def _mermaid_box(node: NodeDescription) -> str:
     texts = [f"<b>{_mermaid_text(node.id)}</b>"]
     if node.kind != "union":
         texts.append(_mermaid_text(headline(node)))
-    if "path" in node.options or "format" in node.options:
-        shown = [node.options[name] for name in ("path", "format") if name in node.options]
+    if shown := [node.options[name] for name in node.in_pictures if name in node.options]:
         texts.append(_mermaid_text(", ".join(shown)))
     return f'{begin}"{"<br/>".join(texts)}"{end}'
 

@@ -199,18 +199,23 @@ class Shard:
 
     # --------------------------------------------------------------------------------------------------- state
 
-    def delta(self) -> bytes:
-        """Return what has changed since the last ``delta``, ``snapshot`` or ``apply``; ``b""`` when nothing came."""
+    def delta(self, *, seal: bool = True) -> bytes:
+        """Return what has changed since the last ``delta``, ``snapshot`` or ``apply``; ``b""`` when nothing came.
+
+        ``seal``: whether a checksum is put behind it; not where it is stored with another one.
+        """
         if not self._touched:
             return b""
         self._touched = False
-        return self._pack({name: each.delta() for name, each in self._lane.stateful_operators.items()}, whole=False)
+        operators = {name: each.delta() for name, each in self._lane.stateful_operators.items()}
+        return self._pack(operators, whole=False, seal=seal)
 
-    def snapshot(self) -> bytes:
-        """Return the whole state of the shard. Raises RetriableError if not all of it could be restored yet."""
+    def snapshot(self, *, seal: bool = True) -> bytes:
+        """Return the whole state of the shard, as ``delta`` does. Raises RetriableError if not all of it could be restored yet."""
         self.restore_all()
         self._touched = False
-        return self._pack({name: each.snapshot() for name, each in self._lane.stateful_operators.items()}, whole=True)
+        operators = {name: each.snapshot() for name, each in self._lane.stateful_operators.items()}
+        return self._pack(operators, whole=True, seal=seal)
 
     def apply(self, state: bytes) -> None:
         """Take a snapshot or a delta, in the order in which they were made. Raises CheckpointError."""
@@ -392,8 +397,9 @@ class Shard:
         self._late_rows = self.late_rows()
         self._lane.close()
 
-    def _pack(self, operators: dict[str, bytes], *, whole: bool) -> bytes:
-        return sealed(msgspec.msgpack.encode({"format": FORMAT_VERSION, **self._header(operators, whole=whole)}))
+    def _pack(self, operators: dict[str, bytes], *, whole: bool, seal: bool) -> bytes:
+        packed = msgspec.msgpack.encode({"format": FORMAT_VERSION, **self._header(operators, whole=whole)})
+        return sealed(packed) if seal else packed
 
     def _header(self, operators: dict[str, bytes], *, whole: bool) -> dict[str, Any]:
         return {

@@ -111,7 +111,7 @@ def _of_light(path: Path, plan: Plan | None) -> Stored:
     if not (directory / "state").is_dir():
         return stored  # the job has no keyed state, or another state store has it
     kind = default_registry().find("state store", "directory")
-    store = kind(kind.Settings.of({"path": str(directory / "state")}, plugin="directory"))
+    store = kind(kind.Settings.of(kind.defaults(value["job"], str(directory)), plugin="directory"))
     for shuffle, count in value.get("shards", {}).items():
         for number in range(count):
             versions = [state for version, state, _ in store.load(f"{shuffle}/{number}") if version <= int(value["id"])]

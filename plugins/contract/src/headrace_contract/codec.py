@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
 import polars as pl
 import pytest
-from headrace.flow.messages import Bodies
+from headrace.flow.messages import CHANGE, Bodies
 from headrace.flow.schema import Schema
 from headrace.interfaces.codec import Codec, Decoded
 
@@ -83,9 +84,10 @@ class CodecHarness(OptionChecks):
         """Decode bodies to all columns. Fails the check if the decoder raises an error."""
         __tracebackhide__ = True
         made = bodies if isinstance(bodies, Bodies) else Bodies.of(bodies)
-        decoder = (codec or self.make_codec()).decoder(self.columns)
+        used = codec or self.make_codec()
+        decoder = used.decoder(self.columns)
         try:
-            return decoder.decode(made)
+            return self._without_kinds(used, decoder.decode(made))
         except Exception as error:
             shown = next((body for body in made if self._raises(body)), made[0] if len(made) else b"")
             violated(
@@ -99,6 +101,18 @@ class CodecHarness(OptionChecks):
         return list(
             _damaged([self.make_body(row) for row in self.rows(20)], self.fuzzed_bodies, one_line=self.one_line)
         )
+
+    def _without_kinds(self, codec: Codec, decoded: Decoded) -> Decoded:
+        """Return what was decoded without the kinds of changes. Fails the check if they are there and not declared, or the reverse."""
+        __tracebackhide__ = True
+        declared = codec.changes() is not None
+        expect(
+            (CHANGE in decoded.frame.columns) == declared,
+            expected=f"{'the' if declared else 'no'} column {CHANGE!r}, as changes() says",
+            found=f"{decoded.frame.columns}",
+            mend="return SourceChanges in changes() if the rows say what changes, and put that column behind the others",
+        )
+        return replace(decoded, frame=decoded.frame.drop(CHANGE)) if declared else decoded
 
     def _raises(self, body: bytes) -> bool:
         try:
@@ -160,7 +174,7 @@ class CodecContract(CodecHarness):
         frame = self._frame([{"id": number, "value": value} for number, value in enumerate(values)], schema)
         codec = self.make_codec()
         bodies = codec.encoder(schema).encode(frame)
-        decoded = codec.decoder(schema).decode(Bodies.of(list(bodies)))
+        decoded = self._without_kinds(codec, codec.decoder(schema).decode(Bodies.of(list(bodies))))
         self._expect_good(
             decoded,
             frame,
@@ -200,7 +214,8 @@ class CodecContract(CodecHarness):
         """Every body gives a row or a bad body with a reason, whatever it holds: no error is raised, no body is lost.
 
         Steps: decode damaged bodies (``fuzzed_bodies``) between good ones. Passes when each body is a row or a bad body,
-        once, rows are in order, bad bodies have reasons, and no good body is refused.
+        once, rows are in order, bad bodies have reasons, and no good body is refused. A body of a format of changes may
+        give several rows or say nothing.
         """
         good = [self.make_body(row) for row in self.rows(20)]
         bodies = [body for number, body in enumerate(self.damaged()) for body in (body, good[number % 20])]
@@ -208,8 +223,13 @@ class CodecContract(CodecHarness):
         kept = self._kept(decoded, len(bodies))
         refused = [bad.row for bad in decoded.bad]
         mend = "Decoded.rows has the numbers of the bodies in the frame, in order; Decoded.bad has the others"
+        if self.make_codec().changes() is not None:
+            said = sorted({*kept, *refused})
+            accounted = len(said) == len(set(kept)) + len(refused) and set(said) <= set(range(len(bodies)))
+        else:
+            accounted = sorted(kept + refused) == list(range(len(bodies)))
         expect(
-            len(kept) == decoded.frame.height and sorted(kept + refused) == list(range(len(bodies))),
+            len(kept) == decoded.frame.height and accounted,
             expected=f"each of {len(bodies)} bodies once, in the frame or in bad",
             found=f"a frame of {decoded.frame.height} rows, {len(kept)} numbers of rows, {len(refused)} bad bodies",
             mend=mend,
@@ -275,7 +295,7 @@ class CodecContract(CodecHarness):
         bodies = Bodies.of([self.make_body(row) for row in self.rows(20)])
         whole, names = self.decode(bodies, codec).frame, list(self.columns)
         for chosen in (*([name] for name in names), names[::-1]):
-            frame = codec.decoder(self.columns, chosen).decode(bodies).frame
+            frame = self._without_kinds(codec, codec.decoder(self.columns, chosen).decode(bodies)).frame
             what, mend = f"columns {chosen}", "select the requested columns, in the requested order"
             expect(frame.columns == chosen, expected=what, found=f"{frame.columns}", mend=mend)
             expect_same_frame(frame, whole.select(chosen), what=what, mend=mend)
@@ -345,7 +365,7 @@ class CodecContract(CodecHarness):
         decoded = self.decode(bodies)
         results: list[Any] = [None] * len(bodies)
         for row, values in zip(self._kept(decoded, len(bodies)), decoded.frame.rows(), strict=False):
-            results[row] = values
+            results[row] = values if results[row] is None else [results[row], values]
         for bad in decoded.bad:
             results[bad.row] = f"bad: {bad.reason}"
         return results

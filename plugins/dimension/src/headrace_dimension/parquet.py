@@ -25,6 +25,8 @@ _DECODED_ROWS = 65_536
 class ParquetSettings(Settings, frozen=True, kw_only=True):
     """What ``from_parquet`` takes."""
 
+    in_pictures: ClassVar[tuple[str, ...]] = ("path",)
+
     path: Annotated[
         str | tuple[str, ...], option("file, directory (all *.parquet files in it), glob pattern, or a list of these")
     ]

@@ -15,7 +15,7 @@ from headrace.foundation.clock import Clock, SystemClock
 from headrace.foundation.freed_memory import keep_freed_memory
 from headrace.interfaces.backend import Backend, JobHandle, JobReport, JobStatus, RunOptions
 from headrace.interfaces.registry import default_registry
-from headrace.interfaces.settings import Settings, option_fields
+from headrace.interfaces.settings import Settings
 from headrace.interfaces.state_store import StateStore
 from headrace.plan.graph import Plan
 from headrace.runtime.lane import Lane
@@ -44,15 +44,10 @@ class LightBackend(Backend):
         self._clock = clock or SystemClock()
 
     def _state_store(self, job: str, directory: Path) -> StateStore:
-        """Make the state store that the options name; state stores on disk keep their files below the checkpoint."""
+        """Make the state store that the options name; each knows its defaults."""
         name = self.settings.state_store or "directory"
         kind = default_registry().find("state store", name)
-        fields = {each.encode_name for each in option_fields(kind.Settings)}
-        given = dict(self.settings.state_options)
-        if "path" in fields:
-            given.setdefault("path", str(directory / "state"))
-        if "job" in fields:
-            given.setdefault("job", job)
+        given = {**kind.defaults(job, str(directory)), **self.settings.state_options}
         store: StateStore = kind(kind.Settings.of(given, plugin=name))
         return store
 

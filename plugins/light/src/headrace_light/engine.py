@@ -422,6 +422,10 @@ class Engine:
                 if first or (self._options.broken_queues == "stop" and isinstance(error, BrokenQueueError)):
                     raise
                 logger.warning("source %s: %s", source_id, error.message)
+        if any(
+            self._plan.sources[q.source].source.begins_anew and q not in self._checkpoint.positions for q in self._runs
+        ):
+            self._make_checkpoint()  # before anything of such a queue is read: after a crash it begins at the same place
 
     def _add_if_whole(self, queue: Queue, *, appeared: bool) -> None:
         """Begin a queue; set it aside when it cannot be opened. One that is opened later is read from its first record."""

@@ -44,6 +44,7 @@ class QueueRun:
         self._away_since: float | None = None
         self._backoff = Backoff(monotonic=clock.monotonic)
         self._closed = False
+        self._clock = clock
         #: The batch that was read but could not be processed by the lane yet.
         self._unfinished: RawBatch | None = None
         #: When records came last, and whether the keyed stages were told that none come (kept by the engine).
@@ -119,8 +120,11 @@ class QueueRun:
             self.position = start
         self._reader.limit(end)
         pieces: list[RawBatch] = []
+        until = self._clock.monotonic() + _REPEAT_WAIT.total_seconds()
         while self.position.offset < end.offset:
             raw = self._reader.poll(min(max_records, end.offset - self.position.offset), _REPEAT_WAIT)
+            if raw is None and self._clock.monotonic() < until and self._reader.latest > self.position.offset:
+                continue  # a reader that shares its connection returns early when records of other queues come
             if raw is None:
                 raise DataError(
                     f"records {start.offset} to {end.offset} were read before, but now the queue has nothing after "
@@ -131,6 +135,7 @@ class QueueRun:
                 )
             pieces.append(raw.until(end))
             self.position = pieces[-1].next_position
+            until = self._clock.monotonic() + _REPEAT_WAIT.total_seconds()
         self._records += sum(map(len, pieces))
         pieces = [piece for piece in pieces if len(piece)]
         return self.lane.process(RawBatch.joined(pieces)) if pieces else []

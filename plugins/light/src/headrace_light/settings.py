@@ -42,5 +42,6 @@ class LightSettings(Settings, frozen=True, kw_only=True):
         ),
     ] = True
     state_options: Annotated[
-        dict[str, Any], option("options of the state store; default of its 'path': a directory below the checkpoint")
+        dict[str, Any],
+        option("options of the state store; a store on disk is below the checkpoint unless they name another place"),
     ] = msgspec.field(default_factory=dict)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import errno
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from headrace.foundation.durable_files import sync_directory, write_durably
 from headrace.foundation.errors import CheckpointError
@@ -42,6 +42,10 @@ class DirectoryStateStore(StateStore):
     """Keeps each version of a shard's state as one file, written under another name and renamed: it exists completely or not at all."""
 
     Settings: ClassVar[type[Settings]] = DirectoryStateSettings
+
+    @classmethod
+    def defaults(cls, job: str, directory: str) -> Mapping[str, Any]:
+        return {"path": os.path.join(directory, "state")}
 
     def __init__(self, settings: DirectoryStateSettings) -> None:
         self._path = Path(settings.path)

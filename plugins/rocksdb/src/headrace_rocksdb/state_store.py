@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, ClassVar
 
 from headrace.foundation.errors import CheckpointError
@@ -34,6 +35,10 @@ class RocksStateStore(StateStore):
     """
 
     Settings: ClassVar[type[Settings]] = RocksStateSettings
+
+    @classmethod
+    def defaults(cls, job: str, directory: str) -> Mapping[str, Any]:
+        return {"path": os.path.join(directory, "state")}
 
     def __init__(self, settings: RocksStateSettings) -> None:
         self._settings = settings

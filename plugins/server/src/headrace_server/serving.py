@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import re
+import secrets
 import signal
 import socket
 import threading
@@ -17,18 +19,26 @@ from typing import Any, Literal
 
 import uvicorn
 from headrace.foundation.clock import Clock, SystemClock
-from headrace.foundation.errors import JobError, OptionError
+from headrace.foundation.errors import HeadraceError, JobError, OptionError
 from sqlalchemy import MetaData
+from sqlalchemy.exc import SQLAlchemyError
 
+import headrace_server
 from headrace_server.access import AuditLog, Authority, Origins, Principal, Role, TLSOptions
 from headrace_server.access import metadata as access_tables
 from headrace_server.api.health import HealthPort
 from headrace_server.jobs_directory.versions import VersionFiles
-from headrace_server.registry.database import Registry, open_engine, sqlite_url
+from headrace_server.registry.database import Registry
+from headrace_server.registry.engines import open_engine, sqlite_url
 from headrace_server.registry.records import VersionRecord
+from headrace_server.registry.shared import SharedTables
 from headrace_server.schedules import metadata as schedule_tables
+from headrace_server.sharing.common import DEFAULT_LEASE_DURATION, check_common
+from headrace_server.sharing.machines import machine_id
+from headrace_server.sharing.member import Identity, Member, cores_of_machine
+from headrace_server.sharing.peers import PeerKey
 from headrace_server.supervision.cgroups import Cgroups, NoCgroupsError, of_this_process
-from headrace_server.supervision.data_directory import DataDirectory
+from headrace_server.supervision.data_directory import DataDirectory, identity_of
 from headrace_server.supervision.environments import Environments
 from headrace_server.supervision.processes import ChildLauncher
 from headrace_server.supervision.specifications import Services
@@ -37,6 +47,7 @@ from headrace_server.web.application import guarded_app
 
 logger = logging.getLogger(__name__)
 DEFAULT_PORT = 8731
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
@@ -64,7 +75,14 @@ class ServerOptions:
     behind_proxy: bool = False
     #: What becomes of the jobs when the server is told to end: ``leave`` lets their processes go on.
     on_stop: Literal["stop", "leave"] = "stop"
-    name: str = "main"
+    #: Its name among the servers of a registry; None: that of the machine, or ``main`` for one that is alone on its registry.
+    name: str | None = None
+    #: What all servers of the registry reach: checkpoints, savepoints, rules. None: jobs stay where their checkpoint is.
+    shared: Path | None = None
+    #: Whether this one of several servers reads the jobs directory, when it is its turn.
+    reads_jobs: bool = True
+    #: For how long a process may not be able to renew the lease of its jobs.
+    lease_duration: timedelta = DEFAULT_LEASE_DURATION
     scan_interval: timedelta = DEFAULT_SCAN_INTERVAL
     #: Tables of other rooms, made at the start.
     tables: Sequence[MetaData] = field(default=())
@@ -76,19 +94,18 @@ class HeadraceServer:
     def __init__(self, options: ServerOptions, *, clock: Clock | None = None) -> None:
         self._options = options
         clock = clock or SystemClock()
-        if not options.jobs.is_dir():
+        if not options.jobs.is_dir() and options.reads_jobs:
             raise OptionError(f"{options.jobs} is not a directory", option="jobs", hint="make it, and put jobs into it")
         tls = _checked_tls(options)
-        self.data = DataDirectory(options.data)
+        self.name = _checked_name(options)
+        self.data = DataDirectory(options.data, shared=options.shared)
         self.data.lock()
         try:
-            self.registry = Registry(
-                open_engine(options.registry or sqlite_url(self.data.path / "registry.sqlite")),
-                clock,
-                further=(access_tables, schedule_tables, *options.tables),
-            )
-            self.authority = Authority(self.registry.engine, clock)
-            self.audit = AuditLog(self.registry.engine, clock)
+            engine = open_engine(options.registry or sqlite_url(self.data.path / "registry.sqlite"))
+            tables = (access_tables, schedule_tables, *options.tables)
+            self.registry = Registry(engine, clock, further=tables, server=self.name)
+            self.authority = Authority(engine, clock)
+            self.audit = AuditLog(engine, clock)
             self.token = self.authority.local_token(self.data.token)
             self._socket = _listening(options.host, options.port, "port")
             health = (
@@ -96,21 +113,28 @@ class HeadraceServer:
                 if options.health_port is None
                 else _listening(options.health_host, options.health_port, "health_port")
             )
+            self.url = self._reached_at()
+            self.member = None if options.registry is None else self._joined(clock)
         except BaseException:
             self.data.unlock()
             raise
         cgroups, no_cgroups = _cgroups(options)
         ext = (options.ext or options.jobs.absolute().parent / "ext").absolute()
+        versions = VersionFiles(self.data.versions, elsewhere=None if self.member is None else self.member.tables)
         services = Services(
-            self.registry, self.data, VersionFiles(self.data.versions), ChildLauncher(), clock, options.name,
-            environments=Environments(self.data.path / "environments", ext), log_format=options.log_format,
+            self.registry, self.data, versions, ChildLauncher(), clock, self.name,
+            environments=Environments(self.data.path / "environments", ext), log_format=options.log_format, member=self.member,
             cgroups=cgroups, no_cgroups=no_cgroups,
         )  # fmt: skip
         self.supervisor = Supervisor(services, options.jobs.absolute(), scan_interval=options.scan_interval, ext=ext)
-        self.supervisor.new_version = self._record_version
-        self.url = self._reached_at()
+        self.supervisor.files.new_version = self._record_version
         origins = Origins(options.host_names, secure=options.tls is not None or options.behind_proxy)
-        app = guarded_app(self.supervisor, self.authority, self.audit, origins=origins)
+        key = (
+            None
+            if self.member is None
+            else PeerKey(self.member.tables.common("peer_secret", secrets.token_urlsafe(32)), clock)
+        )
+        app = guarded_app(self.supervisor, self.authority, self.audit, origins=origins, key=key)
         config = uvicorn.Config(
             app, log_config=None, access_log=False, timeout_graceful_shutdown=2, proxy_headers=options.behind_proxy,
             server_header=False, ws="none", **tls,
@@ -119,10 +143,32 @@ class HeadraceServer:
         self._health = None if health is None else HealthPort(health, self.supervisor)
         self._failure: BaseException | None = None
 
+    def _joined(self, clock: Clock) -> Member:
+        """Become one of the servers of a registry. Raises OptionError if that cannot be, with what differs."""
+        options = self._options
+        tables = SharedTables(self.registry.engine)
+        shared_id = None if self.data.shared is None else identity_of(self.data.shared)
+        check_common(
+            tables,
+            self.registry.engine,
+            shared=self.data.shared,
+            shared_id=shared_id,
+            lease_duration=options.lease_duration,
+        )
+        identity = Identity(
+            name=self.name, url=self.url, data=self.data.identity(), machine=machine_id(), cores=cores_of_machine(),
+            version=headrace_server.__version__, reads_jobs=options.reads_jobs, directory=self.data.path,
+        )  # fmt: skip
+        member = Member(self.registry.engine, clock, identity, lease_duration=options.lease_duration)
+        member.join()
+        return member
+
     def run(self) -> None:
         """Serve until SIGTERM or SIGINT. Raises what has ended the supervision, if that was an error; runners go on then."""
         self.data.note_address(self.url, health=None if self._health is None else self._health.url)
-        self.registry.note_server(self._options.name, pid=os.getpid(), url=self.url)
+        self.registry.note_server(self.name, pid=os.getpid(), url=self.url)
+        if self.member is not None:
+            self.member.describe()
         thread = threading.Thread(target=self._supervise, name="supervisor")
         thread.start()
         if self._health is not None:
@@ -135,12 +181,21 @@ class HeadraceServer:
             thread.join()
             if self._health is not None:
                 self._health.stop()
-            self.registry.end_server(self._options.name)
+            self._leave()
             self.data.address.unlink(missing_ok=True)
             self.registry.engine.dispose()
             self.data.unlock()
         if self._failure is not None:
             raise JobError(f"the supervision of jobs has failed: {self._failure!r}") from self._failure
+
+    def _leave(self) -> None:
+        """Note that the server has ended. If the registry is away, others find it out by themselves."""
+        try:
+            if self.member is not None:
+                self.member.leave(restarts=self._options.on_stop == "leave")
+            self.registry.end_server(self.name)
+        except (HeadraceError, SQLAlchemyError) as error:
+            logger.warning("the registry does not know that this server has ended: %s", error)
 
     def stop(self) -> None:
         """End the server: also what signals do."""
@@ -199,6 +254,24 @@ class _Http(uvicorn.Server):
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
+
+
+def _checked_name(options: ServerOptions) -> str:
+    """Return the name of the server among those of its registry. Raises OptionError for one that cannot be."""
+    if options.registry is None and options.shared is not None:
+        raise OptionError(
+            "a directory is shared by servers of one registry",
+            option="shared",
+            hint="give --registry too, the same for each",
+        )
+    found = options.name or ("main" if options.registry is None else socket.gethostname())
+    if not _NAME.fullmatch(found):
+        raise OptionError(
+            f"{found!r} cannot be the name of a server",
+            option="name",
+            hint="use a-z, 0-9, ., - and _: headrace serve --name NAME",
+        )
+    return found
 
 
 def _checked_tls(options: ServerOptions) -> dict[str, Any]:

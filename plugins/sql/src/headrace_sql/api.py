@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import os
-import shutil
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import polars as pl
 from headrace.foundation.errors import OptionError, PlanError
 from headrace.interfaces.language import Language
+from headrace.jobs.collecting import collect_all, materialized, with_kinds
 from headrace.jobs.dsl import Stream
 from headrace.jobs.job import Job
 
-from headrace_sql.binding.scope import unused_name
 from headrace_sql.binding.session import SqlSession
 from headrace_sql.compiling.script import Script
 from headrace_sql.operators.frames import polars_frame
-from headrace_sql.operators.sinks import MARK, CollectSettings, CollectSink, collected, materialized
 
 #: The session of calls that name none.
 _default = SqlSession()
@@ -52,7 +48,8 @@ class SqlJob(Job):
 
         A text with several sinks gives a dict of frames by table unless ``table`` names one. Results that change are
         given as they are at the end; with ``changes`` each change is a row, its kind in the last column ``op`` (``+I``, ``-U``,
-        ``+U``, ``-D``; ``op_2`` if the result has a column ``op``). For bounded input that fits into memory.
+        ``+U``, ``-D``; ``op_2`` if the result has a column ``op``). For bounded input that fits into memory. How many records
+        became dead letters, and why, is said in the log.
         """
         relations = self.script.relations()
         if not relations:
@@ -60,23 +57,9 @@ class SqlJob(Job):
         if table is not None and table not in relations:
             raise OptionError(f"no table {table!r} is written", option="table", hint=f"written: {', '.join(relations)}")
         wanted = {name: relation for name, relation in relations.items() if table in (None, name)}
-        place = tempfile.mkdtemp(prefix="headrace-collect-")
-        try:
-            jobs, types = [], {}
-            for index, (name, relation) in enumerate(wanted.items()):
-                types[name] = relation.schema
-                path = os.path.join(place, str(index))
-                jobs.append(relation.stream.to(CollectSink(CollectSettings(path=path)), name=f"collect_{name}"))
-            jobs[0].also(*jobs[1:]).run(backend, **options)
-            made = {name: collected(os.path.join(place, str(i)), types[name]) for i, name in enumerate(wanted)}
-        finally:
-            shutil.rmtree(place, ignore_errors=True)
-        frames = {name: _with_kinds(frame) if changes else materialized(frame) for name, frame in made.items()}
+        made = collect_all({name: relation.stream for name, relation in wanted.items()}, backend, **options)
+        frames = {name: with_kinds(frame) if changes else materialized(frame) for name, frame in made.items()}
         return next(iter(frames.values())) if len(frames) == 1 else frames
-
-
-def _with_kinds(frame: pl.DataFrame) -> pl.DataFrame:
-    return frame.rename({MARK: unused_name("op", frame.columns)})
 
 
 def sql(
@@ -148,7 +131,9 @@ def table(
 
 
 def register(name: str, data: Any, *, session: SqlSession | None = None) -> None:
-    """Let queries of a session read a polars or pandas frame, or a stream of the DSL, under a name. Replaces what had the name."""
+    """Let queries of a session read rows under a name, in place of what had the name: a polars frame (also a lazy one), a pandas
+    frame, an Arrow table, a relation of DuckDB, the path of a Parquet file, or a stream of the DSL.
+    """
     is_stream = isinstance(data, Stream)
     _session_of(session).register(name, data if is_stream else polars_frame(data), is_stream=is_stream)
 

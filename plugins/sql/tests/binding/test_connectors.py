@@ -147,7 +147,6 @@ def test_options_of_the_other_direction_say_nothing_here() -> None:
         (table("t", "a BIGINT", connector="old-toy"), r"connector 'old-toy': use 'toy'"),
         (table("t", "a BIGINT", connector="toys"), r"(?s)unknown connector 'toys'.*'toy'"),
         (table("t", "a BIGINT", connector="upsert-kafak"), r"(?s)unknown connector 'upsert-kafak'.*'upsert-kafka'"),
-        (table("t", "a BIGINT", connector="mysql-cdc"), r"changes of a MySQL table are not read"),
     ],
 )
 def test_mistakes(text: str, message: str) -> None:

@@ -41,6 +41,18 @@ def rows(text: str) -> list[tuple[Any, ...]]:
         ("v = (SELECT v FROM b WHERE k = 'x' AND v IS NOT NULL)", [1]),
         ("(v IN (SELECT v FROM one)) NOT IN (FALSE, FALSE)", [2]),
         ("(EXISTS (SELECT 1 FROM b WHERE b.k = a.k)) IN (TRUE)", [1]),
+        # The value that is compared holds subqueries itself, and theirs may be a constant.
+        ("CASE WHEN v IN (SELECT 1 FROM one) THEN 2 ELSE 7 END IN (SELECT v FROM one)", [1]),
+        ("CASE WHEN v NOT IN (SELECT v FROM one) THEN 2 ELSE 7 END NOT IN (SELECT v FROM one)", [2]),
+        ("CASE WHEN v IN (SELECT v FROM one) THEN v ELSE 1 END IN (SELECT b.v FROM b WHERE b.k = a.k)", [1]),
+        ("(SELECT MAX(v) FROM one) IN (SELECT v FROM one WHERE one.v = a.v)", [2]),
+        (
+            "NOT (CASE WHEN EXISTS (SELECT 1 FROM b WHERE b.k = a.k) THEN 5 ELSE v END < ALL (SELECT v FROM one))",
+            [1, 2, 3],
+        ),
+        ("v = 3 OR v IN (SELECT 1 FROM one)", [1, 3]),
+        ("v > ANY (SELECT 2 FROM one)", [3]),
+        ("v = 9 OR v > ALL (SELECT 1 FROM one)", [2, 3]),
     ],
 )
 def test_conditions_on_subqueries(condition: str, expected: list[int]) -> None:

@@ -7,10 +7,12 @@ import hmac
 import ipaddress
 import logging
 import re
+from collections.abc import Callable
 from typing import Any
 from urllib.parse import parse_qsl
 
 from headrace.foundation.clock import Clock, SystemClock
+from sqlalchemy.exc import SQLAlchemyError
 
 from headrace_server.access.audit import one_line
 from headrace_server.access.authority import TOKEN_PREFIX, Authority, Session
@@ -35,6 +37,9 @@ from headrace_server.access.roles import Principal, Role, RoleTable, check_role
 
 logger = logging.getLogger(__name__)
 
+#: Checks the signature of another server of the same registry: on whose behalf it asks, with their CSRF token.
+PeerCheck = Callable[[str, str, str], "tuple[Principal, str | None] | None"]
+_PEER_SCHEME = "headrace-peer"
 _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 _TOKEN_PARAMETER = re.compile(r"token|secret|api_?key|password|passwd|authorization", re.IGNORECASE)
 #: What servers and file systems read differently, in a path as it came: dots, slashes, backslashes and control characters.
@@ -65,8 +70,10 @@ class AccessMiddleware:
         origins: Origins | None = None,
         limits: Limits | None = None,
         clock: Clock | None = None,
+        peers: PeerCheck | None = None,
     ) -> None:
         self._app = app
+        self._peers = peers
         self._authority = authority
         self._roles = roles
         self._origins = origins or Origins()
@@ -87,7 +94,7 @@ class AccessMiddleware:
         body = GuardedBody(receive, self._limits, self._clock)
         answer = _Answer(send, body, security_headers(secure=self._origins.secure))
         try:
-            principal, csrf_token = await self._admit(scope, body)
+            principal, csrf_token = await self._admitted(scope, body)
             # A copy: the state of ASGI is shared by all requests.
             state = {**scope.get("state", {}), "principal": principal, "csrf_token": csrf_token}
             await self._app({**scope, "state": state}, body.receive, answer.send)
@@ -98,6 +105,16 @@ class AccessMiddleware:
             if body.refusal is None:
                 raise
             await answer.refuse(body.refusal)  # an error of the application's that our refusal caused
+
+    async def _admitted(self, scope: Scope, body: GuardedBody) -> tuple[Principal | None, str | None]:
+        try:
+            return await self._admit(scope, body)
+        except SQLAlchemyError as error:
+            # Without its text: it may have an address.
+            logger.error("tokens and sessions cannot be read: %s", type(error).__name__)
+            raise AccessDeniedError(
+                503, "the registry's database does not answer", hint="the jobs go on; try again in a moment"
+            ) from error
 
     async def _admit(self, scope: Scope, body: GuardedBody) -> tuple[Principal | None, str | None]:
         headers = headers_of(scope)
@@ -111,6 +128,11 @@ class AccessMiddleware:
         self._origins.check(method, headers, by_session=False, address=address)
         # The path as applications see it; role and route must be chosen by the same text.
         needed = self._roles.role_of(method, scope["path"])
+        peer = self._peer_of(headers, method, scope["path"])
+        if peer is not None:
+            if isinstance(needed, Role):
+                check_role(peer[0], needed)
+            return peer
         principal, session = await self._who(headers)
         if session is not None:
             self._origins.check(method, headers, by_session=True, address=address)
@@ -120,6 +142,17 @@ class AccessMiddleware:
             if session is not None and method not in _SAFE_METHODS:
                 _check_csrf(session, headers)
         return principal, session.csrf_token if session is not None else None
+
+    def _peer_of(self, headers: Headers, method: str, path: str) -> tuple[Principal, str | None] | None:
+        """Return on whose behalf another server asks; None: it is no server that asks. Raises AccessDeniedError for a wrong signature."""
+        given = headers.get(b"authorization", [])
+        scheme, _, signed = given[0].decode("latin-1").partition(" ") if len(given) == 1 else ("", "", "")
+        if self._peers is None or scheme.lower() != _PEER_SCHEME:
+            return None
+        found = self._peers(signed.strip(), method, path)
+        if found is None:
+            raise AccessDeniedError(401, "the request of another server is not signed for this, or its clock is wrong")
+        return found
 
     async def _who(self, headers: Headers) -> tuple[Principal | None, Session | None]:
         given = headers.get(b"authorization", [])

@@ -27,13 +27,16 @@ class Role(enum.IntEnum):
         raise ValueError(f"{name!r} is no role: {', '.join(role.name.lower() for role in cls)}")
 
 
+Kind = Literal["token", "session", "files"]
+
+
 @dataclass(frozen=True)
 class Principal:
     """Who sent a request; ``scope["state"]["principal"]``."""
 
     name: str
     role: Role
-    kind: Literal["token", "session", "files"]
+    kind: Kind
 
 
 def check_role(principal: Principal | None, needed: Role) -> None:

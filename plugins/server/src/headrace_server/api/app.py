@@ -15,7 +15,7 @@ import headrace_server
 from headrace_server.access.audit import AuditLog
 from headrace_server.access.roles import PUBLIC, Role
 from headrace_server.api import views
-from headrace_server.api.endpoints import Change, Endpoint, openapi_of, refused, route_of
+from headrace_server.api.endpoints import Change, Elsewhere, Endpoint, nowhere_else, openapi_of, refused, route_of
 from headrace_server.api.handlers import Handlers
 from headrace_server.api.health import LIVE, READY, health_routes
 from headrace_server.registry.records import OperationRecord
@@ -36,6 +36,9 @@ def _reading(of: Handlers) -> list[Endpoint]:
     job, operation = "/v1/jobs/{job}", "/v1/operations/{operation}"
     return [
         Endpoint("GET", "/v1/server", viewer, "The server itself", of.server, returns=views.ServerView),
+        Endpoint(
+            "GET", "/v1/servers", viewer, "The servers of the registry", of.servers, returns=list[views.OtherServerView]
+        ),
         Endpoint("GET", "/metrics", viewer, "The figures of the server and its jobs, for Prometheus", of.metrics),
         Endpoint("GET", "/v1/jobs", viewer, "List jobs", of.jobs, returns=list[views.JobView], query=_SELECT),
         Endpoint("GET", "/v1/events", viewer, "Follow the list of jobs", of.job_events, query=_SELECT, streams=True),
@@ -44,15 +47,15 @@ def _reading(of: Handlers) -> list[Endpoint]:
             "GET", job + "/versions/{version}", Role.OPERATOR, "A version: plan, settings, files", of.version,
             returns=views.VersionDetail,
         ),
-        Endpoint("GET", job + "/logs", Role.OPERATOR, "The end of a job's log", of.logs, returns=views.LogView, query=_LINES),
+        Endpoint("GET", job + "/logs", Role.OPERATOR, "The end of a job's log", of.logs, where="job", returns=views.LogView, query=_LINES),
         Endpoint(
-            "GET", job + "/logs/events", Role.OPERATOR, "Follow a job's log", of.log_events, query=_LINES, streams=True
+            "GET", job + "/logs/events", Role.OPERATOR, "Follow a job's log", of.log_events, where="job", query=_LINES, streams=True
         ),
         Endpoint(
             "GET", job + "/schedule", viewer, "When a job is started next, and its last times", of.schedule,
             returns=views.ScheduleView,
         ),
-        Endpoint("GET", job + "/offsets", viewer, "The next offset of each queue", of.offsets, returns=views.OffsetsView),
+        Endpoint("GET", job + "/offsets", viewer, "The next offset of each queue", of.offsets, where="job", returns=views.OffsetsView),
         Endpoint("GET", "/v1/operations", viewer, "The last operations", of.operations, returns=list[OperationRecord]),
         Endpoint("GET", operation, viewer, "How far an operation is", of.operation, returns=OperationRecord),
         Endpoint("GET", operation + "/events", viewer, "Follow an operation", of.operation_events, streams=True),
@@ -68,32 +71,32 @@ def _changing(of: Handlers) -> list[Endpoint]:
             change=Change(lambda asked: asked.body.action, target=lambda asked: asked.body.select),
         ),
         Endpoint(
-            "PUT", job + "/file", Role.AUTHOR, "Write a job's file into the jobs directory", of.submit,
+            "PUT", job + "/file", Role.AUTHOR, "Write a job's file into the jobs directory", of.submit, where="jobs directory",
             body=views.FileBody, returns=dict[str, str], status=202,
             change=Change("submit", before=of.text_of_file, after=lambda asked: asked.body.text),
         ),
         Endpoint(
-            "POST", job + "/upgrade", operator, "Roll out the newest version, or another", of.upgrade,
+            "POST", job + "/upgrade", operator, "Roll out the newest version, or another", of.upgrade, where="job",
             body=views.VersionBody, returns=begun, status=202, change=Change("upgrade", before=of.version_now),
         ),
         Endpoint(
-            "POST", job + "/rollback", operator, "Roll out the version before the present one", of.roll_back,
+            "POST", job + "/rollback", operator, "Roll out the version before the present one", of.roll_back, where="job",
             body=views.VersionBody, returns=begun, status=202, change=Change("rollback", before=of.version_now),
         ),
         Endpoint(
-            "POST", job + "/savepoints", operator, "Write a savepoint", of.savepoint,
+            "POST", job + "/savepoints", operator, "Write a savepoint", of.savepoint, where="job",
             body=views.SavepointBody, returns=begun, status=202, change=Change("savepoint"),
         ),
         Endpoint(
-            "PUT", job + "/offsets", operator, "Let a stopped job continue at other offsets", of.set_offsets,
+            "PUT", job + "/offsets", operator, "Let a stopped job continue at other offsets", of.set_offsets, where="job",
             body=views.OffsetsBody, returns=views.OffsetsView, change=Change("offsets set", before=of.offsets_now),
         ),
         Endpoint(
-            "DELETE", job + "/offsets", operator, "Let a stopped job begin anew", of.reset_offsets,
+            "DELETE", job + "/offsets", operator, "Let a stopped job begin anew", of.reset_offsets, where="job",
             returns=views.OffsetsView, change=Change("offsets reset", before=of.offsets_now),
         ),
         Endpoint(
-            "PUT", job + "/rules", operator, "Replace the rules of a running job", of.rules,
+            "PUT", job + "/rules", operator, "Replace the rules of a running job", of.rules, where="job",
             body=views.RulesBody, returns=dict[str, Any],
             change=Change("rules put", before=of.rules_now, after=lambda asked: asked.body.text),
         ),
@@ -101,7 +104,12 @@ def _changing(of: Handlers) -> list[Endpoint]:
 
 
 def make_app(
-    supervisor: Supervisor, endpoints: Sequence[Endpoint], audit: AuditLog, *, pages: Sequence[BaseRoute] = ()
+    supervisor: Supervisor,
+    endpoints: Sequence[Endpoint],
+    audit: AuditLog,
+    *,
+    pages: Sequence[BaseRoute] = (),
+    elsewhere: Elsewhere = nowhere_else,
 ) -> Starlette:
     """Return the application without its guard: put ``AccessMiddleware`` around it, with the roles of ``roles_of``."""
     document = openapi_of(endpoints, headrace_server.__version__)
@@ -115,7 +123,7 @@ def make_app(
 
     return Starlette(
         routes=[
-            *(route_of(each, audit) for each in endpoints),
+            *(route_of(each, audit, elsewhere) for each in endpoints),
             Route(_OPENAPI, openapi),
             *health_routes(supervisor),
             *pages,

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 from headrace.foundation.errors import HeadraceError, JobError, MissingPluginError, RetriableError
@@ -71,9 +71,20 @@ class Endpoint:
     streams: bool = False
     #: What is kept of it in the audit log. None only for what changes nothing.
     change: Change | None = None
+    #: Which of several servers answers: any, the one that has the job of the path, or the one that reads the jobs directory.
+    where: Literal["anywhere", "job", "jobs directory"] = "anywhere"
 
 
-def route_of(endpoint: Endpoint, audit: AuditLog) -> Route:
+#: Gives the answer of the server that has to answer a request; None: it is this one.
+Elsewhere = Callable[[Request, str], Awaitable[Response | None]]
+
+
+async def nowhere_else(request: Request, where: str) -> Response | None:
+    """Tell that this server answers all, as it is alone on its registry."""
+    return None
+
+
+def route_of(endpoint: Endpoint, audit: AuditLog, elsewhere: Elsewhere = nowhere_else) -> Route:
     """Return the route of an endpoint.
 
     The middleware in front has checked the role by the path. It is checked here once more for the endpoint that is really called, so
@@ -84,6 +95,8 @@ def route_of(endpoint: Endpoint, audit: AuditLog) -> Route:
         principal = request.scope.get("state", {}).get("principal")
         check_role(principal, endpoint.role)
         try:
+            if endpoint.where != "anywhere" and (answer := await elsewhere(request, endpoint.where)) is not None:
+                return answer
             body = await _body(request, endpoint.body)
             asked = Asked(request.path_params, request.query_params, body, principal)
             if endpoint.streams:

@@ -20,6 +20,7 @@ from headrace_server.api.endpoints import Asked, NotThereError
 from headrace_server.api.events import changes, event_stream, last_lines, log_lines
 from headrace_server.api.known_jobs import known_job
 from headrace_server.api.server_metrics import metrics_text
+from headrace_server.api.servers import servers_of
 from headrace_server.api.views import (
     ActionBody,
     FileBody,
@@ -28,6 +29,7 @@ from headrace_server.api.views import (
     LogView,
     OffsetsBody,
     OffsetsView,
+    OtherServerView,
     RulesBody,
     SavepointBody,
     ScheduledRunView,
@@ -38,7 +40,15 @@ from headrace_server.api.views import (
     VersionView,
 )
 from headrace_server.jobs_directory.settings import is_name
-from headrace_server.registry.records import Desired, JobRecord, OperationRecord, VersionRecord, VersionState
+from headrace_server.registry.records import (
+    Desired,
+    JobRecord,
+    JobStatusRecord,
+    OperationRecord,
+    VersionRecord,
+    VersionState,
+)
+from headrace_server.supervision.job_statuses import UNASSIGNED
 from headrace_server.supervision.offsets import offsets_of
 from headrace_server.supervision.selection import ALL, select_jobs
 from headrace_server.supervision.supervisor import Supervisor
@@ -64,8 +74,23 @@ class Handlers:
         return ServerView(
             name=self._services.server, version=headrace_server.__version__,
             jobs_directory=str(self._supervisor.directory), jobs=len(self._registry.jobs()),
-            refused_files=self._supervisor.refused_files,
+            refused_files=self.refused_files(),
         )  # fmt: skip
+
+    def servers(self, asked: Asked) -> list[OtherServerView]:
+        """List the servers of the registry: this one alone, unless it shares the registry."""
+        return servers_of(self._supervisor)
+
+    def servers_now(self) -> list[OtherServerView]:
+        """Return the servers if there may be several, for pages; empty if this one is alone on its registry."""
+        return servers_of(self._supervisor) if self._services.member is not None else []
+
+    def refused_files(self) -> Mapping[str, str]:
+        """Return files of the jobs directory that cannot become a version, as the server sees that reads it."""
+        reader = None if self._services.member is None else self._services.member.reader()
+        if reader is None or reader.name == self._services.server:
+            return self._supervisor.refused_files
+        return msgspec.json.decode(reader.refused_files or "{}", type=dict[str, str])
 
     def metrics(self, asked: Asked) -> Response:
         """Return the figures of the server and its jobs."""
@@ -78,9 +103,9 @@ class Handlers:
     def views(self, select: str = ALL) -> list[JobView]:
         """Return jobs as the API shows them. Also called by pages."""
         known = self._registry.jobs()
-        if select == ALL:
-            return [self.view(job) for job in known]
-        return [self.view(job) for job in select_jobs(known, select)]
+        chosen = known if select == ALL else select_jobs(known, select)
+        statuses, newest = self._supervisor.statuses.of(chosen), self._registry.newest_versions()
+        return [self._view(job, statuses[job.name], newest.get(job.name)) for job in chosen]
 
     async def job_events(self, asked: Asked) -> Any:
         """Follow the table of jobs."""
@@ -90,10 +115,12 @@ class Handlers:
     def job(self, asked: Asked) -> JobDetail:
         """Tell all about a job."""
         record = self._job(asked)
+        versions = self._registry.versions(record.name)
+        status = self._supervisor.statuses.of([record])[record.name]
         return JobDetail(
-            job=self.view(record),
-            figures=self._supervisor.figures(record.name),
-            versions=[_version_view(each) for each in self._registry.versions(record.name)],
+            job=self._view(record, status, versions[0].number if versions else None),
+            figures=status.figures,
+            versions=[_version_view(each) for each in versions],
             runs=self._registry.runs_of(record.name),
         )
 
@@ -205,7 +232,7 @@ class Handlers:
             raise JobError(f"the job is a {other.suffix} file", job=asked.job, hint="remove that first")
         file.parent.mkdir(parents=True, exist_ok=True)
         # The scan leaves out names that begin with a dot, so it never takes a part of the file.
-        self._supervisor.note_author(asked.job, body.text.encode(), asked.principal.name)
+        self._supervisor.files.note_author(asked.job, body.text.encode(), asked.principal.name)
         replace_durably(file, body.text.encode(), temporary=file.with_name(f".{file.name}.new"), private=False)
         return {"file": str(file)}
 
@@ -257,10 +284,10 @@ class Handlers:
 
         def work(_: str) -> Mapping[str, str]:
             if body.stop:
-                self._supervisor.stop_with_savepoint(record.name, path, timeout_seconds=_SAVEPOINT_TIMEOUT_SECONDS)
+                self._supervisor.stop_with_savepoint(record, path, timeout_seconds=_SAVEPOINT_TIMEOUT_SECONDS)
             else:
                 self._supervisor.ask_runner(
-                    record.name, "savepoint", path=str(path), timeout_seconds=_SAVEPOINT_TIMEOUT_SECONDS
+                    record, "savepoint", path=str(path), timeout_seconds=_SAVEPOINT_TIMEOUT_SECONDS
                 )
             return {"savepoint": str(path)}
 
@@ -275,7 +302,7 @@ class Handlers:
         file = place / f"{int(self._services.clock.now() * 1_000_000)}{body.suffix}"
         replace_durably(file, body.text.encode())
         return self._supervisor.ask_runner(
-            record.name, "rules", rules=str(file), node=body.node, who=asked.principal.name,
+            record, "rules", rules=str(file), node=body.node, who=asked.principal.name,
             timeout_seconds=_RULES_TIMEOUT_SECONDS,
         )  # fmt: skip
 
@@ -284,7 +311,7 @@ class Handlers:
     def offsets(self, asked: Asked) -> OffsetsView:
         """Show the next offset of each queue."""
         record = self._job(asked)
-        figures = self._supervisor.figures(record.name)
+        figures = self._supervisor.statuses.figures(record)
         if figures is not None:
             return OffsetsView(offsets={each["queue"]: each["offset"] for each in figures["queues"]}, note="it runs")
         return OffsetsView(offsets=offsets_of(self._services, record.name))
@@ -355,17 +382,24 @@ class Handlers:
 
     def view(self, job: JobRecord) -> JobView:
         """Return a job as the API shows it."""
-        figures = self._supervisor.figures(job.name) or {}
-        unit = self._supervisor.units.get(job.unit)
+        return self._view(job, self._supervisor.statuses.of([job])[job.name], self._registry.newest_version(job.name))
+
+    def _view(self, job: JobRecord, status: JobStatusRecord, newest: int | None) -> JobView:
+        figures = status.figures or {}
         lags = [each["lag"] for each in figures.get("queues", ()) if each["lag"] is not None]
+        member, problem = self._services.member, job.problem
+        if status.state == UNASSIGNED and member is not None:
+            problem = member.why_without_server(job.unit)
+        due = self._supervisor.schedules.next_due(job)
+        stored, unit = figures.get("checkpoint_seconds"), self._supervisor.units.get(job.unit)
         return JobView(
-            name=job.name, state=self._supervisor.phase(job.name), desired=job.desired.value, version=job.current_version,
-            newest_version=self._registry.newest_version(job.name), unit=job.unit, labels=job.labels, problem=job.problem,
-            pid=unit.runner.pid if unit is not None and unit.runner is not None and figures else None,
+            name=job.name, state=status.state, desired=job.desired.value, version=job.current_version,
+            newest_version=newest, unit=job.unit, labels=job.labels, problem=problem, pid=status.pid,
             has_earlier_headrace=unit is not None and unit.is_of_another_server, records_read=figures.get("records_read"),
             rows_written=sum(figures["rows_written"].values()) if figures else None,
             dead_letters=figures.get("dead_letters"), lag_records=sum(lags) if lags else None, seconds=figures.get("seconds"),
-            next_due_seconds=due.timestamp() if (due := self._supervisor.schedules.next_due(job)) is not None else None,
+            next_due_seconds=due.timestamp() if due is not None else None, server=self._supervisor.statuses.server_of(job),
+            checkpoint_seconds=stored, error=figures.get("error"),
         )  # fmt: skip
 
 

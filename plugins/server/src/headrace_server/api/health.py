@@ -25,6 +25,8 @@ def health_routes(supervisor: Supervisor) -> list[Route]:
         return JSONResponse({"status": "ok"})
 
     async def ready(_: Request) -> JSONResponse:
+        if supervisor.degraded is not None:  # the reason may have addresses, and this needs no token
+            return JSONResponse({"status": "degraded", "problem": "the registry is away"}, 503)
         status = "stopping" if supervisor.ends else "ok" if supervisor.ready.is_set() else "starting"
         return JSONResponse({"status": status}, 200 if status == "ok" else 503)
 

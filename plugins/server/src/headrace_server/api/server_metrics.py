@@ -28,7 +28,7 @@ def metrics_text(supervisor: Supervisor) -> str:
     A job whose runner does not answer within 3 s is counted in ``headrace_server_jobs_unanswered``, and its figures are missing.
     """
     jobs = supervisor.services.registry.jobs()
-    running = [job for job in jobs if supervisor.figures(job.name) is not None]
+    running = [job for job in jobs if supervisor.statuses.figures(job) is not None]
     with ThreadPoolExecutor(max_workers=_ASKED_AT_ONCE) as pool:
         answers = list(pool.map(lambda job: _snapshot_of(supervisor, job), running))
     snapshots = [each for each in answers if each is not None]
@@ -40,7 +40,7 @@ def metrics_text(supervisor: Supervisor) -> str:
 
 def _snapshot_of(supervisor: Supervisor, job: JobRecord) -> Snapshot | None:
     try:
-        found = supervisor.ask_runner(job.name, "metrics", timeout_seconds=_TIMEOUT_SECONDS)
+        found = supervisor.ask_runner(job, "metrics", timeout_seconds=_TIMEOUT_SECONDS)
         return Snapshot.from_json(found)
     except (HeadraceError, OSError, TimeoutError, msgspec.ValidationError):
         return None
@@ -55,19 +55,17 @@ class _ServerCollector(Collector):
         self._unanswered = unanswered
 
     def collect(self) -> Iterator[Any]:
-        states = {job.name: self._supervisor.phase(job.name) for job in self._jobs}
-        yield _gauge("jobs", "Jobs by their state.", "state", Counter(states.values()))
-        yield _gauge("job_failures", "Failures in a row; 0 after 5 minutes without one.", "job", self._failures())
+        # Of its own jobs only: each server of a registry is scraped, and nothing is counted twice.
+        statuses = self._supervisor.statuses.of_here(self._jobs)
+        yield _gauge("jobs", "Jobs by their state.", "state", Counter(each.state for each in statuses.values()))
+        failures = {name: each.failures for name, each in statuses.items()}
+        yield _gauge("job_failures", "Failures in a row; 0 after 5 minutes without one.", "job", failures)
         files = GaugeMetricFamily("headrace_server_refused_files", "Files of the jobs directory that are no job.")
         files.add_metric([], len(self._supervisor.refused_files))
         yield files
         unanswered = GaugeMetricFamily("headrace_server_jobs_unanswered", "Running jobs whose process did not answer.")
         unanswered.add_metric([], self._unanswered)
         yield unanswered
-
-    def _failures(self) -> dict[str, int]:
-        units = {job.name: self._supervisor.units.get(job.unit) for job in self._jobs}
-        return {name: unit.policy(name).failures for name, unit in units.items() if unit is not None}
 
 
 def _gauge(name: str, help: str, label: str, values: dict[str, int] | Counter[str]) -> GaugeMetricFamily:

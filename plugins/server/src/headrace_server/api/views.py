@@ -16,7 +16,8 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True):
     """A job in the table of jobs."""
 
     name: str
-    #: What it does now: running, stopped, paused, finished, scheduled, starting, stopping, failing, resting, refused, waiting, new.
+    #: What it does now: running, stopped, paused, finished, scheduled, starting, stopping, failing, resting, refused, waiting, new,
+    #: or unassigned: no server has it.
     state: str
     desired: str
     version: int | None
@@ -34,6 +35,12 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True):
     has_earlier_headrace: bool = False
     #: When its schedule starts it next.
     next_due_seconds: float | None = None
+    #: The server that has it; None: no server has it now.
+    server: str | None = None
+    #: When its checkpoint was last up to date, in seconds since the Unix epoch.
+    checkpoint_seconds: float | None = None
+    #: What its process says of it, if it has failed.
+    error: str | None = None
 
 
 class VersionView(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,6 +82,27 @@ class ServerView(msgspec.Struct, frozen=True, kw_only=True):
     jobs: int
     #: Files of the jobs directory that cannot become a version, with the reason.
     refused_files: Mapping[str, str]
+
+
+class OtherServerView(msgspec.Struct, frozen=True, kw_only=True):
+    """One of the servers of a registry."""
+
+    name: str
+    #: Where it is reached.
+    url: str | None
+    #: ``serves``, ``drains``, ``restarts`` or ``away``.
+    state: str
+    #: Jobs that it has, those of them that should run, and the processor cores that these use.
+    jobs: int
+    running: int
+    cores_used: float
+    cores: int | None
+    version: str | None
+    #: Whether it reads the jobs directory now.
+    reads_jobs: bool
+    started_seconds: float
+    #: How long ago it has shown a sign of life.
+    seen_seconds_ago: float
 
 
 class ActionBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

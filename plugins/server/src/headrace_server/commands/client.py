@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,16 +11,12 @@ from typing import Any
 
 import httpx
 import msgspec
-from headrace.foundation.errors import JobError, OptionError, RetriableError
+from headrace.foundation.errors import JobError, RetriableError
+
+from headrace_server.access.client_tls import client_tls_context
 
 DEFAULT_DATA = Path("headrace-data")
 URL_VARIABLE, TOKEN_VARIABLE, DATA_VARIABLE = "HEADRACE_SERVER", "HEADRACE_TOKEN", "HEADRACE_DATA"
-#: For servers with TLS: who signs the server, beside those that the system trusts; our own certificate with its key.
-AUTHORITY_VARIABLE, CERTIFICATE_VARIABLE, KEY_VARIABLE = (
-    "HEADRACE_SERVER_AUTHORITY",
-    "HEADRACE_CLIENT_CERTIFICATE",
-    "HEADRACE_CLIENT_KEY",
-)
 _TIMEOUT_SECONDS = 130.0
 
 
@@ -45,7 +40,7 @@ class Client:
             headers={"Authorization": f"Bearer {token}"},
             timeout=_TIMEOUT_SECONDS,
             trust_env=False,  # a proxy must not see the token of a server on this machine
-            verify=_tls_context() if url.startswith("https:") else True,
+            verify=client_tls_context() if url.startswith("https:") else True,
             transport=transport,
         )
 
@@ -115,24 +110,6 @@ def _decoded(status: int, content: bytes) -> Any:
     if status >= 400:
         raise JobError(found.get("detail", f"the server answered {status}"), hint=found.get("hint"))
     return found
-
-
-def _tls_context() -> ssl.SSLContext:
-    """Return how a server's certificate is checked. Raises OptionError for files that cannot be used."""
-    context = ssl.create_default_context()
-    authority, certificate, key = (
-        os.environ.get(each) for each in (AUTHORITY_VARIABLE, CERTIFICATE_VARIABLE, KEY_VARIABLE)
-    )
-    variable = AUTHORITY_VARIABLE
-    try:
-        if authority:
-            context.load_verify_locations(authority)
-        variable = CERTIFICATE_VARIABLE
-        if certificate:
-            context.load_cert_chain(certificate, key or None)
-    except OSError as error:  # ssl.SSLError is one
-        raise OptionError(f"the file cannot be used: {error}", option=variable) from None
-    return context
 
 
 def path_of(job: str) -> str:

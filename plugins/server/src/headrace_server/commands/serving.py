@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -41,6 +42,23 @@ def serve(
             show_default="SQLite in the data directory",
         ),
     ] = None,
+    name: Annotated[
+        str | None,
+        typer.Option(
+            help="Its name among the servers of a registry.",
+            show_default="the name of the machine, if a registry is given",
+        ),
+    ] = None,
+    shared: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="What all servers of a registry reach: checkpoints, savepoints, rules."),
+    ] = None,
+    no_jobs: Annotated[
+        bool, typer.Option("--no-jobs", help="Run what other servers of the registry read, without a jobs directory.")
+    ] = False,
+    lease_duration: Annotated[
+        str, typer.Option(metavar="TIME", help="When jobs of a server that is silent go to others.")
+    ] = "8 s",
     ext: Annotated[
         Path | None,
         typer.Option("--ext", metavar="DIR", help="Wheels of plug-ins.", show_default="ext/ beside the jobs"),
@@ -81,6 +99,7 @@ def serve(
     debug: Debug = False,
 ) -> None:
     """Run what lies in a directory of jobs: start it, watch it, restart it, roll out what changes. Ends on Ctrl-C or SIGTERM."""
+    from headrace.foundation.errors import OptionError
     from headrace_console import reporting
     from headrace_console.running import events_logged
 
@@ -88,16 +107,31 @@ def serve(
         from headrace_server.commands.client import data_directory
         from headrace_server.serving import HeadraceServer, ServerOptions
 
+        if no_jobs and registry is None:
+            raise OptionError(
+                "a server without a jobs directory needs others", option="no_jobs", hint="give --registry"
+            )
         options = ServerOptions(
             jobs=jobs, data=data or data_directory(), registry=registry, ext=ext,
             log_format=log_format.value, host=host, port=port, on_stop=on_stop.value,
             host_names=tuple(host_names or ()), tls=_tls_of(tls_certificate, tls_key, tls_client_authority),
-            behind_proxy=behind_proxy, health_port=health_port, health_host=health_host,
+            health_port=health_port, health_host=health_host,
+            behind_proxy=behind_proxy, name=name, shared=shared, reads_jobs=not no_jobs, lease_duration=_duration(lease_duration),
         )  # fmt: skip
         server = HeadraceServer(options)
         reporting.say(f"serving {jobs} at {server.url}")
         reporting.say(f"token: {server.data.token}")
         server.run()
+
+
+def _duration(text: str) -> timedelta:
+    from headrace.foundation.errors import OptionError
+    from headrace.interfaces.settings import parse_duration
+
+    try:
+        return parse_duration(text)
+    except ValueError as error:
+        raise OptionError(str(error), option="lease_duration") from None
 
 
 def _tls_of(certificate: Path | None, key: Path | None, client_authority: Path | None) -> TLSOptions | None:

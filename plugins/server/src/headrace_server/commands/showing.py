@@ -14,7 +14,7 @@ Job = Annotated[
     str, typer.Argument(metavar="NAME", help="The job: its path below jobs/ without suffix.", show_default=False)
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-jobs_app, status_app, logs_app, schedule_app = (typer.Typer(add_completion=False) for _ in range(4))
+jobs_app, status_app, logs_app, schedule_app, servers_app = (typer.Typer(add_completion=False) for _ in range(5))
 _COLOURS = {"running": "green", "finished": "green", "failing": "red", "resting": "red", "refused": "red"}
 
 
@@ -54,7 +54,10 @@ def _table(found: list[Mapping[str, Any]]) -> Any:
     from rich.text import Text
 
     table = Table(box=None, pad_edge=False)
-    for name in ("job", "state", "version", "records", "rows", "lag", "dead letters", "up", "problem"):
+    # A server that is alone on its registry needs no column.
+    several = len({job.get("server") for job in found}) > 1
+    server = ("server",) if several else ()
+    for name in ("job", "state", *server, "version", "records", "rows", "lag", "dead letters", "up", "problem"):
         right = name in ("version", "records", "rows", "lag", "dead letters", "up")
         table.add_column(name, justify="right" if right else "left", no_wrap=name != "problem")
     for job in found:
@@ -65,12 +68,42 @@ def _table(found: list[Mapping[str, Any]]) -> Any:
         if not problem and job.get("next_due_seconds") is not None:
             problem = f"next run {time_text(job['next_due_seconds'])} UTC"
         figures = [_number(job[key]) for key in ("records_read", "rows_written", "lag_records", "dead_letters")]
-        table.add_row(job["name"], state, f"{job['version'] or '-'}{newest}", *figures, up, Text(problem))
+        where = (job.get("server") or "",) if several else ()
+        table.add_row(job["name"], state, *where, f"{job['version'] or '-'}{newest}", *figures, up, Text(problem))
     return table
 
 
 def _number(value: int | None) -> str:
     return "" if value is None else f"{value:,}"
+
+
+@servers_app.command()
+def servers(as_json: AsJson = False, debug: Debug = False) -> None:
+    """Show the servers that share a registry: where they are, how many jobs each has, when it has last shown a sign of life."""
+    from headrace_console import reporting
+
+    with reporting.errors_as_messages(debug=debug):
+        from rich.console import Console
+        from rich.table import Table
+
+        from headrace_server.commands.client import Client
+
+        with Client.of_environment() as client:
+            found = client.ask("GET", "/v1/servers")
+        if as_json:
+            typer.echo(json.dumps(found, indent=1))
+            return
+        table = Table(box=None, pad_edge=False)
+        for name in ("server", "state", "address", "jobs", "should run", "cores used", "seen", "version"):
+            table.add_column(name, no_wrap=True)
+        for each in found:
+            reads = " (reads the jobs directory)" if each["reads_jobs"] and len(found) > 1 else ""
+            cores = f"{each['cores_used']:g} of {each['cores'] or '?'}"
+            table.add_row(
+                each["name"] + reads, each["state"], each["url"] or "", str(each["jobs"]), str(each["running"]), cores,
+                f"{each['seen_seconds_ago']:.0f} s ago", each["version"] or "",
+            )  # fmt: skip
+        Console(width=None if Console().is_terminal else 160).print(table)
 
 
 @status_app.command()
@@ -94,6 +127,7 @@ def _show(found: Mapping[str, Any]) -> None:
     typer.echo(
         f"{job['name']}: {job['state']}, version {job['version'] or '-'}"
         + (f", process {job['pid']}" if job["pid"] else "")
+        + (f", server {job['server']}" if job.get("server") else "")
     )
     if job["has_earlier_headrace"]:
         typer.echo(f"  its process has the headrace of an earlier server; headrace upgrade {job['name']} moves it")

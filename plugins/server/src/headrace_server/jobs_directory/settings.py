@@ -64,6 +64,8 @@ class JobSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     roll_out: Literal["automatic", "manual"] = "automatic"
     #: Whether a job that is found for the first time is started.
     start: bool = True
+    #: Nothing that the job needs after a restart lies on the disk of its server, so any of several servers may run it.
+    movable: bool = False
     stop_timeout: float = 60.0
     #: A new version must run within this time, and then go on for the window; else the old one is started again.
     health_timeout: float = 60.0
@@ -216,6 +218,11 @@ def _check_schedule(made: JobSettings, file: Path, stem: str) -> None:
 def schedule_of(settings: JobSettings) -> ScheduleSettings | None:
     """Return the schedule of a job; None if it has none. Raises OptionError for one that cannot be."""
     return None if settings.schedule is None else ScheduleSettings.of(settings.schedule)
+
+
+def keeps_nothing_on_disk(settings: JobSettings) -> bool:
+    """Return whether a job can go on with an empty directory: its author says so, or all is in topics of a broker."""
+    return settings.movable or (settings.backend == "light" and settings.options.get("reliability") == "high")
 
 
 def is_name(text: str) -> bool:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import shutil
+import uuid
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -12,22 +14,43 @@ from headrace.foundation.durable_files import sync_directory, write_durably
 from headrace.foundation.errors import JobError
 from headrace.foundation.private_files import make_private_directory
 
+from headrace_server.registry.shared import SharedTables
+
 
 class VersionFiles:
     """Versions below a directory: ``<job>/<number>/…``."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, *, elsewhere: SharedTables | None = None) -> None:
         self._directory = directory
+        #: Where servers of one registry find versions that another one has made.
+        self._elsewhere = elsewhere
 
     def place(self, job: str, number: int) -> Path:
-        """Return where the files of a version are."""
+        """Return where the files of a version are; get them first if another server has made it."""
+        place = self._place(job, number)
+        if self._elsewhere is not None and not place.exists():
+            contents = self._elsewhere.files(job, number)
+            if contents:
+                with contextlib.suppress(OSError):  # another thread was first; what is missing is told by ``check``
+                    self._write(job, number, contents)
+        return place
+
+    def _place(self, job: str, number: int) -> Path:
         return self._directory / job / str(number)
 
     def store(self, job: str, number: int, contents: Mapping[str, bytes]) -> Mapping[str, str]:
-        """Write the files of a version; return their hashes by name. A crash leaves all of them or none. Raises OSError."""
-        place = self.place(job, number)
+        """Write the files of a version; return their hashes by name. A crash leaves all of them or none. Raises OSError.
+
+        If servers share the registry, it has them first.
+        """
+        if self._elsewhere is not None:
+            self._elsewhere.store_files(job, number, contents)
+        return self._write(job, number, contents)
+
+    def _write(self, job: str, number: int, contents: Mapping[str, bytes]) -> Mapping[str, str]:
+        place = self._place(job, number)
         make_private_directory(place.parent)
-        new = place.with_name(f".{number}.new")
+        new = place.with_name(f".{number}.{uuid.uuid4().hex[:8]}.new")
         shutil.rmtree(new, ignore_errors=True)
         make_private_directory(new)
         for name, content in contents.items():

@@ -5,16 +5,15 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import Any
 
 import msgspec
 from headrace.foundation.clock import Clock
-from headrace.foundation.errors import JobError, OptionError
-from sqlalchemy import Engine, MetaData, RowMapping, create_engine, delete, event, func, insert, select, update
-from sqlalchemy.engine import make_url
-from sqlalchemy.exc import ArgumentError, IntegrityError, NoSuchModuleError, SQLAlchemyError
+from headrace.foundation.errors import JobError
+from sqlalchemy import Engine, MetaData, RowMapping, delete, func, insert, select, update
+from sqlalchemy.exc import IntegrityError
 
+from headrace_server.registry.engines import make_tables
 from headrace_server.registry.records import (
     Desired,
     JobRecord,
@@ -34,52 +33,17 @@ from headrace_server.registry.tables import (
     versions,
 )
 
-#: How long a writer waits for another one, in SQLite.
-_BUSY_TIMEOUT_MS = 10_000
-
-
-def open_engine(url: str) -> Engine:
-    """Return an engine for the URL of a database. Raises OptionError if the URL, its driver or its server cannot be used."""
-    try:
-        shown = make_url(url).render_as_string(hide_password=True)
-        engine = create_engine(url, pool_pre_ping=True, hide_parameters=True)
-        if engine.dialect.name == "sqlite":
-            event.listen(engine, "connect", _set_up_sqlite)
-        with engine.connect():
-            pass
-    except (ArgumentError, NoSuchModuleError, ImportError) as error:
-        raise OptionError(
-            f"the registry cannot be opened: {error}",
-            option="registry",
-            hint="write sqlite:///FILE, mysql+pymysql://USER@HOST/DATABASE or postgresql+psycopg://USER@HOST/DATABASE",
-        ) from None
-    except SQLAlchemyError as error:
-        raise OptionError(f"the registry {shown} cannot be opened: {error}", option="registry") from None
-    return engine
-
-
-def _set_up_sqlite(connection: Any, _: Any) -> None:
-    """Let readers go on beside a writer, and a writer wait for another one."""
-    cursor = connection.cursor()
-    cursor.execute("PRAGMA journal_mode=WAL")
-    cursor.execute(f"PRAGMA busy_timeout={_BUSY_TIMEOUT_MS}")
-    cursor.execute("PRAGMA foreign_keys=ON")
-    cursor.close()
-
-
-def sqlite_url(file: Path) -> str:
-    """Return the URL of a registry in a file."""
-    return f"sqlite:///{file.absolute()}"
-
 
 class Registry:
     """The registry of a server. May be used from any thread. ``further`` are the tables of other rooms, made at the start too."""
 
-    def __init__(self, engine: Engine, clock: Clock, *, further: Iterable[MetaData] = ()) -> None:
+    def __init__(
+        self, engine: Engine, clock: Clock, *, further: Iterable[MetaData] = (), server: str | None = None
+    ) -> None:  # fmt: skip
         self.engine = engine
+        self._server = server
         self._clock = clock
-        for tables in (metadata, *further):
-            tables.create_all(engine)
+        make_tables(engine, (metadata, *further))
 
     # ------------------------------------------------------------------------------------------------------- jobs
 
@@ -109,15 +73,24 @@ class Registry:
         """Change columns of a job: desired, current_version, present, problem, labels, unit."""
         if "labels" in values:
             values["labels"] = _text(values["labels"])
+        if "problem" in values:
+            values["problem"] = _storable(values["problem"])
         with self.engine.begin() as connection:
             connection.execute(update(jobs).where(jobs.c.name == name).values(**values))
+
+    def count_start(self, name: str) -> None:
+        """Note that a person starts a job: its server counts failures anew."""
+        with self.engine.begin() as connection:
+            starts = func.coalesce(jobs.c.starts, 0) + 1
+            connection.execute(update(jobs).where(jobs.c.name == name).values(starts=starts))
 
     def begin_scheduled(self, name: str, due_ms: int) -> bool:
         """Note that a job is to run for an instant of its schedule, once: False if that was noted before."""
         try:
             with self.engine.begin() as connection:
                 connection.execute(insert(scheduled_starts).values(job=name, due_ms=due_ms))
-                values = {"desired": Desired.RUNNING.value, "problem": None}
+                starts = func.coalesce(jobs.c.starts, 0) + 1
+                values = {"desired": Desired.RUNNING.value, "problem": None, "starts": starts}
                 connection.execute(update(jobs).where(jobs.c.name == name).values(**values))
         except IntegrityError:
             return False
@@ -151,6 +124,12 @@ class Registry:
         with self.engine.begin() as connection:
             connection.execute(insert(versions).values(**values))
 
+    def newest_versions(self) -> dict[str, int]:
+        """Return the number of the newest version of each job that has one."""
+        query = select(versions.c.job, func.max(versions.c.number)).group_by(versions.c.job)
+        with self.engine.connect() as connection:
+            return {job: number for job, number in connection.execute(query)}
+
     def newest_version(self, job: str) -> int | None:
         """Return the number of the newest version of a job; None: it has none."""
         query = select(func.max(versions.c.number)).where(versions.c.job == job)
@@ -165,9 +144,9 @@ class Registry:
         self, job: str, number: int, state: VersionState, *, reason: str | None = None, plan: str | None = None
     ) -> None:
         """Note what became of a version."""
-        values: dict[str, Any] = {"state": state.value, "reason": reason}
+        values: dict[str, Any] = {"state": state.value, "reason": _storable(reason)}
         if plan is not None:
-            values["plan"] = plan
+            values["plan"] = _storable(plan)
         chosen = (versions.c.job == job) & (versions.c.number == number)
         with self.engine.begin() as connection:
             connection.execute(update(versions).where(chosen).values(**values))
@@ -207,7 +186,9 @@ class Registry:
         chosen = (runs.c.id == run) & runs.c.ended_seconds.is_(None)
         with self.engine.begin() as connection:
             connection.execute(
-                update(runs).where(chosen).values(ended_seconds=self._clock.now(), outcome=outcome, reason=reason)
+                update(runs)
+                .where(chosen)
+                .values(ended_seconds=self._clock.now(), outcome=outcome, reason=_storable(reason))
             )
 
     def open_runs(self, server: str | None = None) -> list[RunRecord]:
@@ -233,7 +214,7 @@ class Registry:
             connection.execute(
                 insert(operations).values(
                     id=made, kind=kind, jobs=json.dumps(list(of)), state="running", step="begins",
-                    started_seconds=self._clock.now(),
+                    started_seconds=self._clock.now(), server=self._server,
                 )
             )  # fmt: skip
         return made
@@ -250,7 +231,13 @@ class Registry:
             connection.execute(
                 update(operations)
                 .where(operations.c.id == operation)
-                .values(state=state, step=state, result=result, error=error, ended_seconds=self._clock.now())
+                .values(
+                    state=state,
+                    step=state,
+                    result=_storable(result),
+                    error=_storable(error),
+                    ended_seconds=self._clock.now(),
+                )
             )
 
     def operations(self, *, limit: int = 50) -> list[OperationRecord]:
@@ -289,6 +276,11 @@ class Registry:
         """Note that a server has ended in order."""
         with self.engine.begin() as connection:
             connection.execute(update(servers).where(servers.c.name == name).values(ended_seconds=self._clock.now()))
+
+
+def _storable(text: str | None) -> str | None:
+    """Return a text without the character that PostgreSQL does not store. Messages of other programs may have it."""
+    return None if text is None else text.replace("\0", "\N{REPLACEMENT CHARACTER}")
 
 
 def _text(value: Mapping[str, str]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
+from typing import Any
 
 import msgspec
 
@@ -42,6 +43,8 @@ class JobRecord(msgspec.Struct, frozen=True, kw_only=True):
     #: The unit that runs it: the name of its group, or its own name.
     unit: str
     server: str | None = None
+    offered_version: int | None = None
+    starts: int | None = None
 
 
 class VersionRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -89,3 +92,57 @@ class OperationRecord(msgspec.Struct, frozen=True, kw_only=True):
     error: str | None
     started_seconds: float
     ended_seconds: float | None
+    server: str | None = None
+
+
+class ServerRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """A server of the registry, as it has described itself. Whether it lives, its lease says."""
+
+    name: str
+    pid: int
+    url: str | None
+    started_seconds: float
+    ended_seconds: float | None
+    data: str | None = None
+    machine: str | None = None
+    cores: int | None = None
+    version: str | None = None
+    state: str | None = None
+    reads_jobs: bool | None = None
+    refused_files: str | None = None
+
+
+class RunnerNote(msgspec.Struct, frozen=True, kw_only=True):
+    """A process that has the lease of a unit, as it describes itself in the registry."""
+
+    server: str
+    machine: str
+    pid: int
+    generation: str
+    specification: str
+    socket: str
+    token: int
+
+
+class UnitRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """Which server has a unit."""
+
+    unit: str
+    server: str | None
+    epoch: int
+    home: str | None
+    cores: float | None
+    busy: bool
+    runner: RunnerNote | None
+    outcomes: Mapping[str, tuple[str, str | None]]
+
+
+class JobStatusRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """What the server of a job says of it."""
+
+    #: In one word for people, see ``JobView``.
+    state: str
+    pid: int | None = None
+    failures: int = 0
+    #: As ``handle.status()`` gives them; None if the job does not run.
+    figures: Mapping[str, Any] | None = None

@@ -19,6 +19,7 @@ def main(file: Path) -> int:
     from headrace_server.runner.specification import JobOutcome, RunnerSpecification, write_result
 
     specification = RunnerSpecification.read(file)
+    given = sys.stdin.buffer.read() if specification.leased else b""
     log = LogFile(Path(specification.log))
     log.open(specification.log_format)
     faulthandler.enable()
@@ -32,7 +33,14 @@ def main(file: Path) -> int:
 
     from headrace_server.runner.service import Runner
 
-    runner = Runner(specification, file)
+    access = None
+    if given:
+        import msgspec
+
+        from headrace_server.runner.unit_lease import Access
+
+        access = msgspec.json.decode(given, type=Access)
+    runner = Runner(specification, file, access=access)
     signal.signal(signal.SIGTERM, runner.ask_to_stop)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     logging.getLogger("headrace_server").info(

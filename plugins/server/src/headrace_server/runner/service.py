@@ -18,6 +18,7 @@ from headrace_server.runner.job_run import ENDED, JobRun, Phase
 from headrace_server.runner.log_file import LogFile
 from headrace_server.runner.protocol import LINE_MAX_BYTES
 from headrace_server.runner.specification import RunnerSpecification, write_result
+from headrace_server.runner.unit_lease import Access, UnitLease
 
 logger = logging.getLogger(__name__)
 _LOOK_SECONDS = 0.5
@@ -27,7 +28,9 @@ _LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
 class Runner:
     """Runs the jobs of a specification until all have ended. ``run`` is called once, in the main thread."""
 
-    def __init__(self, specification: RunnerSpecification, file: Path, *, clock: Clock | None = None) -> None:
+    def __init__(
+        self, specification: RunnerSpecification, file: Path, *, clock: Clock | None = None, access: Access | None = None
+    ) -> None:  # fmt: skip
         self.specification = specification
         self._file = file
         self._clock = clock or SystemClock()
@@ -43,11 +46,15 @@ class Runner:
         }
         for run in self._jobs.values():
             run.changed = self._wake
+        self._access = access
+        self._lease = None if access is None else UnitLease(access, specification, str(file), stop=self.ask_to_stop)
         self._requests: dict[str, Callable[[Mapping[str, Any]], Any]] = {
             "status": self._status,
             "plan": lambda asked: self._job(asked).plan(),
             "compare": lambda asked: self._job(asked).compare(asked["running"]),
-            "go": lambda asked: self._go.set(),
+            "go": self._begin,
+            "release": self._release,
+            "adopt": self._adopt,
             "start": self._start_again,
             "stop": self._stop,
             "savepoint": lambda asked: self._job(asked).savepoint(asked["path"]),
@@ -72,6 +79,8 @@ class Runner:
             prepared = threading.Event()
             if self.specification.wait:
                 threading.Thread(target=self._end_with_server, args=(prepared,), name="server", daemon=True).start()
+            if self._lease is not None and self._access is not None and self._access.token is not None:
+                self._lease.begin(self._access.token)  # before any code of a job is loaded
             for run in self._jobs.values():
                 run.prepare()
             prepared.set()
@@ -83,7 +92,10 @@ class Runner:
             self._watch(log)
             self._end_jobs()
         finally:
-            write_result(self._file, {name: run.outcome() for name, run in self._jobs.items()})
+            outcomes = {name: run.outcome() for name, run in self._jobs.items()}
+            write_result(self._file, outcomes)
+            if self._lease is not None:
+                self._lease.end({name: (each.outcome, each.reason) for name, each in outcomes.items()})
             server.shutdown()
             server.server_close()
             Path(self.specification.socket).unlink(missing_ok=True)
@@ -117,6 +129,29 @@ class Runner:
             "pid": os.getpid(),
             "jobs": {name: run.status() for name, run in self._jobs.items()},
         }
+
+    def _begin(self, asked: Mapping[str, Any]) -> None:
+        """Start the prepared jobs. A leased unit is given the token of its lease."""
+        if self._lease is not None and asked.get("token") is not None:
+            self._lease.begin(int(asked["token"]))
+        self._go.set()
+
+    def _release(self, _: Mapping[str, Any]) -> None:
+        """Give the lease back, as all jobs have stopped: another process waits for it. This one starts nothing any more."""
+        with self._deciding:
+            going = [name for name, run in self._jobs.items() if run.phase not in ENDED]
+            if going:
+                raise JobError(f"{going[0]} has not ended", job=going[0])
+            self._stopping.set()
+            if self._lease is not None:
+                self._lease.end(
+                    {name: (run.outcome().outcome, run.outcome().reason) for name, run in self._jobs.items()}
+                )
+        self._wake.set()
+
+    def _adopt(self, asked: Mapping[str, Any]) -> None:
+        if self._lease is not None:
+            self._lease.adopt(str(asked["server"]))
 
     def _start_again(self, asked: Mapping[str, Any]) -> None:
         with self._deciding:

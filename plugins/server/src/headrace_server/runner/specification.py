@@ -51,6 +51,8 @@ class RunnerSpecification(msgspec.Struct, frozen=True, kw_only=True):
     #: What that server had installed, as a digest: another server asks whether it would start the same.
     environment: str | None = None
     log_format: Literal["console", "json"] = "console"
+    #: The process holds the lease of the unit: how it reaches the registry is on its standard input.
+    leased: bool = False
 
     def write(self, file: Path) -> None:
         """Write the specification. Raises OSError."""

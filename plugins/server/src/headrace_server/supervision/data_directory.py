@@ -6,21 +6,29 @@ import contextlib
 import fcntl
 import json
 import os
+import uuid
 from pathlib import Path
 
-from headrace.foundation.durable_files import replace_durably
+from headrace.foundation.durable_files import replace_durably, write_durably
 from headrace.foundation.errors import JobError
 from headrace.foundation.private_files import FILE_MODE, make_private_directory
 
 from headrace_server.runner.protocol import socket_directory
 
+#: Checkpoints of jobs that were taken from a process which may wake up: this, and the token of the lease with ten digits.
+FENCED = "checkpoint-"
+
 
 class DataDirectory:
     """The paths of a server. The directory belongs to one server at a time: ``lock``."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, shared: Path | None = None) -> None:
         self.path = path.absolute()
+        #: What all servers of the registry reach: checkpoints, savepoints, rules. None: all of it is here.
+        self.shared = None if shared is None else shared.absolute()
         make_private_directory(self.path)
+        if self.shared is not None:
+            make_private_directory(self.shared)
         self.versions = self.path / "versions"
         self.token = self.path / "token"
         self.address = self.path / "server.json"
@@ -50,21 +58,33 @@ class DataDirectory:
             os.close(self._lock)
             self._lock = None
 
+    def identity(self) -> str:
+        """Return the id of the directory, which is made with it: a server with another one does not have the state of its jobs."""
+        return identity_of(self.path)
+
     def note_address(self, url: str | None, *, health: str | None = None) -> None:
         """Note where the server of this directory listens, and its port of health, for clients on this machine."""
         replace_durably(self.address, json.dumps({"url": url, "health": health, "pid": os.getpid()}).encode())
 
     def of_job(self, job: str) -> Path:
-        """Return the directory of a job."""
+        """Return the directory of a job on this server: its logs, its work directory."""
         return self.path / "jobs" / job
 
+    def state_of_job(self, job: str) -> Path:
+        """Return the directory of what a job needs on each server that runs it."""
+        return (self.shared or self.path) / "jobs" / job
+
     def checkpoint(self, job: str) -> Path:
-        """Return where a job keeps its checkpoint, whichever process runs it."""
-        return self.of_job(job) / "checkpoint"
+        """Return where a job keeps its checkpoint, whichever process runs it.
+
+        A process that lost the job and may wake up keeps its directory; the next one has another, with a greater number.
+        """
+        place = self.state_of_job(job)
+        return max(place.glob(f"{FENCED}*[0-9]"), default=place / "checkpoint")
 
     def rules(self, job: str) -> Path:
         """Return where the sets of rules lie that were put while a job ran, the newest with the greatest name."""
-        return self.of_job(job) / "rules"
+        return self.state_of_job(job) / "rules"
 
     def newest_rules(self, job: str) -> Path | None:
         """Return the file of the rules that were put last; None if there is none."""
@@ -72,11 +92,12 @@ class DataDirectory:
 
     def roll_out_note(self, unit: str, *, group: bool) -> Path:
         """Return where it is noted which versions of a unit are watched."""
-        return self.of_unit(unit, group=group) / "roll-out.json"
+        root = self.shared or self.path
+        return root / ("groups" if group else "jobs") / unit / "roll-out.json"
 
     def savepoint(self, job: str, name: str) -> Path:
         """Return where a savepoint of a job is written, if the client names no place."""
-        return self.of_job(job) / "savepoints" / name
+        return self.state_of_job(job) / "savepoints" / name
 
     def of_unit(self, unit: str, *, group: bool) -> Path:
         """Return where a unit has its work directory and its log: that of its job, or that of the group."""
@@ -93,3 +114,15 @@ class DataDirectory:
     def socket(self, generation: str) -> Path:
         """Return the address of a runner."""
         return self.sockets / f"{generation}.sock"
+
+
+def identity_of(directory: Path) -> str:
+    """Return the id of a directory; make one if it has none. Of several servers that do so at once one wins. Raises OSError."""
+    file = directory / "headrace-id"
+    if not file.exists():
+        beside = directory / f".headrace-id.{uuid.uuid4().hex}"
+        write_durably(beside, uuid.uuid4().hex.encode())
+        with contextlib.suppress(FileExistsError):
+            os.link(beside, file)  # unlike a rename it never replaces
+        beside.unlink()
+    return file.read_text(encoding="ascii").strip()

@@ -77,29 +77,13 @@ class KeptCheckpoint:
         new = self.path.with_name("checkpoint.kept.new")
         shutil.rmtree(new, ignore_errors=True)
         self.drop()
-        make_private_directory(new)
-        for source in _walked(self._checkpoint):
-            target = new / source.relative_to(self._checkpoint)
-            if source.is_dir():
-                make_private_directory(target)
-            elif not (source.suffix in _NEVER_CHANGED and _linked(source, target)):
-                write_durably(target, source.read_bytes())
-        for each in (new, *(path for path in _walked(new) if path.is_dir())):
-            sync_directory(each)
+        copy_checkpoint(self._checkpoint, new)
         os.rename(new, self.path)
         sync_directory(self.path.parent)
 
     def is_changed(self) -> bool:
         """Return whether the checkpoint is another one by now. False also if there is no copy. Raises OSError."""
-        if not self.path.exists():
-            return False
-        kept, now = (
-            {str(each.relative_to(root)): each for each in _walked(root) if each.is_file()}
-            for root in (self.path, self._checkpoint)
-        )
-        return kept.keys() != now.keys() or any(
-            not each.samefile(now[name]) and each.read_bytes() != now[name].read_bytes() for name, each in kept.items()
-        )
+        return self.path.exists() and not same_content(self.path, self._checkpoint)
 
     def restore(self) -> None:
         """Put the copy in the place of the checkpoint, with the dead letters of now. May be called again after a crash. Raises OSError."""
@@ -118,6 +102,29 @@ class KeptCheckpoint:
     def drop(self) -> None:
         """Remove the copy, if there is one."""
         shutil.rmtree(self.path, ignore_errors=True)
+
+
+def copy_checkpoint(source: Path, target: Path) -> None:
+    """Make ``target`` a durable copy of a checkpoint, without its dead letters and locks; what never changes is linked. Raises OSError."""
+    make_private_directory(target)
+    for each in _walked(source):
+        copy = target / each.relative_to(source)
+        if each.is_dir():
+            make_private_directory(copy)
+        elif not (each.suffix in _NEVER_CHANGED and _linked(each, copy)):
+            write_durably(copy, each.read_bytes())
+    for each in (target, *(path for path in _walked(target) if path.is_dir())):
+        sync_directory(each)
+
+
+def same_content(one: Path, other: Path) -> bool:
+    """Return whether two checkpoints are the same, without their dead letters and locks. Raises OSError."""
+    kept, now = (
+        {str(each.relative_to(root)): each for each in _walked(root) if each.is_file()} for root in (one, other)
+    )
+    return kept.keys() == now.keys() and all(
+        each.samefile(now[name]) or each.read_bytes() == now[name].read_bytes() for name, each in kept.items()
+    )
 
 
 def keeps_state_in_checkpoint(settings: JobSettings) -> bool:

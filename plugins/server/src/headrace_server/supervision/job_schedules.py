@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 
 from headrace.foundation.errors import JobError
@@ -52,13 +52,16 @@ class JobSchedules:
         """Return what became of the last times of a job, the newest first."""
         return self._made().history(job, count_max=count_max)
 
-    def tick(self) -> None:
-        """Start what is due, once a second. Raises RetriableError, errors of the database: the next round tries again."""
+    def tick(self, jobs: Iterable[JobRecord]) -> None:
+        """Start what is due, once a second. ``jobs``: all of the registry, as they were a moment ago.
+
+        Raises RetriableError, errors of the database: the next round tries again.
+        """
         now = self._services.clock.monotonic()
         if now - self._ticked < _TICK_SECONDS:
             return
         self._ticked = now
-        schedules = self._schedules()
+        schedules = self._schedules(jobs)
         if self._scheduler is None and not schedules:
             return  # nothing to do, and no lease to keep
         self._made().tick(schedules)
@@ -73,9 +76,9 @@ class JobSchedules:
         if self._scheduler is not None:
             self._scheduler.stop()
 
-    def _schedules(self) -> dict[str, ScheduleSettings]:
+    def _schedules(self, jobs: Iterable[JobRecord]) -> dict[str, ScheduleSettings]:
         found: dict[str, ScheduleSettings] = {}
-        for job in self._services.registry.jobs():
+        for job in jobs:
             if not job.present or job.desired not in _ON_SCHEDULE:
                 continue
             settings = self.of(job)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -21,6 +22,9 @@ from headrace_server.runner.limits import over_memory, says_out_of_memory
 from headrace_server.runner.protocol import ask
 from headrace_server.runner.specification import JobOutcome, RunnerSpecification, read_result
 from headrace_server.supervision.cgroups import remove, was_out_of_memory
+
+#: The URL of the registry may have a password.
+REGISTRY_VARIABLE = "HEADRACE_REGISTRY"
 
 
 class RunnerProcess(ABC):
@@ -55,8 +59,10 @@ class Launcher(ABC):
     """Starts runners and finds those that an earlier server has started."""
 
     @abstractmethod
-    def launch(self, specification: RunnerSpecification, file: Path, environment: Mapping[str, str]) -> RunnerProcess:
-        """Start a runner. Raises JobError if that is not possible."""
+    def launch(
+        self, specification: RunnerSpecification, file: Path, environment: Mapping[str, str], *, given: bytes = b""
+    ) -> RunnerProcess:
+        """Start a runner, with ``given`` on its standard input. Raises JobError if that is not possible."""
 
     @abstractmethod
     def find(self, file: Path, *, pid: int, started_seconds: float) -> RunnerProcess:
@@ -143,7 +149,9 @@ class ChildProcess(RunnerProcess):
 class ChildLauncher(Launcher):
     """Starts runners as children of this process."""
 
-    def launch(self, specification: RunnerSpecification, file: Path, environment: Mapping[str, str]) -> RunnerProcess:
+    def launch(
+        self, specification: RunnerSpecification, file: Path, environment: Mapping[str, str], *, given: bytes = b""
+    ) -> RunnerProcess:
         try:
             for directory in (Path(specification.log).parent, Path(specification.work_directory)):
                 make_private_directory(directory)
@@ -152,12 +160,13 @@ class ChildLauncher(Launcher):
             try:
                 child = subprocess.Popen(
                     [specification.python or sys.executable, "-m", "headrace_server.runner", str(file)],
-                    stdin=subprocess.DEVNULL,
+                    stdin=subprocess.PIPE if given else subprocess.DEVNULL,
                     stdout=log,
                     stderr=subprocess.STDOUT,
                     start_new_session=True,
                     env=dict(environment),
                 )
+                _give(child, given)
             finally:
                 os.close(log)
         except OSError as error:
@@ -176,6 +185,13 @@ class ChildLauncher(Launcher):
         return ChildProcess(specification, file, pid=pid, started_seconds=started_seconds, child=None)
 
 
+def _give(child: subprocess.Popen[bytes], given: bytes) -> None:
+    """Write a few bytes to a child that has just begun; one that has ended already is found by the next look."""
+    if child.stdin is not None:
+        with contextlib.suppress(BrokenPipeError), child.stdin as stream:
+            stream.write(given)
+
+
 def _log(specification: RunnerSpecification) -> int:
     """Open the log for what a runner says before it opens the log itself, such as an error of an import."""
     return os.open(specification.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
@@ -190,5 +206,5 @@ def _signal_name(number: int) -> str:
 
 def environment_of_jobs(own: Mapping[str, str], given: Mapping[str, str], secrets: Mapping[str, str]) -> dict[str, str]:
     """Return the environment of a runner: the server's without its secrets, then what job.yaml gives and the secrets that it names."""
-    kept = {name: value for name, value in own.items() if not is_secret_name(name)}
+    kept = {name: value for name, value in own.items() if not is_secret_name(name) and name != REGISTRY_VARIABLE}
     return {**kept, **given, **secrets, "PYTHONUNBUFFERED": "1"}

@@ -11,21 +11,30 @@ import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 import msgspec
 from headrace.foundation.errors import HeadraceError, JobError
+from sqlalchemy.exc import InterfaceError, OperationalError
 
 from headrace_server.registry.records import VersionState
 from headrace_server.runner.protocol import RefusedError, RunnerAwayError
+from headrace_server.sharing.member import Taken
 from headrace_server.supervision.going_back import KeptCheckpoint, RollOutNote, keeps_state_in_checkpoint, rows_twice
 from headrace_server.supervision.processes import RunnerProcess
 from headrace_server.supervision.specifications import Services
-from headrace_server.supervision.unit import Unit
+from headrace_server.supervision.unit import Unit, UnitElsewhereError
 
 logger = logging.getLogger(__name__)
 _LOOK_SECONDS = 0.05
 _STOP_GRACE_SECONDS = 15.0
+#: Between two tries while the registry's database is away.
+_AWAY_SECONDS = 1.0
+_GO_TIMEOUT_SECONDS = 10.0
+#: How long an old process may take to give the lease of its unit back.
+_RELEASE_TIMEOUT_SECONDS = 15.0
+_Found = TypeVar("_Found")
 
 
 class RollOutInterruptedError(Exception):
@@ -43,6 +52,8 @@ class RollOutReport:
     places: dict[str, Any] = field(default_factory=dict)
     #: From asking the old version to stop until the new one runs; None: no version ran before.
     gap_seconds: float | None = None
+    #: Nothing was changed: the server ends, or another one has the unit by now.
+    interrupted: bool = False
 
 
 class RollOut:
@@ -66,6 +77,8 @@ class RollOut:
         #: Of the changed jobs, as their prepared runner gave them.
         self._plans: dict[str, Any] = {}
         self._python_before: str | None = None
+        #: The versions run already: only the headrace that runs them is new, so they are not judged.
+        self._renews = False
         self._never = threading.Event()
         self._server_stops = stopping or self._never
 
@@ -76,6 +89,8 @@ class RollOut:
         """
         with self._unit.held():
             self._unit.look()
+            before = self._unit.running_versions()
+            self._renews = all(before.get(job) == number for job, number in self._changes.items())
             self._check_those_that_do_not_run()
             new = self._prepared()
             if new is not None:
@@ -232,11 +247,6 @@ class RollOut:
                 self._services.registry.judge_version(job, version, VersionState.NEW, plan=str(plans[job]["text"]))
         return refused
 
-    @property
-    def _renews(self) -> bool:
-        """Return whether the versions are the present ones: only the headrace that runs them is new, so they are not judged."""
-        return bool(self._changes) and all(self._running.get(job) == number for job, number in self._changes.items())
-
     # -------------------------------------------------------------------------------------------------- switching
 
     def _switch(self, new: RunnerProcess) -> None:
@@ -254,9 +264,10 @@ class RollOut:
             note = self._kept(new, before)
             if note is None:
                 return
+        token = self._lease_for(new)
         # Noted before it runs: a server that dies now finds the process again.
         self._unit.take(new)
-        self._go(new)
+        self._go(new, token)
         if note is None:
             for job, version in self._changes.items():
                 self._accept(job, version)
@@ -285,15 +296,42 @@ class RollOut:
                 self._refuse(
                     job, version, f"the checkpoint of the version before cannot be kept for a way back: {error}"
                 )
-            self._unit.take(self._services.launch(self._unit.name, before, group=self._unit.group, wait=False))
+            self._unit.start(before)
             return None
         return note
 
-    def _go(self, runner: RunnerProcess) -> None:
+    def _lease_for(self, runner: RunnerProcess) -> int | None:
+        """Take the unit's lease for a prepared process; return its token, None if it needs none.
+
+        Raises RollOutInterruptedError if another server has the unit by now, OSError: then the process is killed.
+        """
         try:
-            runner.ask("go")
+            taken = self._obtained()
+            if taken is None:
+                return None
+            self._services.prepare_places({each.name: each.version for each in runner.specification.jobs}, taken)
+            return taken.lease.token
+        except BaseException:
+            runner.kill()
+            raise
+
+    def _go(self, runner: RunnerProcess, token: int | None) -> None:
+        """Let a prepared process run."""
+        try:
+            runner.ask("go", timeout_seconds=_GO_TIMEOUT_SECONDS, token=token)
         except (RunnerAwayError, RefusedError) as error:
             logger.warning("unit %s: %s", self._unit.name, error.message)  # the next look says that it is not healthy
+
+    def _obtained(self) -> Taken | None:
+        """Take the unit's lease, which the old process gives back at this moment; None: it needs none."""
+        deadline = self._services.clock.monotonic() + _RELEASE_TIMEOUT_SECONDS
+        while True:
+            try:
+                return self._unit.obtain()
+            except UnitElsewhereError as error:
+                if self._services.clock.monotonic() >= deadline:
+                    raise RollOutInterruptedError(str(error)) from error
+            self._services.clock.wait(self._never, _LOOK_SECONDS)
 
     def _stop_old(self) -> None:
         """Stop the jobs of the old runner, all at the same time, and note where. What hangs is killed: the checkpoint is whole."""
@@ -315,6 +353,12 @@ class RollOut:
                 outcome, reason = "killed", f"it did not stop for a new version: {error.message}"
         if outcome == "killed":
             old.kill()
+            self._unit.note_ended()
+        elif old.specification.leased:
+            try:
+                old.ask("release")
+            except (RunnerAwayError, RefusedError) as error:
+                logger.warning("unit %s: its lease is released later: %s", self._unit.name, error.message)
         self._unit.end_runs(outcome, reason)
         self._unit.leave()
 
@@ -326,9 +370,8 @@ class RollOut:
         window = max(each.health_window for each in settings)
         healthy_since: float | None = None
         while True:
-            self._unit.look()
+            found = self._patiently(lambda: self._look_at(guarded))
             now = clock.monotonic()
-            found = {job: self._judged(job) for job in guarded}
             bad = {job: reason for job, reason in found.items() if reason}
             if bad:
                 return bad
@@ -342,6 +385,23 @@ class RollOut:
             elif now >= deadline:
                 return {job: "it did not run within the time of health_timeout" for job in guarded if found[job] == ""}
             clock.wait(self._never, 0.01 if healthy_since is None else _LOOK_SECONDS)
+
+    def _look_at(self, guarded: Mapping[str, int]) -> dict[str, str | None]:
+        self._unit.look()
+        return {job: self._judged(job) for job in guarded}
+
+    def _patiently(self, work: Callable[[], _Found]) -> _Found:
+        """Do ``work``, again and again while the registry's database is away: the new version is in its place and runs meanwhile."""
+        while True:
+            try:
+                return work()
+            except (OperationalError, InterfaceError) as error:
+                if self._server_stops.is_set():
+                    raise  # the note of the roll-out is for the next server
+                logger.warning(
+                    "unit %s: the registry is away while a version is watched: %s", self._unit.name, error.orig
+                )
+                self._services.clock.wait(self._server_stops, _AWAY_SECONDS)
 
     def _judged(self, job: str) -> str | None:
         """Return None for a healthy job, the reason for one that is not, and an empty text for one that is not there yet."""
@@ -371,6 +431,7 @@ class RollOut:
     def _fall_back(self, note: RollOutNote, unhealthy: Mapping[str, str]) -> None:
         """Start the old versions again. ``unhealthy`` empty: the new ones are not judged, they were not watched to the end."""
         data = self._services.data
+        self._check_ours()
         self._say("not healthy, going back: " + "; ".join(f"{job}: {reason}" for job, reason in unhealthy.items()))
         if unhealthy:
             msgspec.structs.replace(note, unhealthy=unhealthy).write(data)
@@ -397,8 +458,9 @@ class RollOut:
         # From here on a server that dies leaves what any other does: the old versions are wanted, and no process has them.
         note.remove(data)
         if old is not None:
+            token = self._lease_for(old)
             self._unit.take(old)
-            self._go(old)
+            self._go(old, token)
 
     def _last_places(self) -> dict[str, Any]:
         return {job: place_of(status) for job, status in self._unit.statuses.items()}
@@ -453,7 +515,7 @@ class RollOut:
 
     def _accept_all(self, note: RollOutNote) -> None:
         for job, version in note.changes.items():
-            self._accept(job, version)
+            self._patiently(partial(self._accept, job, version))
         self._forget(note)
 
     def _forget(self, note: RollOutNote) -> None:
@@ -462,7 +524,14 @@ class RollOut:
         for job in note.changes:
             KeptCheckpoint(self._services.data, job).drop()
 
+    def _check_ours(self) -> None:
+        """Raise RollOutInterruptedError if another server has the unit by now: it goes on with the note of this roll-out."""
+        member = self._services.member
+        if member is not None and not member.tables.has(self._unit.name, self._services.server):
+            raise RollOutInterruptedError("another server has the unit now, and goes on with it")
+
     def _accept(self, job: str, version: int) -> None:
+        self._check_ours()
         self._services.registry.judge_version(job, version, VersionState.ACCEPTED)
         self._services.registry.change_job(job, current_version=version, problem=None)
         self._unit.begin_anew(job)
@@ -470,8 +539,9 @@ class RollOut:
         self._report.accepted[job] = version
 
     def _refuse(self, job: str, version: int, reason: str) -> None:
+        self._check_ours()
         logger.warning("job %s: version %d is refused: %s", job, version, reason)
-        if self._running.get(job) == version:
+        if self._renews:
             problem = (
                 f"it stays with the headrace that runs it, as that of this server refuses version {version}: {reason}"
             )

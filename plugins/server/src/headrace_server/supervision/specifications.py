@@ -18,15 +18,18 @@ from headrace.foundation.errors import JobError, OptionError
 
 from headrace_server.access.secret_places import SecretPlaces
 from headrace_server.jobs_directory.plugin_wheels import LOCK_FILE
-from headrace_server.jobs_directory.settings import JobSettings
+from headrace_server.jobs_directory.settings import JobSettings, keeps_nothing_on_disk
 from headrace_server.jobs_directory.versions import VersionFiles
 from headrace_server.registry.database import Registry
 from headrace_server.registry.records import VersionRecord
 from headrace_server.runner.limits import Limits
 from headrace_server.runner.specification import JobSpecification, RunnerSpecification
+from headrace_server.runner.unit_lease import Access
+from headrace_server.sharing.member import Member, Taken
 from headrace_server.supervision.cgroups import Cgroups, remove
 from headrace_server.supervision.data_directory import DataDirectory
 from headrace_server.supervision.environments import Environments
+from headrace_server.supervision.fencing import begin_without_checkpoint, fence_checkpoint
 from headrace_server.supervision.processes import Launcher, RunnerProcess, environment_of_jobs
 
 #: Gives the values of secrets by name. Raises JobError for one that it does not have.
@@ -68,13 +71,29 @@ class Services:
     cgroups: Cgroups | None = None
     no_cgroups: str = "it was not looked for"
     log_format: Literal["console", "json"] = "console"
+    #: Set if the server shares its registry with others.
+    member: Member | None = None
 
     def launch(
-        self, unit: str, versions: Mapping[str, int], *, group: bool, wait: bool, python: str | None = None
+        self,
+        unit: str,
+        versions: Mapping[str, int],
+        *,
+        group: bool,
+        wait: bool,
+        token: int | None = None,
+        python: str | None = None,
     ) -> RunnerProcess:
-        """Start a runner of a unit with these versions of its jobs. ``python``: another interpreter than this server's. Raises JobError."""
+        """Start a runner of a unit with these versions of its jobs. Raises JobError.
+
+        ``token``: of the unit's lease, if the runner does not wait and the unit has one. ``python``: another interpreter than
+        this server's.
+        """
         records = [self.registry.version(job, number) for job, number in sorted(versions.items())]
         settings = {record.job: msgspec.json.decode(record.settings, type=JobSettings) for record in records}
+        if not self._is_movable(settings.values()) and self.member is not None:
+            self.member.pin(unit)
+        leased = self.member is not None and self.member.is_leased(unit)
         generation = uuid.uuid4().hex[:12]
         place = self.data.of_unit(unit, group=group)
         limits = _limits_of(settings.values())
@@ -92,10 +111,12 @@ class Services:
             log_format=self.log_format,
             limits=limits,
             control_group=self._group(unit, generation, limits),
+            leased=leased,
         )
         file = self.data.specification(unit, generation, group=group)
+        given = self._access(token) if leased else b""
         try:
-            return self.launcher.launch(specification, file, self.environment(settings.values()))
+            return self.launcher.launch(specification, file, self.environment(settings.values()), given=given)
         except BaseException:
             remove(specification.control_group)
             raise
@@ -113,6 +134,28 @@ class Services:
                     hint="remove it, or give the server a control group of its own: docs/deployment.md",
                 )  # fmt: skip
         return None
+
+    def _is_movable(self, settings: Iterable[JobSettings]) -> bool:
+        """Return whether other servers reach all that the jobs of a unit keep."""
+        return self.data.shared is not None or all(map(keeps_nothing_on_disk, settings))
+
+    def _access(self, token: int | None) -> bytes:
+        assert self.member is not None
+        access = Access(
+            url=self.registry.engine.url.render_as_string(hide_password=False), server=self.server,
+            machine=self.member.identity.machine, duration_seconds=self.member.lease_duration.total_seconds(), token=token,
+        )  # fmt: skip
+        return msgspec.json.encode(access)
+
+    def prepare_places(self, versions: Mapping[str, int], taken: Taken) -> None:
+        """See to it that a process with a new lease finds what it needs and nothing that another one may write. Raises OSError."""
+        for job, number in sorted(versions.items()):
+            settings = self.settings(job, number)
+            if self.data.shared is None:
+                if taken.moved:
+                    begin_without_checkpoint(self.data, job, taken.lease.token)
+            elif taken.fenced and settings.backend == "light":  # Spark's own claims keep an earlier driver away
+                fence_checkpoint(self.data, job, taken.lease.token)
 
     def python_of(self, job: str, number: int) -> str | None:
         """Return the interpreter of a version with plug-ins of its own; None: the server's. Raises JobError if it cannot be made."""

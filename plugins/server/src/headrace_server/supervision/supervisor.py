@@ -7,7 +7,7 @@ import logging
 import os
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import asdict
 from datetime import timedelta
@@ -15,30 +15,30 @@ from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
-from headrace.foundation.errors import HeadraceError, JobError
-from sqlalchemy.exc import SQLAlchemyError
+from headrace.foundation.errors import HeadraceError, JobError, RetriableError
+from sqlalchemy.exc import InterfaceError, OperationalError, SQLAlchemyError
 
-from headrace_server.jobs_directory.scanning import FoundJob, Scanner, Unusable
+from headrace_server.jobs_directory.scanning import Scanner
 from headrace_server.registry.database import Registry
-from headrace_server.registry.records import Desired, JobRecord, VersionRecord, VersionState
+from headrace_server.registry.records import Desired, JobRecord, VersionState
 from headrace_server.supervision.going_back import RollOutNote, read_note
+from headrace_server.supervision.job_files import JobFiles
 from headrace_server.supervision.job_schedules import JobSchedules
+from headrace_server.supervision.job_statuses import WANTED, JobStatuses
 from headrace_server.supervision.roll_out import RollOut, RollOutInterruptedError, RollOutReport
+from headrace_server.supervision.shared_units import SharedUnits
 from headrace_server.supervision.specifications import Services
-from headrace_server.supervision.unit import RUNS, Unit
+from headrace_server.supervision.unit import Unit
 
 logger = logging.getLogger(__name__)
 _TICK_SECONDS = 0.2
 DEFAULT_SCAN_INTERVAL = timedelta(seconds=2)
-#: A file that changes is taken when it has stayed the same for this many looks: an editor may not have written all of it.
-_QUIET_LOOKS = 2
-_REMOVED = "its file was removed"
 #: How many units load new versions at the same time. One whose import never ends keeps its place until prepare_timeout.
 _ROLL_OUTS_MAX = 8
 #: The same trouble is logged again after this time.
 _SAY_AGAIN_SECONDS = 60.0
-
-_WANTED = frozenset({Desired.RUNNING, Desired.SCHEDULED})
+#: How long a server that ends waits until others have its units.
+_HAND_OVER_SECONDS = 180.0
 
 
 class Supervisor:
@@ -51,29 +51,24 @@ class Supervisor:
         self.services = services
         self.directory = directory
         self.units: dict[str, Unit] = {}
+        self.statuses = JobStatuses(services, self.units, lambda unit: unit in self._busy)
         self.schedules = JobSchedules(services, self.units)
+        self._draining = False
+        #: None: the server is alone on its registry.
+        self.shared_units = None if services.member is None else SharedUnits(self, services, services.member)
         self._scan_seconds = scan_interval.total_seconds()
         self._scanned = float("-inf")
         self._stopping = threading.Event()
         self._on_stop: Literal["stop", "leave"] = "stop"
-        self._scanner = Scanner(directory, services.clock, ext=ext)
-        self._seen: dict[str, tuple[str, int]] = {}
-        #: By job, the content that is its newest version: the registry need not be asked again.
-        self._stored: dict[str, str] = {}
-        #: New versions that this server has begun to roll out. Others are left from a server that was killed.
-        self._offered: set[tuple[str, int]] = set()
-        self._missed: dict[str, int] = {}
+        self.files = JobFiles(services, Scanner(directory, services.clock, ext=ext))
         self._said: tuple[str, float] = ("", 0.0)
-        self._refused_files: dict[str, str] = {}
         self._roll_outs = ThreadPoolExecutor(max_workers=_ROLL_OUTS_MAX, thread_name_prefix="roll-out")
         self._begun: list[Future[None]] = []
         self._busy: set[str] = set()
         self._busy_lock = threading.Lock()
         self.ready = threading.Event()
-        #: Called before a version is stored, with the record and the files. What it raises keeps the version from being stored.
-        self.new_version: Callable[[VersionRecord, Mapping[str, bytes]], None] = lambda record, files: None
-        #: By job, what was submitted last and by whom, until it has become a version.
-        self._submitted: dict[str, tuple[bytes, str]] = {}
+        #: Why the registry cannot be used; None: it can.
+        self.degraded: str | None = None
 
     # ------------------------------------------------------------------------------------------------------ the loop
 
@@ -82,11 +77,15 @@ class Supervisor:
         self.find_runners()
         while not self._stopping.is_set():
             self.step()
-            self.ready.set()
+            if self.services.member is None or self.services.member.has_looked:
+                self.ready.set()
             self.services.clock.wait(self._stopping, _TICK_SECONDS)
         self.schedules.stop()
+        self._draining = True
         self._roll_outs.shutdown(wait=True, cancel_futures=True)
         if self._on_stop == "stop":
+            if self.services.member is not None:
+                self._hand_over()
             self._drain()
 
     def step(self) -> None:
@@ -96,10 +95,24 @@ class Supervisor:
             if now - self._scanned >= self._scan_seconds:
                 self._scanned = now
                 self._scan()
-            self.schedules.tick()
             self._tick()
+        except (OperationalError, InterfaceError, RetriableError) as error:
+            self._be_degraded(str(getattr(error, "orig", error)))
         except (HeadraceError, OSError, SQLAlchemyError) as error:
             self._say_once(str(error))
+        else:
+            self._be_whole()
+
+    def _be_degraded(self, reason: str) -> None:
+        """Note that the database of the registry is away. The processes of jobs go on; nothing is started, stopped or shown."""
+        if self.degraded is None:
+            logger.error("the registry is away: jobs that run go on, nothing else is done until it is back: %s", reason)
+        self.degraded = reason
+
+    def _be_whole(self) -> None:
+        if self.degraded is not None:
+            logger.info("the registry is back")
+        self.degraded = None
 
     def _say_once(self, text: str) -> None:
         """Log an error, but not with each round while it lasts: a full disk must not be filled by its own message."""
@@ -122,14 +135,45 @@ class Supervisor:
     def _tick(self) -> None:
         # Before the jobs are read: a roll-out that ends afterwards makes them old, and nothing may be stopped or started by them.
         known = {name: unit.changes for name, unit in list(self.units.items())}
-        jobs = self._jobs_by_unit()
-        for name in set(jobs) | set(self.units):
-            unit = self._unit(name, jobs.get(name, {}))
+        all_jobs = self._all_jobs()
+        jobs = _by_unit(all_jobs)
+        owned = set(jobs) if self.shared_units is None else self.shared_units.entered(jobs)
+        for name in owned | set(self.units):
+            unit = self.unit(name, jobs.get(name, {}))
             changes = known.get(name, 0)
-            unit.tick(jobs.get(name, {}), changes=changes)
-            missing = unit.missing(jobs.get(name, {}))
-            if missing and unit.changes == changes and name not in self._busy:
+            own = jobs.get(name, {}) if name in owned else {}
+            if self.shared_units is not None and self.shared_units.is_let_go(unit):
+                continue
+            unit.tick(own, changes=changes)
+            missing = unit.missing(own)
+            if missing and unit.changes == changes and name not in self._busy and not self._draining:
                 self.roll_out_later("add to the running group", missing)
+        if self.shared_units is not None and not self._draining:
+            self.shared_units.roll_out_offers(jobs, owned)
+        if self.services.member is not None:
+            processes = {name: unit.runner.pid for name, unit in self.units.items() if unit.runner is not None}
+            self.services.member.tell_load(processes)
+            self.services.member.publish(self.statuses.of_here(all_jobs), self.refused_files)
+        if not self._draining:
+            self.schedules.tick(all_jobs)
+
+    def _hand_over(self) -> None:
+        """Let other servers have the units of this one, each at a checkpoint; returns when no process of them is left here.
+
+        Units that no other server can have are stopped by the drain that follows.
+        """
+        member = self.services.member
+        assert member is not None
+        never, deadline = threading.Event(), self.services.clock.monotonic() + _HAND_OVER_SECONDS
+        try:
+            member.drain()
+            while self.services.clock.monotonic() < deadline:
+                self._tick()
+                if not member.owned() and all(unit.is_idle for unit in self.units.values()):
+                    return
+                self.services.clock.wait(never, _TICK_SECONDS)
+        except (HeadraceError, SQLAlchemyError) as error:
+            logger.warning("the units are not handed over, others take them when this server has ended: %s", error)
 
     def _drain(self) -> None:
         """Stop all jobs at a checkpoint and wait until their processes have ended."""
@@ -148,6 +192,11 @@ class Supervisor:
     def find_runners(self) -> None:
         """Take over the processes of an earlier server that run still, and note the end of the others."""
         registry = self.services.registry
+        if self.services.member is not None:  # its units are entered one by one, when it is known which it has
+            ended = "the server has ended meanwhile"
+            self.services.member.tables.abandon_operations(self.services.server, ended, self.services.clock.now())
+            self.services.member.start(registry.jobs)
+            return
         registry.abandon_operations("the server has ended meanwhile")
         by_process: dict[str, list[Any]] = defaultdict(list)
         for run in registry.open_runs(self.services.server):
@@ -156,7 +205,7 @@ class Supervisor:
         watched = self._notes()
         for address, runs in by_process.items():
             first = runs[0]
-            unit = self._unit(first.unit, {}, group=groups.get(first.job, False))
+            unit = self.unit(first.unit, {}, group=groups.get(first.job, False))
             file = self.services.data.specification(first.unit, Path(address).stem, group=unit.group)
             try:
                 runner = self.services.launcher.find(file, pid=first.pid, started_seconds=first.process_started_seconds)
@@ -167,12 +216,12 @@ class Supervisor:
             logger.info("unit %s: its runner %d is taken over", unit.name, runner.pid)
             unit.adopt(runner, {run.job: run for run in runs})
             if unit.name not in watched:
-                self._settle_versions(unit)
+                self.settle_versions(unit)
         if self.services.cgroups is not None:
             runners = [unit.runner for unit in self.units.values() if unit.runner is not None]
             self.services.cgroups.remove_left({each.specification.control_group or "" for each in runners})
         for name, note in watched.items():
-            self._watch_later(self._unit(name, {}, group=note.group), note)
+            self.watch_later(self.unit(name, {}, group=note.group), note)
 
     def _notes(self) -> dict[str, RollOutNote]:
         """Return the roll-outs, by unit, whose new versions an earlier server has not watched to the end."""
@@ -187,7 +236,7 @@ class Supervisor:
                 found[unit] = note
         return found
 
-    def _settle_versions(self, unit: Unit) -> None:
+    def settle_versions(self, unit: Unit) -> None:
         """Take what runs for what is wanted: a first version, which no server watches, was under way when the server died."""
         for job, version in unit.running_versions().items():
             record = self.services.registry.job(job)
@@ -198,29 +247,17 @@ class Supervisor:
     # -------------------------------------------------------------------------------------------- the jobs directory
 
     def _scan(self) -> None:
-        found, unusable = self._scanner.scan()
-        known = {job.name: job for job in self.services.registry.jobs()}
-        changes: dict[str, int] = {}
-        for each in found:
-            if self._is_watched(known.get(each.name)):
-                continue  # what is new still may be judged in a moment, and must not be rolled out once more
-            number = self._taken(each, known.get(each.name))
-            if number is None:
-                continue
-            chosen = number if each.settings.roll_out == "automatic" else self._accepted_before(each.name)
-            if chosen is not None:
-                changes[each.name] = chosen
-        for broken in unusable:
-            self._note_unusable(broken, known)
-        lies_there = {each.name for each in found}
-        for job in known.values():
-            if job.name in lies_there or any(each.covers(job.name) for each in unusable):
-                self._missed.pop(job.name, None)
-            elif job.present:
-                self._note_missing(job)
+        member = self.services.member
+        if member is not None and not member.reads_jobs_now:
+            self.files.forget()
+            return
+        changes = self.files.scan(self._is_watched, self._refuse_to_move)
+        if member is not None:  # the server of each unit rolls out
+            for name, number in changes.items():
+                member.tables.offer(name, number)
+            return
         by_unit: dict[str, dict[str, int]] = defaultdict(dict)
         for name, number in changes.items():
-            self._offered.add((name, number))
             by_unit[self.services.registry.job(name).unit][name] = number
         for of_unit in by_unit.values():  # each by itself: one that hangs must not hold up the others
             self.roll_out_later("changed files", of_unit)
@@ -230,100 +267,22 @@ class Supervisor:
         unit = None if job is None else self.units.get(job.unit)
         return unit is not None and not unit.settled.is_set()
 
-    def _note_missing(self, job: JobRecord) -> None:
-        """Stop a job whose file is gone for two looks: programs replace a file by removing it first."""
-        self._missed[job.name] = self._missed.get(job.name, 0) + 1
-        if self._missed[job.name] < _QUIET_LOOKS:
-            return
-        ran = job.desired is Desired.RUNNING
-        desired = Desired.STOPPED if ran else job.desired
-        self._stored.pop(job.name, None)
-        self.services.registry.change_job(
-            job.name, present=False, desired=desired.value, problem=_REMOVED if ran else job.problem
-        )
+    def _refuse_to_move(self, job: JobRecord) -> None:
+        """Raise JobError if a job is to change its unit while it runs."""
+        unit = self.units.get(job.unit)
+        here = unit is not None and job.name in unit.running_versions()
+        if here or (self.services.member is not None and self._runs_somewhere(job.name)):
+            raise JobError(
+                "a job changes its group only while it is stopped", job=job.name, hint=f"headrace stop {job.name}"
+            )
 
-    def _taken(self, found: FoundJob, known: JobRecord | None) -> int | None:
-        """Make a version of a file that is new or has changed, and return its number. None: nothing is new, or it still changes."""
-        hash_before, looks = self._seen.get(found.name, ("", 0))
-        looks = looks + 1 if hash_before == found.content_hash else 1
-        self._seen[found.name] = (found.content_hash, looks)
-        self._refused_files.pop(found.name, None)
-        if known is not None and not known.present:
-            back = {"desired": Desired.RUNNING.value} if known.problem == _REMOVED else {}
-            # Another job may have its pipeline by now, so its version is rolled out again instead of being started.
-            self.services.registry.change_job(found.name, present=True, problem=None, current_version=None, **back)
-            known = self.services.registry.job(found.name)
-            self._offered = {each for each in self._offered if each[0] != found.name}
-        if self._stored.get(found.name) == found.content_hash:
-            return None
-        versions = self.services.registry.versions(found.name) if known is not None else []
-        if versions and versions[0].content_hash == found.content_hash:
-            self._stored[found.name] = found.content_hash
-            return self._left_over(known, versions)
-        if looks < _QUIET_LOOKS and versions:
-            return None
-        unit = found.settings.group or found.name
-        if known is None:
-            begun = Desired.RUNNING if found.settings.schedule is None else Desired.SCHEDULED
-            desired = begun if found.settings.start else Desired.STOPPED
-            self.services.registry.add_job(found.name, desired=desired, labels=found.settings.labels, unit=unit)
-        elif known.unit != unit:
-            raise_if_running(self.units.get(known.unit), found.name)
-        self.services.registry.change_job(found.name, labels=found.settings.labels, unit=unit)
-        return self._store_version(found)
-
-    def _left_over(self, job: JobRecord | None, versions: Sequence[VersionRecord]) -> int | None:
-        """Return the version of an unchanged file that is to be rolled out, if any: a new one that a server that was killed has left,
-        or the last accepted one of a job whose file has come back."""
-        left: VersionRecord | None = versions[0] if versions[0].state is VersionState.NEW else None
-        if left is None and job is not None and job.current_version is None:
-            left = _last_accepted(versions)
-        return left.number if left is not None and (left.job, left.number) not in self._offered else None
-
-    def _accepted_before(self, job: str) -> int | None:
-        """Return the version to run of a job whose versions wait for ``headrace upgrade``: the last accepted one, if none is present.
-
-        It is so when the file of a job has come back. What no person has rolled out so far waits.
-        """
-        if self.services.registry.job(job).current_version is not None:
-            return None
-        found = _last_accepted(self.services.registry.versions(job))
-        return None if found is None else found.number
-
-    def _store_version(self, found: FoundJob) -> int:
-        number = self.services.registry.next_version(found.name)
-        hashes = self.services.versions.store(found.name, number, found.files)
-        record = VersionRecord(
-            job=found.name, number=number, content_hash=found.content_hash, state=VersionState.NEW, reason=None,
-            settings=msgspec.json.encode(found.settings).decode(), files=hashes, plan=None,
-            author=self._author_of(found), note=None, created_seconds=self.services.clock.now(),
-        )  # fmt: skip
-        self.new_version(record, found.files)
-        self.services.registry.add_version(record)
-        self._submitted.pop(found.name, None)
-        logger.info("job %s: version %d", found.name, number)
-        return number
-
-    def note_author(self, job: str, content: bytes, author: str) -> None:
-        """Note who has submitted a job's file, for the version that is made of it. Called before the file is written."""
-        self._submitted[job] = (content, author)
-
-    def _author_of(self, found: FoundJob) -> str | None:
-        content, author = self._submitted.get(found.name, (b"", ""))
-        return author if author and found.files.get(found.file.name) == content else None
-
-    def _note_unusable(self, broken: Unusable, known: Mapping[str, JobRecord]) -> None:
-        if self._refused_files.get(broken.name) == broken.reason:
-            return
-        self._refused_files[broken.name] = broken.reason
-        logger.error("%s: %s", broken.name, broken.reason)
-        if broken.name in known:
-            self.services.registry.change_job(broken.name, problem=broken.reason)
+    def _runs_somewhere(self, name: str) -> bool:
+        return any(run.job == name for run in self.services.registry.open_runs())
 
     @property
     def refused_files(self) -> Mapping[str, str]:
         """Files of the jobs directory that cannot become a version, with the reason."""
-        return dict(self._refused_files)
+        return self.files.refused
 
     # ------------------------------------------------------------------------------------------------------ roll-outs
 
@@ -344,6 +303,7 @@ class Supervisor:
                     report.gap_seconds = part.gap_seconds
         except RollOutInterruptedError as error:
             registry.end_operation(operation, error=str(error))
+            report.interrupted = True
             return report
         except Exception as error:
             registry.end_operation(operation, error=str(error) or repr(error))
@@ -354,8 +314,8 @@ class Supervisor:
         return report
 
     def _roll_out_unit(self, name: str, changes: Mapping[str, int], operation: str) -> RollOutReport:
-        jobs = self._jobs_by_unit().get(name, {})
-        unit = self._unit(name, jobs)
+        jobs = _by_unit(self._all_jobs()).get(name, {})
+        unit = self.unit(name, jobs)
         unit.settled.wait()  # what watches it was submitted before, so it has a thread
         running: dict[str, int | None] = {
             job: record.current_version for job, record in jobs.items() if record.desired is Desired.RUNNING
@@ -366,12 +326,36 @@ class Supervisor:
         )  # fmt: skip
         return roll_out.run()
 
-    def roll_out_later(self, kind: str, changes: Mapping[str, int]) -> str:
-        """Roll versions out in a thread; return the id of the operation."""
+    def roll_out_later(
+        self, kind: str, changes: Mapping[str, int], *, ended: Callable[[bool], None] = lambda done: None
+    ) -> str:
+        """Roll versions out in a thread; return the id of the operation. ``ended`` is called with whether it was carried out."""
         operation = self.services.registry.begin_operation(kind, changes)
         units = {self.services.registry.job(job).unit for job in changes}
-        self._submit(units, lambda: self.roll_out(changes, operation))
+
+        def work() -> None:
+            done = False
+            try:
+                self._note_busy(units, busy=True)
+                done = not self.roll_out(changes, operation).interrupted
+            except SQLAlchemyError:
+                raise  # it is tried again
+            except Exception:
+                done = True
+                raise
+            finally:
+                ended(done)
+                self._note_busy(units, busy=False)
+
+        self._submit(units, work)
         return operation
+
+    def _note_busy(self, units: Iterable[str], *, busy: bool) -> None:
+        """Keep others from moving units for balance while versions of them change."""
+        member = self.services.member
+        for unit in units if member is not None else ():
+            assert member is not None
+            member.tables.change_unit(unit, self.services.server, busy=busy)
 
     def _submit(self, units: Iterable[str], work: Callable[[], Any]) -> None:
         with self._busy_lock:
@@ -380,7 +364,7 @@ class Supervisor:
         with self._busy_lock:
             self._begun = [each for each in self._begun if not each.done()] + [begun]
 
-    def _watch_later(self, unit: Unit, note: RollOutNote) -> None:
+    def watch_later(self, unit: Unit, note: RollOutNote) -> None:
         """Go on watching what an earlier server has rolled out, in a thread. Until it is settled nothing else is done to the unit."""
         registry = self.services.registry
         operation = registry.begin_operation("watch new versions", note.changes)
@@ -411,6 +395,10 @@ class Supervisor:
         with self._busy_lock:
             begun = list(self._begun)
         wait(begun)
+
+    def is_busy(self, unit: str) -> bool:
+        """Return whether a roll-out of a unit is under way."""
+        return unit in self._busy
 
     @contextlib.contextmanager
     def _busy_with(self, unit: str) -> Iterator[None]:
@@ -453,16 +441,18 @@ class Supervisor:
         """Note what is wanted of jobs; the loop sees to it. A start begins to count failures anew."""
         chosen = list(jobs)
         for job in chosen:
-            if desired in _WANTED and not job.present:
+            if desired in WANTED and not job.present:
                 raise JobError("its file does not lie in the jobs directory", job=job.name, hint="put it back first")
-            if desired in _WANTED and job.current_version is None:
-                waits = job.problem is None and self._waits_for_a_person(job)
+            if desired in WANTED and job.current_version is None:
+                waits = job.problem is None and self.statuses.waits_for_a_person(job)
                 hint = f"headrace upgrade {job.name} rolls out its first version" if waits else job.problem
                 raise JobError("no version of it was accepted", job=job.name, hint=hint)
         for job in chosen:
             self.services.registry.change_job(job.name, desired=desired.value, problem=None)
+            if desired in WANTED:
+                self.services.registry.count_start(job.name)
             unit = self.units.get(job.unit)
-            if unit is not None and desired in _WANTED:
+            if unit is not None and desired in WANTED:
                 unit.begin_anew(job.name)
 
     def wait_until(self, jobs: Iterable[str], *, runs: bool, timeout: timedelta) -> dict[str, str]:
@@ -472,13 +462,15 @@ class Supervisor:
         deadline = clock.monotonic() + timeout.total_seconds()
         while True:
             # In this order: a run that ends between the two is not reported as running.
-            open_runs = {run.job for run in self.services.registry.open_runs(self.services.server)}
-            phases = {name: self.phase(name) for name in names}
-            if runs and all(phase in ("running", "finished", "scheduled") for phase in phases.values()):
+            server = self.services.server if self.services.member is None else None
+            open_runs = {run.job for run in self.services.registry.open_runs(server)}
+            records = [job for job in self.services.registry.jobs() if job.name in names]
+            phases = {name: status.state for name, status in self.statuses.of(records).items()}
+            if runs and all(_is_up(phase, name in open_runs) for name, phase in phases.items()):
                 return phases
             if not runs and not open_runs & set(names):
                 return phases
-            troubled = [job for job in map(self.services.registry.job, names) if runs and job.problem]
+            troubled = [job for job in records if runs and job.problem]
             if troubled:
                 raise JobError(str(troubled[0].problem), job=troubled[0].name)
             if clock.monotonic() >= deadline:
@@ -487,52 +479,21 @@ class Supervisor:
 
     def phase(self, name: str) -> str:
         """Return what a job does now, in one word for people."""
-        job = self.services.registry.job(name)
+        return self.statuses.of([self.services.registry.job(name)])[name].state
+
+    def ask_runner(self, job: JobRecord, do: str, *, timeout_seconds: float, **arguments: Any) -> Any:
+        """Send a request about a job to its runner. Raises JobError if none runs here; what the runner refuses."""
         unit = self.units.get(job.unit)
-        phase = unit.phase(name) if unit is not None else None
-        if unit is not None and phase in RUNS:
-            return str(phase)
-        if job.desired not in _WANTED:
-            return job.desired.value
-        if job.current_version is None:
-            if job.problem:
-                return "refused"
-            return "waiting" if self._waits_for_a_person(job) else "new"
-        if job.desired is Desired.SCHEDULED:
-            return job.desired.value
-        if unit is not None and unit.policy(name).rests:
-            return "resting"
-        if unit is not None and unit.policy(name).failures:
-            return "failing"
-        return phase if phase is not None else "starting"
+        if unit is None or unit.runner is None or job.name not in unit.running_versions():
+            raise JobError("the job does not run", job=job.name, hint=f"headrace start {job.name}")
+        return unit.runner.ask(do, job=job.name, timeout_seconds=timeout_seconds, **arguments)
 
-    def _waits_for_a_person(self, job: JobRecord) -> bool:
-        """Return whether the first version of a job waits for ``headrace upgrade``: ``roll_out: manual``."""
-        number = None if job.unit in self._busy else self.services.registry.newest_version(job.name)
-        return number is not None and self.services.settings(job.name, number).roll_out == "manual"
-
-    def figures(self, name: str) -> Mapping[str, Any] | None:
-        """Return the figures that the runner of a job gave last; None if it does not run."""
-        job = self.services.registry.job(name)
-        unit = self.units.get(job.unit)
-        found: Mapping[str, Any] | None = unit.statuses.get(name, {}).get("figures") if unit is not None else None
-        return found
-
-    def ask_runner(self, name: str, do: str, *, timeout_seconds: float, **arguments: Any) -> Any:
-        """Send a request about a job to its runner. Raises JobError if none runs; what the runner refuses."""
-        job = self.services.registry.job(name)
-        unit = self.units.get(job.unit)
-        if unit is None or unit.runner is None or name not in unit.running_versions():
-            raise JobError("the job does not run", job=name, hint=f"headrace start {name}")
-        return unit.runner.ask(do, job=name, timeout_seconds=timeout_seconds, **arguments)
-
-    def stop_with_savepoint(self, name: str, path: Path, *, timeout_seconds: float) -> None:
+    def stop_with_savepoint(self, job: JobRecord, path: Path, *, timeout_seconds: float) -> None:
         """Stop a job at a savepoint; it stays stopped. Raises JobError if none runs, what the savepoint refuses."""
-        job = self.services.registry.job(name)
         # The lock keeps the loop from starting the job again before it is known that this is not wanted.
-        with self._unit(job.unit, {}).held():
+        with self.unit(job.unit, {}).held():
             try:
-                self.ask_runner(name, "stop", savepoint=str(path), timeout_seconds=timeout_seconds)
+                self.ask_runner(job, "stop", savepoint=str(path), timeout_seconds=timeout_seconds)
             finally:
                 self.desire([job], Desired.STOPPED)
 
@@ -542,35 +503,41 @@ class Supervisor:
         checkpoint = self.services.data.checkpoint(name)
         if not checkpoint.exists():
             raise JobError("the job has no checkpoint", job=name)
-        aside = checkpoint.with_name(f"checkpoint.{int(self.services.clock.now() * 1000)}")
+        when = int(self.services.clock.now() * 1000)
+        aside = checkpoint.with_name(f"checkpoint.{when}")
         os.rename(checkpoint, aside)
+        while (older := self.services.data.checkpoint(name)).exists():  # of a process that lost the job
+            os.rename(older, older.with_name(f"{older.name}.{when}.old"))
         return aside
 
     def refuse_if_running(self, name: str) -> None:
         """Raise JobError unless the job is stopped and no process has it."""
         job = self.services.registry.job(name)
-        has_run = any(run.job == name for run in self.services.registry.open_runs())
-        if job.desired in (Desired.RUNNING,) or has_run:
+        if job.desired in (Desired.RUNNING,) or self._runs_somewhere(name):
             raise JobError("this needs a job that is stopped", job=name, hint=f"headrace stop {name}")
 
     # ---------------------------------------------------------------------------------------------------------- inside
 
-    def _jobs_by_unit(self) -> dict[str, dict[str, JobRecord]]:
-        found: dict[str, dict[str, JobRecord]] = defaultdict(dict)
-        for job in self.services.registry.jobs():
-            found[job.unit][job.name] = job
-        return found
+    def _all_jobs(self) -> list[JobRecord]:
+        return self.services.registry.jobs()
 
-    def _unit(self, name: str, jobs: Mapping[str, JobRecord], *, group: bool | None = None) -> Unit:
+    def unit(self, name: str, jobs: Mapping[str, JobRecord], *, group: bool | None = None) -> Unit:
         if name not in self.units:
             is_group = group if group is not None else any(job.name != name for job in jobs.values())
             self.units[name] = Unit(name, self.services, group=is_group)
         return self.units[name]
 
 
-def _last_accepted(versions: Sequence[VersionRecord]) -> VersionRecord | None:
-    """Return the newest accepted one of versions that are given newest first."""
-    return next((each for each in versions if each.state is VersionState.ACCEPTED), None)
+def _by_unit(jobs: Iterable[JobRecord]) -> dict[str, dict[str, JobRecord]]:
+    found: dict[str, dict[str, JobRecord]] = defaultdict(dict)
+    for job in jobs:
+        found[job.unit][job.name] = job
+    return found
+
+
+def _is_up(phase: str, has_run: bool) -> bool:
+    """Return whether a job is as a start leaves it. Another server's word may be older than the job's last end."""
+    return phase in ("finished", "scheduled") or (phase == "running" and has_run)
 
 
 def _end_operation(registry: Registry, operation: str, report: RollOutReport) -> None:
@@ -578,9 +545,3 @@ def _end_operation(registry: Registry, operation: str, report: RollOutReport) ->
     problems = {**report.refused, **report.fell_back}
     text = "; ".join(f"{job}: {reason}" for job, reason in problems.items())
     registry.end_operation(operation, result=msgspec.json.encode(asdict(report)).decode(), error=text or None)
-
-
-def raise_if_running(unit: Unit | None, job: str) -> None:
-    """Raise JobError if a unit runs a job that is to move to another unit."""
-    if unit is not None and job in unit.running_versions():
-        raise JobError("a job changes its group only while it is stopped", job=job, hint=f"headrace stop {job}")

@@ -9,10 +9,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from headrace.foundation.errors import HeadraceError
+from headrace.foundation.errors import HeadraceError, RetriableError
 
 from headrace_server.registry.records import Desired, JobRecord, RunRecord
 from headrace_server.runner.protocol import RefusedError, RunnerAwayError
+from headrace_server.sharing.member import Taken
 from headrace_server.supervision.processes import RunnerProcess
 from headrace_server.supervision.restart_policy import RestartPolicy
 from headrace_server.supervision.specifications import Services, own_environment
@@ -20,10 +21,16 @@ from headrace_server.supervision.specifications import Services, own_environment
 logger = logging.getLogger(__name__)
 #: How often a job that just runs is asked for its figures.
 STEADY_LOOK_SECONDS = 1.0
+#: One that does not answer holds up the looks at all others for so long.
+_STATUS_TIMEOUT_SECONDS = 2.0
 RUNS = frozenset({"running", "starting", "stopping"})
 _ENDED = frozenset({"stopped", "finished", "failed", "refused", "killed"})
 #: Beside the time that a job may take to stop: a process that is there after it hangs, and is killed.
 _EXIT_GRACE_SECONDS = 15.0
+
+
+class UnitElsewhereError(RetriableError):
+    """Another process may be running a unit: on another server, or one that has not ended yet."""
 
 
 class Unit:
@@ -54,6 +61,11 @@ class Unit:
         self._finished: set[str] = set()
         #: Jobs that failed and do not run again yet.
         self._troubled: set[str] = set()
+        #: The token of the lease of the last process here; of the last one that has ended.
+        self._token: int | None = None
+        self._dead_token: int | None = None
+        #: By job, how often a person had started it when it was last looked at.
+        self._starts: dict[str, int] = {}
 
     # ------------------------------------------------------------------------------------------------- what is known
 
@@ -106,10 +118,18 @@ class Unit:
             if changes is not None and changes != self.changes:
                 return  # a roll-out has ended since: the jobs are others
             self._finished.clear()
+            self._count_starts(jobs)
             self.look(steady_seconds=STEADY_LOOK_SECONDS)
             self._drive(jobs)
         finally:
             self.lock.release()
+
+    def _count_starts(self, jobs: Mapping[str, JobRecord]) -> None:
+        """Count failures anew of jobs that a person has started, on whichever server."""
+        for name, job in jobs.items():
+            if self._starts.setdefault(name, job.starts or 0) != (job.starts or 0):
+                self._starts[name] = job.starts or 0
+                self.begin_anew(name)
 
     def look(self, *, steady_seconds: float = 0.0) -> None:
         """Ask the runner how its jobs are, and note what has ended. Jobs that just run are asked again after ``steady_seconds``."""
@@ -126,7 +146,7 @@ class Unit:
         alive = runner.is_alive()
         if alive:
             try:
-                self.statuses = dict(runner.ask("status")["jobs"])
+                self.statuses = dict(runner.ask("status", timeout_seconds=_STATUS_TIMEOUT_SECONDS)["jobs"])
             except RunnerAwayError:
                 return  # it begins, ends, or is too busy to answer: the process decides
             for job, status in self.statuses.items():
@@ -143,6 +163,7 @@ class Unit:
         runner.release()
         Path(runner.specification.socket).unlink(missing_ok=True)  # one that was killed has left it
         self.runner, self.statuses, self._exit_asked = None, {}, None
+        self.note_ended()
 
     def _drive(self, jobs: Mapping[str, JobRecord]) -> None:
         wanted = self.wanted(jobs)
@@ -189,25 +210,84 @@ class Unit:
 
     def _try_to_start(self, wanted: Mapping[str, int]) -> None:
         try:
-            self.take(self._services.launch(self.name, wanted, group=self.group, wait=False))
+            self.start(wanted)
+        except RetriableError as error:  # the database of the leases: the next tick tries again
+            logger.warning("unit %s: %s", self.name, error)
         except HeadraceError as error:
             logger.error("unit %s: %s", self.name, error)
             for job in wanted:
                 self._note_failure(job, str(error))
 
+    def start(self, versions: Mapping[str, int]) -> None:
+        """Start a process with these versions, if no other one can be running the unit. Raises JobError, RetriableError."""
+        taken = self.obtain()
+        if taken is None:
+            self.take(self._services.launch(self.name, versions, group=self.group, wait=False))
+            return
+        try:
+            self._services.prepare_places(versions, taken)
+            token = taken.lease.token
+            runner = self._services.launch(self.name, versions, group=self.group, wait=False, token=token)
+        except BaseException:
+            taken.lease.release()
+            raise
+        self.take(runner)
+
+    def obtain(self) -> Taken | None:
+        """Take the lease of the unit; None: it needs none. Raises UnitElsewhereError if another process may be running it."""
+        member = self._services.member
+        if member is None or not member.is_leased(self.name):
+            return None
+        taken = member.obtain(self.name, dead_token=self._dead_token)
+        if taken is None:
+            raise UnitElsewhereError(f"another process may be running the unit {self.name!r}")
+        self._token = taken.lease.token
+        return taken
+
     def take(self, runner: RunnerProcess) -> None:
         """Make a process the runner of this unit, and note the runs that begin with it."""
         self.runner, self.statuses, self._exit_asked = runner, {}, None
-        for each in runner.specification.jobs:
-            self._begin_run(each.name, each.version)
+        try:
+            for each in runner.specification.jobs:
+                self._begin_run(each.name, each.version)
+        except BaseException:
+            # A process of which the registry knows nothing would not be found again.
+            runner.kill()
+            raise
 
-    def adopt(self, runner: RunnerProcess, runs: Mapping[str, RunRecord]) -> None:
-        """Take over a runner of an earlier server, with the runs that the registry has of it."""
-        self.runner = runner
+    def adopt(self, runner: RunnerProcess, runs: Mapping[str, RunRecord], *, token: int | None = None) -> None:
+        """Take over a runner of an earlier server, with the runs that the registry has of it, and the token of its lease."""
+        self.runner, self._token = runner, token
         self._runs = {job: run.id for job, run in runs.items()}
         for job in runs:
             self.policy(job).started()
         self.look()
+
+    @property
+    def token(self) -> int | None:
+        """The token of the lease that the last process here was started with."""
+        return self._token
+
+    def let_go(self) -> bool:
+        """Forget the process, which another server of this machine looks after from now on. False: something is done to it now."""
+        if not self.lock.acquire(blocking=False):
+            return False
+        try:
+            logger.info("unit %s: another server of this machine has its process now", self.name)
+            self.runner, self.statuses, self._exit_asked = None, {}, None
+            self._runs.clear()
+            return True
+        finally:
+            self.lock.release()
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no process of the unit is known here, also none that is about to end."""
+        return self.runner is None and not self._leaving and not self._runs
+
+    def note_ended(self) -> None:
+        """Note that the unit's process is dead, so that its lease can be taken at once."""
+        self._dead_token = self._token
 
     def leave(self) -> None:
         """Let the runner go whose jobs have stopped: it ends by itself, and is killed if it does not."""
@@ -265,17 +345,19 @@ class Unit:
         self.policy(job).started()
 
     def _note_end(self, job: str, outcome: str, reason: str | None) -> None:
-        run = self._runs.pop(job, None)
+        run = self._runs.get(job)
         if run is None:
             return
+        # Noted before it is forgotten here: if the database is away, the next look tries again.
         self._services.registry.end_run(run, outcome, reason)
-        if outcome in ("failed", "killed", "refused"):
-            self._note_failure(job, reason or outcome)
-            return
-        self.policy(job).ended(failed=False)
         if outcome == "finished":
             self._finished.add(job)
             self._services.registry.change_job(job, desired=Desired.FINISHED.value, problem=None)
+        self._runs.pop(job, None)
+        if outcome in ("failed", "killed", "refused"):
+            self._note_failure(job, reason or outcome)
+        else:
+            self.policy(job).ended(failed=False)
 
     def _note_failure(self, job: str, reason: str) -> None:
         policy = self.policy(job)

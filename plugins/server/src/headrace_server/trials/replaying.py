@@ -72,3 +72,9 @@ def refuse_kinds(plan: Plan, sources: Iterable[str]) -> None:
             )
         if node.codec is None:
             raise JobError(f"source {source_id} gives rows and no bodies")
+        if node.codec.header_fields:
+            fields = ", ".join(sorted(node.codec.header_fields))
+            raise JobError(
+                f"source {source_id}: the format {node.format} reads the {fields} of records, which dead letters do not have",
+                hint="send the bodies to the source again",
+            )

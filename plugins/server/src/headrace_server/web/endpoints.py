@@ -94,23 +94,26 @@ class WebHandlers:
         viewer, operator, author, job = Role.VIEWER, Role.OPERATOR, Role.AUTHOR, "/v1/jobs/{job}"
         letters = {"search": "a text in reason, body or place", "limit": "how many; 100 if it is left out"}
         return [
-            Endpoint("GET", job + "/picture", operator, "The plan of a running job as SVG, with rates and lag", self.picture),
-            Endpoint("GET", job + "/rules", viewer, "Hits of each rule since the start", self.rule_hits, returns=dict[str, float]),
+            Endpoint("GET", job + "/picture", operator, "The plan of a running job as SVG, with rates and lag", self.picture, where="job"),
             Endpoint(
-                "GET", job + "/dead-letters", operator, "The newest dead letters", self.dead_letters,
+                "GET", job + "/rules", viewer, "Hits of each rule since the start", self.rule_hits, where="job",
+                returns=dict[str, float],
+            ),
+            Endpoint(
+                "GET", job + "/dead-letters", operator, "The newest dead letters", self.dead_letters, where="job",
                 returns=dict[str, Any], query=letters,
             ),
             Endpoint(
-                "POST", job + "/dead-letters/replay", operator, "Send dead letters through the job again", self.replay,
+                "POST", job + "/dead-letters/replay", operator, "Send dead letters through the job again", self.replay, where="job",
                 body=ReplayBody, returns=OperationRecord, status=202, change=Change("replay"),
             ),
             Endpoint(
-                "POST", job + "/rules/explain", operator, "Why a rule matches a message or not", self.explain,
+                "POST", job + "/rules/explain", operator, "Why a rule matches a message or not", self.explain, where="job",
                 body=MessageBody, returns=dict[str, str],
             ),
             Endpoint(
                 "POST", job + "/rules/test", operator, "Hits of other rules on the last records, beside the present ones",
-                self.try_rules, body=TryRulesBody, returns=dict[str, Any],
+                self.try_rules, where="job", body=TryRulesBody, returns=dict[str, Any],
             ),
             Endpoint("POST", "/v1/sql/lint", author, "Check a SQL text", self.lint, body=SqlBody, returns=dict[str, Any]),
             Endpoint(
@@ -124,7 +127,7 @@ class WebHandlers:
     def picture(self, asked: Asked) -> Response:
         """Return the picture of a running job."""
         record = self.job(asked.job)
-        text = self._supervisor.ask_runner(record.name, "picture", timeout_seconds=10.0)
+        text = self._supervisor.ask_runner(record, "picture", timeout_seconds=10.0)
         headers = {
             "Content-Security-Policy": _PICTURE_POLICY,
             "X-Content-Type-Options": "nosniff",
@@ -138,7 +141,7 @@ class WebHandlers:
 
     def hits_of(self, record: JobRecord) -> dict[str, float]:
         """Return hits by rule. Raises JobError if the job does not run."""
-        found = self._supervisor.ask_runner(record.name, "metrics", timeout_seconds=10.0)
+        found = self._supervisor.ask_runner(record, "metrics", timeout_seconds=10.0)
         return hits_of_rules(Snapshot.from_json(found))
 
     def rules_of(self, record: JobRecord) -> list[dict[str, Any]]:
@@ -273,7 +276,7 @@ class WebHandlers:
 
     def _letter_places(self, record: JobRecord) -> tuple[Path, Path]:
         data = self._services.data
-        return data.checkpoint(record.name) / "dead-letters", journal_of(data.of_job(record.name))
+        return data.checkpoint(record.name) / "dead-letters", journal_of(data.state_of_job(record.name))
 
     def _replaced_rules(self, record: JobRecord) -> str | None:
         """Return the file of the rules that were put last, if any: they are kept across restarts by the job's checkpoint."""

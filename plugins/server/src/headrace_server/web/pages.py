@@ -24,7 +24,7 @@ from headrace_server.access.authority import Authority, Session
 from headrace_server.access.errors import AccessDeniedError
 from headrace_server.access.messages import cookies_of, headers_of, session_cookie, session_cookie_name
 from headrace_server.access.roles import PUBLIC, Role
-from headrace_server.api.endpoints import Asked, NotThereError
+from headrace_server.api.endpoints import Asked, Elsewhere, NotThereError, nowhere_else
 from headrace_server.api.events import changes, event_stream, last_lines
 from headrace_server.api.handlers import Handlers
 from headrace_server.api.views import JobView
@@ -72,13 +72,21 @@ class Pages:
     """The pages of one server."""
 
     def __init__(
-        self, handlers: Handlers, web: WebHandlers, authority: Authority, audit: AuditLog, *, secure: bool
+        self,
+        handlers: Handlers,
+        web: WebHandlers,
+        authority: Authority,
+        audit: AuditLog,
+        *,
+        secure: bool,
+        elsewhere: Elsewhere = nowhere_else,
     ) -> None:
         self._handlers = handlers
         self._web = web
         self._authority = authority
         self._audit_log = audit
         self._secure = secure
+        self._elsewhere = elsewhere
         self._supervisor = web.supervisor
         self._services = web.supervisor.services
         self._rates = Rates(self._services.clock)
@@ -131,21 +139,20 @@ class Pages:
         return [self._row(view) for view in self._handlers.views()]
 
     def _row(self, view: JobView) -> dict[str, Any]:
-        figures = self._supervisor.figures(view.name) or {}
-        stored = figures.get("checkpoint_seconds")
+        stored = view.checkpoint_seconds
         age = None if stored is None else max(0.0, self._services.clock.now() - stored)
         rate = self._rates.rate(view.name, view.records_read)
         return {
             **msgspec.to_builtins(view),
             "records_per_second": None if rate is None else round(rate, 1),
             "checkpoint_age_seconds": None if age is None else round(age),
-            "error": figures.get("error"),
         }
 
     def _jobs(self, _: Request) -> Mapping[str, Any]:
         return {
             "jobs": self.rows(),
-            "refused_files": self._supervisor.refused_files,
+            "refused_files": self._handlers.refused_files(),
+            "servers": self._handlers.servers_now(),
             "directory": str(self._supervisor.directory),
         }
 
@@ -196,8 +203,8 @@ class Pages:
         record = self._record(request)
         search = request.query_params.get("search", "")[:500]
         place = self._services.data.checkpoint(record.name) / "dead-letters"
-        page = read_letters(place, journal_of(self._services.data.of_job(record.name)), search=search)
-        figures = self._supervisor.figures(record.name) or {}
+        page = read_letters(place, journal_of(self._services.data.state_of_job(record.name)), search=search)
+        figures = self._supervisor.statuses.figures(record) or {}
         return {
             "job": self._row(self._handlers.view(record)), "page": page, "search": search, "place": str(place),
             "places": figures.get("dead_letter_places", ()),
@@ -208,7 +215,7 @@ class Pages:
         rules, hits, problem = [], {}, None
         try:
             rules = self._web.rules_of(record)
-            hits = self._web.hits_of(record) if self._supervisor.figures(record.name) is not None else {}
+            hits = self._web.hits_of(record) if self._supervisor.statuses.figures(record) is not None else {}
         except (HeadraceError, TimeoutError) as error:
             problem = str(error)
         return {"job": self._row(self._handlers.view(record)), "rules": rules, "hits": hits, "problem": problem}
@@ -276,6 +283,10 @@ class Pages:
                 text = f"This page needs the role {role.name.lower()}."
                 return self._rendered(request, "problem.html", {"problem": text}, 403)
             try:
+                # All about a job but its versions, which are in the registry, is known to the server that has it.
+                of_job = "job" in request.path_params and not request.url.path.endswith("/versions")
+                if of_job and (answer := await self._elsewhere(request, "job")) is not None:
+                    return answer
                 found = await run_in_threadpool(show, request)
                 return await run_in_threadpool(self._rendered, request, template, found)
             except NotThereError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol, cast
 
@@ -28,8 +29,8 @@ class StateFiles(Protocol):
     def exists(self, path: str) -> bool:
         """Return whether there is a file. Raises OSError when that cannot be told."""
 
-    def write(self, path: str, content: bytes) -> None:
-        """Write a file, over one that may be there. Others see all of it or nothing."""
+    def write(self, path: str, *parts: bytes) -> None:
+        """Write a file of these parts, over one that may be there. Others see all of it or nothing."""
 
     def remove(self, path: str) -> None:
         """Remove a file; it may be gone already."""
@@ -82,23 +83,23 @@ class _LocalFiles:
             return False
         return True
 
-    def write(self, path: str, content: bytes) -> None:
+    def write(self, path: str, *parts: bytes) -> None:
         to = self._root / path
         new = to.with_name(f".{to.name}.{os.getpid()}.new")
         try:
-            _write(new, content)
+            _write(new, parts)
         except FileNotFoundError:
             to.parent.mkdir(parents=True, exist_ok=True)
-            _write(new, content)
+            _write(new, parts)
         new.replace(to)
 
     def remove(self, path: str) -> None:
         (self._root / path).unlink(missing_ok=True)
 
 
-def _write(path: Path, content: bytes) -> None:
+def _write(path: Path, parts: Sequence[bytes]) -> None:
     with open(path, "wb", opener=private_opener) as file:
-        file.write(content)
+        file.writelines(parts)
 
 
 class _ArrowFiles:
@@ -121,14 +122,15 @@ class _ArrowFiles:
     def exists(self, path: str) -> bool:
         return bool(self._files.get_file_info(f"{self._root}/{path}").is_file)
 
-    def write(self, path: str, content: bytes) -> None:
+    def write(self, path: str, *parts: bytes) -> None:
         to = f"{self._root}/{path}"
         directory, _, name = to.rpartition("/")
         written = f"{directory}/.{name}.{os.getpid()}.{os.urandom(4).hex()}.new" if self._renames else to
         if self._renames:
             self._files.create_dir(directory, recursive=True)
         with self._files.open_output_stream(written) as file:
-            file.write(content)
+            for part in parts:
+                file.write(part)
         if self._renames:
             self._files.move(written, to)
 

@@ -8,23 +8,31 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
 from headrace.flow.messages import Queue, ReadPosition
 from headrace.foundation.clock import Clock, SystemClock
-from headrace.foundation.errors import BrokenQueueError, CheckpointError, JobError, JobFailedError, RetriableError
+from headrace.foundation.errors import BrokenQueueError, CheckpointError, JobFailedError, RetriableError
 from headrace.foundation.retrying import Tries, until_done
 from headrace.interfaces.source import EARLIEST, Reader, Source, StartPosition
 from headrace.runtime.broken_queues import BrokenQueues
 
-from headrace_spark.checkpoints.offsets import JobIdentity, JobOffsets
+from headrace_spark.checkpoints.offsets import JobOffsets
 from headrace_spark.planning.micro_batch_size import FOUND_BY_PLANNER, MicroBatchSize
+from headrace_spark.planning.queue_ends import (
+    ANY_NUMBER,
+    ENDS,
+    QueueEnd,
+    end_of,
+    ends_from_json,
+    in_parallel,
+    or_broken,
+)
 from headrace_spark.transit.marks import MarkKeeper
 from headrace_spark.transit.payload import JobPayload
-from headrace_spark.transit.ranges import Cuts, QueueRange, cut, numbered, packed, pieces_of
+from headrace_spark.transit.ranges import PIECE_RECORDS_MIN, Cuts, QueueRange, cut, numbered, packed, pieces_of
 from headrace_spark.transit.run_directory import RunDirectory
 from headrace_spark.transit.totals import Totals
 from headrace_spark.transit.troubles import TroubleNotes
@@ -39,12 +47,7 @@ _STOP_LOOK_SECONDS = 0.05
 #: An idle planner spends at most one part in this many of its time asking sources.
 _IDLE_RATIO = 100
 _TELL_SECONDS = 1.0
-_THREADS_MAX = 16
-#: Under this name the driver leaves the ends of a bounded run's queues.
-ENDS = "ends"
 _ENDS_LOOK_SECONDS = 0.002
-#: More records than any queue holds.
-_ANY_NUMBER = 2**48
 _REASON_LENGTH_MAX = 500
 
 
@@ -79,8 +82,8 @@ class Planner:
         )
         keyed = payload.keyed
         self._marks = None if keyed is None else MarkKeeper(keyed, self._clock, bounded=payload.closes_windows)
-        #: A longer wait would hold up the DataFrames that Spark asks next.
-        self._idle_seconds_max = _IDLE_SECONDS_MAX if payload.frames is None else _IDLE_SECONDS_BESIDE_FRAMES
+        #: The last micro-batch that was completed when Spark asked last.
+        self._completed_before = -1
         self._totals = Totals(() if keyed is None else keyed.levels[0])
         #: Where the micro-batch ends that was planned last.
         self._planned: Mapping[Queue, ReadPosition] = {}
@@ -108,11 +111,14 @@ class Planner:
         """
         if not self._restored:
             self._restore(start)
-        if self._payload.until == "end" and self._ends is None:
-            self._fix_ends(start)
         if records_max == FOUND_BY_PLANNER:
             records_max = self._size.records()
-        begun = self._clock.monotonic()
+        if self._payload.until == "end" and self._ends is None:
+            early = self._end_while_ends_are_sought(start, records_max)
+            if early is not None:
+                return early
+            self._fix_ends(start)
+        begun, idle_seconds_max = self._clock.monotonic(), self._idle_seconds()
         while True:
             if self._run.stop_asked:
                 self._run.mark_drained()
@@ -124,12 +130,26 @@ class Planner:
             self._size.planned(end.records_from(start))
             self._tell_latest()
             now = self._clock.monotonic()
-            if end != start or self._payload.until == "end" or now - begun >= self._idle_seconds_max:
-                self._retrying(self._payload.check_owned_on_driver, "the checkpoint")
-                self._planned = end.queues
-                return end
+            if end != start or self._payload.until == "end" or now - begun >= idle_seconds_max:
+                return self._as_planned(end)
             seconds = max(self._payload.idle_wait_seconds, min((now - looked) * _IDLE_RATIO, _IDLE_SECONDS_MAX))
-            self._rest(min(seconds, self._idle_seconds_max))
+            self._rest(min(seconds, idle_seconds_max))
+
+    def _idle_seconds(self) -> float:
+        """Return how long an answer may take when there is nothing to read.
+
+        Spark asks DataFrames after it: they are not held up for long, and not at all while something comes of them.
+        """
+        if self._payload.frames is None:
+            return _IDLE_SECONDS_MAX
+        self._take_events()
+        before, self._completed_before = self._completed_before, self._totals.batch_id
+        return _IDLE_SECONDS_BESIDE_FRAMES if self._completed_before == before else 0.0
+
+    def _as_planned(self, end: JobOffsets) -> JobOffsets:
+        self._retrying(self._payload.check_owned_on_driver, "the checkpoint")
+        self._planned = end.queues
+        return end
 
     def whole_input(self) -> tuple[JobOffsets, JobOffsets]:
         """Return where the queues begin and where they end now: for a plain batch query, which reads all at once."""
@@ -181,13 +201,16 @@ class Planner:
 
     def figures(self) -> dict[str, Any]:
         """Return the figures of the run as a JSON object: those of completed micro-batches, and the lag behind the planned one."""
-        for event in self._run.new_events():
-            self._totals.take(event)
+        self._take_events()
         lag = dict.fromkeys(self._sources, 0)
         for queue, latest in self._latest.items():
             at = self._planned.get(queue)
             lag[queue.source] += 0 if at is None else max(0, latest - at.offset)
         return self._totals.to_json(lag)
+
+    def _take_events(self) -> None:
+        for event in self._run.new_events():
+            self._totals.take(event)
 
     def close(self) -> None:
         """Give readers and sources back."""
@@ -233,6 +256,8 @@ class Planner:
         if reader is None:
             source = self._sources[queue.source]
             reader = self._retrying(lambda: source.open(queue, start), queue.id)
+            if self._ends is not None and queue in self._ends:
+                reader.use_waypoints(self._ends[queue].waypoints)
             self._readers[queue] = reader
         elif isinstance(start, ReadPosition) and reader.position != start:
             reader.seek(start)
@@ -312,6 +337,16 @@ class Planner:
             queue: start.broken.get(queue) or why[:_REASON_LENGTH_MAX]
             for queue, (_, why) in self._broken.reasons().items()
         }
+        return self._from_to(start, positions, gone, broken)
+
+    def _from_to(
+        self,
+        start: JobOffsets,
+        positions: Mapping[Queue, ReadPosition],
+        gone: Mapping[Queue, ReadPosition],
+        broken: Mapping[Queue, str],
+    ) -> JobOffsets:
+        """Return the end of the micro-batch from ``start`` to these positions; of none when nothing has changed."""
         end = JobOffsets.of(self._payload.identity, positions, gone, broken)
         end = replace(end, checkpoint=start.checkpoint, number=start.number)
         if self._marks is not None:
@@ -321,6 +356,38 @@ class Planner:
         if end == start:
             return _of_nothing(start)
         return end if start.number is None else replace(end, number=start.number + 1)
+
+    def _end_while_ends_are_sought(self, start: JobOffsets, records_max: int | None) -> JobOffsets | None:
+        """Return the end of a micro-batch of a bounded run that begins while the driver still counts what there is to read.
+
+        None: the ends are known, or a queue has less than its part of ``records_max``, so that they must be known now.
+        """
+        if not self._payload.driver_finds_ends or records_max is None or not start.queues or start.broken or start.gone:
+            return None
+        if self._run.stop_asked or self._run.find(ENDS) is not None:
+            return None
+        self._look_for_queues()
+        share = records_max // len(start.queues)
+        if self._existing != set(start.queues) or share < PIECE_RECORDS_MIN:
+            return None
+        pieces = pieces_of(dict.fromkeys(start.queues, share), self._parallelism)
+
+        def end_of_share(queue: Queue) -> ReadPosition:
+            reader = self._open(queue, start.queues[queue])
+            end = reader.position_after(share)
+            if end.offset == start.queues[queue].offset + share:
+                self._cut(queue, reader, start.queues[queue], end, pieces[queue])
+            return end
+
+        try:
+            positions = in_parallel(end_of_share, start.queues)
+        except (RetriableError, BrokenQueueError):  # the usual way waits, or sets the queue aside
+            return None
+        if any(position.offset < start.queues[queue].offset + share for queue, position in positions.items()):
+            return None
+        end = self._from_to(start, positions, dict(start.gone), {})
+        self._size.planned(end.records_from(start))
+        return self._as_planned(end)
 
     def _all_read(self, end: JobOffsets) -> bool:
         """Return whether a micro-batch comes to the end of a bounded run."""
@@ -359,7 +426,7 @@ class Planner:
         latest = self._latest_of(due)
         lags = {queue: end - due[queue].offset for queue, end in latest.items() if end > due[queue].offset}
         shares = _shares(lags, records_max)
-        pieces = pieces_of(shares, self._payload.parallelism if self._payload.cuts_ranges else 1)
+        pieces = pieces_of(shares, self._parallelism)
 
         def end_of_range(queue: Queue) -> ReadPosition:
             start, share = positions[queue], shares[queue]
@@ -369,13 +436,22 @@ class Planner:
             else:
                 reader = self._open(queue, start)
                 end = self._retrying(partial(reader.position_after, share), queue.id)
-            if pieces[queue] > 1:
-                self._cuts.add(queue, start, end, cut(self._open(queue, start), start, end, pieces[queue]))
+            if pieces[queue] > 1:  # else the reader is not needed where the end is known
+                self._cut(queue, self._open(queue, start), start, end, pieces[queue])
             return end
 
-        ends = self._of_whole(in_parallel(_or_broken(end_of_range), shares), positions)
+        ends = self._of_whole(in_parallel(or_broken(end_of_range), shares), positions)
         self._note_whole(queue for queue in latest if queue in ends or queue not in shares)
         return ends
+
+    @property
+    def _parallelism(self) -> int:
+        """The number of tasks that may share the range of one queue."""
+        return self._payload.parallelism if self._payload.cuts_ranges else 1
+
+    def _cut(self, queue: Queue, reader: Reader, start: ReadPosition, end: ReadPosition, pieces: int) -> None:
+        if pieces > 1:
+            self._cuts.add(queue, start, end, cut(reader, start, end, pieces))
 
     def _set_damaged_ends_aside(self, positions: Mapping[Queue, ReadPosition]) -> None:
         """In a bounded run, set aside the queues that end with damage, when everything before the damage was planned."""
@@ -415,12 +491,12 @@ class Planner:
                 self._notes.back(queue.id)
                 return latest
             except BrokenQueueError:
-                return reader.position_after(_ANY_NUMBER).offset  # what comes before the damage, if anything does
+                return reader.position_after(ANY_NUMBER).offset  # what comes before the damage, if anything does
             except RetriableError as error:
                 self._notes.away(queue.id, error.message)
                 return self._latest.get(queue, positions[queue].offset)
 
-        found = self._of_whole(in_parallel(_or_broken(latest_of), positions), positions)
+        found = self._of_whole(in_parallel(or_broken(latest_of), positions), positions)
         self._latest.update(found)
         return found
 
@@ -441,6 +517,9 @@ class Planner:
                 if found.broken is not None:
                     self._forget(queue)
         self._ends = ends
+        for queue, reader in self._readers.items():
+            if queue in ends:
+                reader.use_waypoints(ends[queue].waypoints)
         self._latest = {queue: end.position.offset for queue, end in ends.items()}
 
     def _ends_from_driver(self) -> Mapping[Queue, QueueEnd] | None:
@@ -478,72 +557,6 @@ class Planner:
         return result
 
 
-@dataclass(frozen=True)
-class QueueEnd:
-    """Where a queue ended when a bounded run began."""
-
-    position: ReadPosition
-    #: Whether the reader told it at once from where it stood, so that one range may lead there.
-    in_one_step: bool
-    #: Why it cannot be read further if it is damaged there, and how to repair it.
-    broken: tuple[str, str | None] | None = None
-
-
-def end_of(reader: Reader) -> QueueEnd:
-    """Return where the reader's queue ends now. Raises RetriableError when the server is away.
-
-    A reader that has met damage is not to be used further.
-    """
-    position = reader.position
-    steps = 0
-    try:
-        end = reader.position_after(_ANY_NUMBER)
-        while end.offset > reader.position.offset:
-            # A reader may know the end of its current file only.
-            steps += 1
-            reader.seek(end)
-            end = reader.position_after(_ANY_NUMBER)
-    except BrokenQueueError as error:
-        return QueueEnd(reader.position, steps <= 1, (error.message, error.hint))
-    reader.seek(position)
-    return QueueEnd(end, steps <= 1)
-
-
-def ends_to_json(ends: Mapping[Queue, QueueEnd]) -> list[Any]:
-    """Return a JSON value; ``ends_from_json`` reads it."""
-    return [
-        [queue.source, queue.name, end.position.to_json(), end.in_one_step, end.broken] for queue, end in ends.items()
-    ]
-
-
-def ends_from_json(value: list[Any]) -> Mapping[Queue, QueueEnd]:
-    return {
-        Queue(name, source): QueueEnd(ReadPosition.from_json(at), one, None if broken is None else tuple(broken))
-        for source, name, at, one, broken in value
-    }
-
-
-def in_parallel(function: Callable[[Queue], T], queues: Iterable[Queue]) -> dict[Queue, T]:
-    """Return the result of a function for each queue. It is called in several threads, so that servers are asked at the same time."""
-    listed = list(queues)
-    if len(listed) < 2:
-        return {queue: function(queue) for queue in listed}
-    with ThreadPoolExecutor(min(len(listed), _THREADS_MAX)) as threads:
-        return dict(zip(listed, threads.map(function, listed), strict=True))
-
-
-def _or_broken(function: Callable[[Queue], T]) -> Callable[[Queue], T | BrokenQueueError]:
-    """Return a function that gives the error of a queue that cannot be read, where the given one raises it."""
-
-    def called(queue: Queue) -> T | BrokenQueueError:
-        try:
-            return function(queue)
-        except BrokenQueueError as error:
-            return error
-
-    return called
-
-
 def _shares(lags: Mapping[Queue, int], records_max: int | None) -> dict[Queue, int]:
     """Divide what a micro-batch may read: queues that have little get all of it, the others equal parts of the rest."""
     left = sum(lags.values()) if records_max is None else records_max
@@ -559,39 +572,3 @@ def _shares(lags: Mapping[Queue, int], records_max: int | None) -> dict[Queue, i
 def _of_nothing(start: JobOffsets) -> JobOffsets:
     """Return where a micro-batch ends for which there is nothing to do: Spark runs the very first one even so, and it has a number."""
     return replace(start, number=1) if start.number == 0 else start
-
-
-def beginning_of(identity: JobIdentity, sources: Mapping[str, Source]) -> JobOffsets:
-    """Return where the queues that exist now begin, but for those that cannot be opened as they are.
-
-    Raises RetriableError when a server is away, JobError as sources do, and when no queue can be opened.
-    """
-    positions = {}
-    broken: BrokenQueueError | None = None
-    for source_id, source in sources.items():
-        try:
-            names = source.queues()
-        except BrokenQueueError as error:
-            raise JobError(error.message, plugin=error.plugin or source_id, hint=error.hint) from error
-        for queue in names:
-            named = replace(queue, source=source_id)
-            try:
-                reader = source.open(named, source.start)
-            except BrokenQueueError as error:  # the planner sets it aside
-                broken = broken or error
-                continue
-            positions[named] = reader.position
-            reader.close()
-    if broken is not None and not positions:
-        raise JobError(broken.message, plugin=broken.plugin, queue=broken.queue, hint=broken.hint) from broken
-    return JobOffsets.of(identity, positions)
-
-
-def ends_of(beginning: JobOffsets, sources: Mapping[str, Source]) -> Mapping[Queue, QueueEnd]:
-    """Return where the queues end now. Raises RetriableError when a server is away, JobError as sources do."""
-    readers = {queue: sources[queue.source].open(queue, at) for queue, at in beginning.queues.items()}
-    try:
-        return in_parallel(lambda queue: end_of(readers[queue]), readers)
-    finally:
-        for reader in readers.values():
-            reader.close()

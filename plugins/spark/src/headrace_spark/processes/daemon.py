@@ -17,6 +17,8 @@ from collections.abc import Callable
 
 from headrace.foundation.freed_memory import keep_freed_memory
 
+from headrace_spark.processes import sticky_workers
+
 #: Imported before forking. None of them may start a thread: a fork has no other thread than the one that forks, and
 #: locks that others hold stay locked for ever. polars starts one, so every worker imports it itself.
 _BEFORE_FORK = (
@@ -58,9 +60,10 @@ def main() -> None:
     """Be Spark's daemon."""
     from pyspark import daemon
 
+    serve: Callable[[socket.socket, bool], int] = daemon.worker
     if sys.argv[1:] == ["pyspark.worker"]:
         prepare()
-    serve: Callable[[socket.socket, bool], int] = daemon.worker
+        serve = sticky_workers.begin(serve) or serve
 
     def worker(sock: socket.socket, authenticated: bool) -> int:
         """Do what Spark next asks of this worker. Return another code than 0 if it asks no more."""

@@ -25,7 +25,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from headrace_spark.checkpoints.checkpoint import SparkCheckpoint, not_shared
 from headrace_spark.dataframes.frame_source import DataFrameSource, frames_of
-from headrace_spark.planning.planner import ENDS
+from headrace_spark.planning.queue_ends import ENDS
 from headrace_spark.processes.driver_python import register
 from headrace_spark.processes.session import SessionInUse, active, note_query, session_of
 from headrace_spark.processes.settings import SparkSettings

@@ -48,6 +48,8 @@ _ROOM_PAUSE_SECONDS_MAX = 5.0
 _OWNED_LOOK_SECONDS = 2.0
 #: Spark's condition when another query has planned or completed the same micro-batch.
 _SAME_MICRO_BATCH = "CONCURRENT_STREAM_LOG_UPDATE"
+#: What Spark says when a Python process on the driver's machine has not answered in ten seconds. Tasks are run again by Spark itself.
+_NO_PROCESS = "Python worker failed to connect back"
 
 
 @dataclass
@@ -254,6 +256,8 @@ class SparkHandle(JobHandle):
             return "an earlier run of the job has completed the same micro-batch"
         if found is not None:
             return None
+        if _NO_PROCESS in str(raised):
+            return "a Python process of Spark did not start within ten seconds, as on a machine that has too much to do"
         if self._started.run_directory.planner_has_ended:
             return "the process that plans micro-batches has ended"
         return None

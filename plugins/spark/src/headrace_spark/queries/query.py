@@ -35,7 +35,7 @@ from headrace_spark.checkpoints.checkpoint import SparkCheckpoint, not_shared
 from headrace_spark.checkpoints.object_stores import use_checkpoint_files
 from headrace_spark.checkpoints.offsets import JobIdentity, JobOffsets, KeyedMarks
 from headrace_spark.checkpoints.state_files import state_files
-from headrace_spark.planning.planner import ENDS, beginning_of, ends_from_json, ends_of, ends_to_json
+from headrace_spark.planning.queue_ends import ENDS, beginning_of, ends_from_json, ends_of, ends_to_json
 from headrace_spark.processes.session import SessionInUse, note_query, session_for
 from headrace_spark.processes.settings import SparkSettings
 from headrace_spark.processes.temporary import remove, temporary_directory
@@ -140,6 +140,7 @@ def start_query(
             known_outputs=found.known,
             ownership=checkpoint.ownership(keyed=found.keyed is not None),
             trigger_seconds=settings.trigger_interval.total_seconds(),
+            uses_blobs=in_use.local,
         )
         names = stage_names(plan, () if found.keyed is None else found.keyed.levels, cuts_ranges=payload.cuts_ranges)
         make = partial(_stages, payload, names, in_use)

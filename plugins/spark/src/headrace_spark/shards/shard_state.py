@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from urllib.parse import quote
 
-from headrace.foundation.checksums import sealed, unsealed
+from headrace.foundation.checksums import sealed, sealed_parts, unsealed
 from headrace.foundation.errors import CheckpointError
 from headrace.runtime.shard import Shard
 
@@ -23,7 +23,7 @@ from headrace_spark.checkpoints.ownership import Spans
 from headrace_spark.checkpoints.state_files import StateFiles
 from headrace_spark.shards.topology import Address
 
-#: Deltas are followed by a snapshot when there are so many, or when they are larger than the one before them.
+#: Deltas are followed by a snapshot when there are so many, or when they are larger than a snapshot would be now.
 _DELTAS_MAX = 200
 _DELTA_BYTES_MIN = 1024**2
 _TOKEN_BYTES = 16
@@ -41,11 +41,25 @@ class StateVersion:
     snapshot_bytes: int = 0
     deltas: int = 0
     delta_bytes: int = 0
+    #: How many rows the last snapshot has; 0: it is not known.
+    snapshot_rows: int = 0
 
     def after_delta(self, batch_id: int, token: bytes, size: int) -> StateVersion:
         """Return the version after one more delta."""
-        since = (self.snapshot_id, self.snapshot_bytes, self.deltas + 1, self.delta_bytes + size)
+        since = (self.snapshot_id, self.snapshot_bytes, self.deltas + 1, self.delta_bytes + size, self.snapshot_rows)
         return StateVersion(batch_id, token, *since)
+
+    def needs_snapshot(self, rows: Callable[[], int]) -> bool:
+        """Return whether a restart would read less from a snapshot than from the deltas. ``rows`` tells what the state has now.
+
+        Where state only grows, as that of a join without bound, deltas never hold more than a snapshot would.
+        """
+        if self.deltas > _DELTAS_MAX:
+            return True
+        if self.delta_bytes <= max(self.snapshot_bytes, _DELTA_BYTES_MIN):
+            return False
+        grown = rows() / self.snapshot_rows if self.snapshot_rows else 1.0
+        return self.delta_bytes > self.snapshot_bytes * grown
 
 
 class StateChain:
@@ -118,22 +132,24 @@ class StateChain:
     def begin_at(self, batch_id: int, state: bytes) -> None:
         """Store a whole state as the one after a micro-batch before which there is nothing."""
         token = uuid.uuid4().bytes
-        self._files.write(self._path(batch_id, "snapshot"), self._sealed(batch_id, "snapshot", token, state))
+        self._files.write(self._path(batch_id, "snapshot"), *self._sealed(batch_id, "snapshot", token, state))
         # Nobody lacks only this change, so it needs no content.
-        self._files.write(self._path(batch_id, "delta"), self._sealed(batch_id, "delta", token, b"-"))
+        self._files.write(self._path(batch_id, "delta"), *self._sealed(batch_id, "delta", token, b"-"))
 
     def save(self, shard: Shard, at: StateVersion, batch_id: int) -> StateVersion:
         """Store what micro-batch ``batch_id`` has changed in a shard that was at ``at``; return where it is now."""
         token = uuid.uuid4().bytes
-        content = self._sealed(batch_id, "delta", token, shard.delta())
-        now = at.after_delta(batch_id, token, len(content))
-        if now.deltas > _DELTAS_MAX or now.delta_bytes > max(now.snapshot_bytes, _DELTA_BYTES_MIN):
-            snapshot = self._sealed(batch_id, "snapshot", token, shard.snapshot())
-            self._files.write(self._path(batch_id, "snapshot"), snapshot)
-            self._files.write(self._path(batch_id, "delta"), content)
+        # A state of a checkpoint with an id has one checksum, that of its file.
+        seal = self._checkpoint is None
+        delta = self._sealed(batch_id, "delta", token, shard.delta(seal=seal))
+        now = at.after_delta(batch_id, token, _length(delta))
+        if now.needs_snapshot(shard.state_rows):
+            snapshot = self._sealed(batch_id, "snapshot", token, shard.snapshot(seal=seal))
+            self._files.write(self._path(batch_id, "snapshot"), *snapshot)
+            self._files.write(self._path(batch_id, "delta"), *delta)
             self._remove_before(now.snapshot_id)
-            return StateVersion(batch_id, token, batch_id, len(snapshot))
-        self._files.write(self._path(batch_id, "delta"), content)
+            return StateVersion(batch_id, token, batch_id, _length(snapshot), snapshot_rows=shard.state_rows())
+        self._files.write(self._path(batch_id, "delta"), *delta)
         return now
 
     def _token(self, batch_id: int) -> bytes | None:
@@ -148,9 +164,9 @@ class StateChain:
                 return content, path
         return None, self._path(batch_id, "delta")
 
-    def _sealed(self, number: int, kind: str, token: bytes, state: bytes) -> bytes:
-        """Return a file's content with a checksum that is right under its name, in this checkpoint, only."""
-        return sealed(state, self._place(self._path(number, kind)), head=token)
+    def _sealed(self, number: int, kind: str, token: bytes, state: bytes) -> Sequence[bytes]:
+        """Return a file's content with a checksum that is right under its name, in this checkpoint, only; in parts."""
+        return sealed_parts(state, self._place(self._path(number, kind)), head=token)
 
     def _place(self, path: str) -> bytes:
         return (path if self._checkpoint is None else f"{self._checkpoint}/{path}").encode()
@@ -230,3 +246,7 @@ class NoState(StateChain):
 
     def newest(self) -> int | None:
         return None
+
+
+def _length(parts: Sequence[bytes]) -> int:
+    return sum(map(len, parts))

@@ -1,7 +1,7 @@
 """Envelopes: what crosses between the steps of a micro-batch, in one process or between Spark's stages.
 
-Between processes batches cross as Arrow IPC blobs, not as rows; within a process as they are. A job without keyed stages has
-one step in Spark's eyes, the last one, and it gets from the planner:
+Between processes batches cross as Arrow IPC blobs, not as rows, on one machine in files (see ``blobs``); within a process as they
+are. A job without keyed stages has one step in Spark's eyes, the last one, and it gets from the planner:
 
 ===========  ===========================================================================================
 ``ranges``   ``payload`` holds the ranges that the task reads
@@ -41,6 +41,8 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import pyarrow as pa
 from headrace.flow.messages import OFFSET, Batch, Queue
 from headrace.runtime.lane import Delivery
+
+from headrace_spark.transit.blobs import Blobs, content_at, is_place
 
 if TYPE_CHECKING:
     import polars as pl
@@ -93,23 +95,26 @@ class Envelope:
         """Return the rows of a ``rows`` or ``ship`` envelope."""
         import polars as pl  # not at the top: some processes pass envelopes on and need not have it in memory
 
-        return pl.read_ipc_stream(self.payload) if self.rows is None else self.rows
+        if self.rows is not None:
+            return self.rows
+        return pl.read_ipc_stream(content_at(self.payload) if is_place(self.payload) else self.payload)
 
-    @property
-    def content(self) -> bytes:
-        """What is sent of the envelope: its payload, or its frame as an Arrow IPC stream."""
+    def content(self, blobs: Blobs | None = None) -> bytes:
+        """What is sent of the envelope: its payload, or its frame as an Arrow IPC stream, or with ``blobs`` the place of that."""
         if self.rows is None:
             return self.payload
+        if blobs is not None and (place := blobs.put(self.rows)) is not None:
+            return place
         buffer = io.BytesIO()
         self.rows.write_ipc_stream(buffer, compression="lz4")
         return buffer.getvalue()
 
-    def row(self) -> tuple[Any, ...]:
+    def row(self, blobs: Blobs | None = None) -> tuple[Any, ...]:
         """Return the values of ``COLUMNS``; ``from_row`` reads them."""
         queue = self.queue
         return (
             self.kind, self.target, queue.source, queue.name, queue.branch, self.first, self.last, self.count,
-            self.content, self.shard, self.side, self.mark, self.partition, self.place,
+            self.content(blobs), self.shard, self.side, self.mark, self.partition, self.place,
         )  # fmt: skip
 
     @classmethod
@@ -140,12 +145,15 @@ def parts_of(frame: pl.DataFrame) -> Iterator[pl.DataFrame]:
         yield frame.slice(begin, rows)
 
 
-def to_arrow(envelopes: Iterable[Envelope]) -> Iterator[pa.RecordBatch]:
-    """Yield the envelopes as Arrow batches: several in one, but never much more than a blob's bytes."""
+def to_arrow(envelopes: Iterable[Envelope], blobs: Blobs | None = None) -> Iterator[pa.RecordBatch]:
+    """Yield the envelopes as Arrow batches: several in one, but never much more than a blob's bytes.
+
+    With ``blobs`` large frames are written there, and only their places are in the batches.
+    """
     waiting: list[tuple[Any, ...]] = []
     size = 0
     for envelope in envelopes:
-        waiting.append(row := envelope.row())
+        waiting.append(row := envelope.row(blobs))
         size += len(row[_PAYLOAD])
         if size >= BLOB_BYTES_MAX or len(waiting) >= _ENVELOPES_MAX:
             yield _record_batch(waiting)

@@ -25,6 +25,7 @@ from headrace_spark.checkpoints.state_files import state_files
 from headrace_spark.dataframes.frame_source import DataFrameSource
 from headrace_spark.processes.output import print_to_driver
 from headrace_spark.shards.topology import Address, Topology
+from headrace_spark.transit.blobs import Blobs
 from headrace_spark.transit.troubles import TroubleNotes
 
 if TYPE_CHECKING:
@@ -146,6 +147,12 @@ class JobPayload:
     ownership: Ownership | None = None
     #: The shortest time between the starts of two micro-batches.
     trigger_seconds: float = 0.0
+    #: Whether the workers of all stages see the files of one machine, and the sink stage tells when a micro-batch is completed.
+    uses_blobs: bool = False
+
+    def blobs(self, batch_id: int) -> Blobs | None:
+        """Return where a task of a micro-batch leaves frames for the next stage; None: they go through Java."""
+        return Blobs(self.run_directory, batch_id) if self.uses_blobs else None
 
     def of_query(self, query_id: str) -> JobPayload:
         """Return the payload as it is for a query: its state is in a directory of its own."""

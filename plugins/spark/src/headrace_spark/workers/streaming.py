@@ -27,6 +27,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
 from headrace_spark.planning.micro_batch_size import FOUND_BY_PLANNER
+from headrace_spark.transit.blobs import remove_blobs
 from headrace_spark.transit.failures import carried_to_driver, reported
 from headrace_spark.transit.payload import JobPayload
 from headrace_spark.transit.run_directory import RunDirectory
@@ -85,7 +86,8 @@ def _read(payload: JobPayload, partition: InputPartition, batch_id: int) -> Iter
     if payload.shuffles:
         from headrace_spark.workers.lanes import read_ranges
 
-        yield from to_arrow(read_ranges(payload, partition.value, batch_id, partition.control))
+        made = read_ranges(payload, partition.value, batch_id, partition.control)
+        yield from to_arrow(made, payload.blobs(batch_id))
     else:
         from headrace_spark.transit.carried_ranges import carried
 
@@ -171,7 +173,7 @@ class KeyedStage:
             _note_attempt(payload, f"keyed stage {self._level}")
             envelopes = from_arrow(clock)
             made = run_shards(payload, self._level, task.partition, envelopes, task.batch_id, clock.time_us)
-            yield from to_arrow(made)
+            yield from to_arrow(made, payload.blobs(task.batch_id))
             _spare_the_collector("keyed stage")
 
 
@@ -196,6 +198,7 @@ class LaneWriter(DataSourceStreamArrowWriter):
             RunDirectory(self._payload.run_directory).add_event(
                 "batch", batch_id=batchId, tasks=[asdict(counts) for counts in done]
             )
+            remove_blobs(self._payload.run_directory, batchId)
             fault_point("checkpoint.after_save")
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:

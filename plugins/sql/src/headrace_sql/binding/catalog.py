@@ -31,6 +31,9 @@ from headrace_sql.reading import nodes
 from headrace_sql.reading.options import choice
 from headrace_sql.reading.parsing import parse
 
+#: Whether sources may give a change more than once.
+_REPEATS = "table.exec.source.cdc-events-duplicate"
+
 
 @dataclass
 class View:
@@ -245,20 +248,19 @@ class Catalog:
 
     def scanned(self, table: Table, source_name: str | None = None) -> Relation:
         """Return the stream of a table: its source, computed columns, watermark."""
-        stream = connectors.source_stream(self.pipeline, self.notices, table, source_name or label_of(table.key))
-        return self._with_columns(table, self._without_repeats(table, stream))
+        repeats = choice(self.options, _REPEATS) == "TRUE"
+        name = source_name or label_of(table.key)
+        if repeats:
+            self._check_key(table)
+        begun = connectors.source_stream(self.pipeline, self.notices, table, name, repeats=repeats)
+        return self._with_columns(table, begun.stream, normalizes=begun.normalizes)
 
-    def _without_repeats(self, table: Table, stream: Stream) -> Stream:
-        """Return the rows of a table; if the text says that its changes may come twice, each of them counts once."""
-        repeats = choice(self.options, "table.exec.source.cdc-events-duplicate") == "TRUE"
-        if not repeats or not table.primary_key or stream.changes is None:
-            return stream
+    def _check_key(self, table: Table) -> None:
         for name in table.primary_key:
             if name not in table.columns:
                 raise error_at(
                     table.node.this.this, table.text, f"the primary key has {name!r}, which is no column of the records"
                 )
-        return stream.normalize_changes(table.primary_key, state_ttl=state_ttl(self.options).get("ttl"))
 
     def described(self, table: Table) -> Relation:
         """Return a relation with the columns of a table, computed ones too, and no rows: no connector is asked."""
@@ -267,7 +269,7 @@ class Catalog:
         apart = Pipeline("sql", "described", self.pipeline.functions)
         return self._with_columns(table, apart.from_(source, name="described"))
 
-    def _with_columns(self, table: Table, stream: Stream) -> Relation:
+    def _with_columns(self, table: Table, stream: Stream, *, normalizes: bool = False) -> Relation:
         columns = [Column(each, each, table.name) for each in (*table.columns, *table.metadata_types)]
         relation = Relation(stream, tuple(columns), base=table.key)
         for name, node in table.computed.items():
@@ -280,6 +282,10 @@ class Catalog:
             relation = Relation(stream, tuple(columns), base=table.key)
         if table.watermark is not None:
             relation = self._with_watermark(table, relation)
+        if normalizes:
+            ttl = state_ttl(self.options).get("ttl")
+            normalized = relation.stream.normalize_changes(table.primary_key, state_ttl=ttl)
+            relation = Relation(normalized, relation.columns, base=table.key)
         ordered = sorted(relation.columns, key=lambda column: table.order.index(column.name))
         return Relation(relation.stream, tuple(ordered), base=table.key)
 
@@ -307,4 +313,11 @@ def _watermark_delay(node: exp.Expr, name: str, text: str) -> int:
             return micros
     if isinstance(node, exp.Anonymous) and node.name.upper() == "WITHOFFSET" and len(node.expressions) == 2:
         return round(factor(node.expressions[1], text) * 1000)
+    if isinstance(node, exp.Anonymous) and node.name.upper() == "SOURCE_WATERMARK":
+        raise error_at(
+            node,
+            text,
+            "SOURCE_WATERMARK: no source here tells a watermark of its own",
+            f"write {name} - INTERVAL '5' SECOND",
+        )
     raise error_at(node, text, "this watermark is not supported", f"write {name} - INTERVAL '5' SECOND")

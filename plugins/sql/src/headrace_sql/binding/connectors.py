@@ -18,7 +18,7 @@ from headrace.interfaces.settings import option_fields
 from headrace.interfaces.table_options import TableOptions
 from sqlglot import exp
 
-from headrace_sql.binding import json_maps
+from headrace_sql.binding import formats, json_maps
 from headrace_sql.binding.notices import Notices
 from headrace_sql.binding.scope import error_at
 from headrace_sql.binding.tables import Option, Table
@@ -31,15 +31,6 @@ if TYPE_CHECKING:
 
 
 _LEGACY = {"connector.type": "connector", "connector.path": "path", "connector.topic": "topic", "format.type": "format"}
-_FORMATS = {
-    "json": "json",
-    "csv": "csv",
-    "raw": "raw",
-    "parquet": "parquet",
-    "debezium-json": None,
-    "canal-json": None,
-    "avro": None,
-}
 #: How long a table that is looked up may be kept; Blink's is in milliseconds.
 REFRESH_OPTIONS = ("lookup.cache.ttl", "lookup.partial-cache.expire-after-write", "cacheTTLMs")
 
@@ -133,6 +124,9 @@ def mapped_options(
     fields = {each.encode_name: each for each in option_fields(settings)}
     made: dict[str, Any] = {}
     format_options: dict[str, Any] = {}
+    format_name = formats.name_of(connector.options, table)
+    if format_name is not None:
+        made["format"] = format_name
     for key, option in connector.options.items():
         target = declared.options.get(key)
         plain = key.replace("-", "_")
@@ -142,9 +136,7 @@ def mapped_options(
             made[target] = option.value
         elif key in REFRESH_OPTIONS and kind == "source":
             refresh_of(table)
-        elif key == "format" or key == "value.format":
-            made["format"] = _format(option, table)
-        elif _format_option(notices, key, option, format_options, table):
+        elif key in formats.NAMES or formats.take_option(notices, key, option, format_name, format_options, table):
             continue
         elif plain in fields:
             made[plain] = option.value
@@ -177,35 +169,6 @@ def _is_known(declared: TableOptions | None, key: str) -> bool:
     return declared is not None and key in declared.options
 
 
-@dataclass(frozen=True)
-class Refused:
-    """An option that would change rows, unless it has this value."""
-
-    taken: str
-    why: str
-    hint: str
-
-
-_BAD_RECORDS = (
-    "a record that cannot be parsed goes to the dead letters as a whole, whether it says true or false; "
-    "bad_records='stop' lets it end the job"
-)
-#: Options of formats: refused, of no effect for the reason given, or heeded without a word.
-_FORMAT_OPTIONS: Mapping[str, Refused | str] = {
-    "json.ignore-parse-errors": _BAD_RECORDS,
-    "csv.ignore-parse-errors": _BAD_RECORDS,
-    "json.fail-on-missing-field": Refused(
-        "false",
-        "a field that is missing is NULL",
-        "leave it out, and WHERE field IS NOT NULL for those that must be there",
-    ),
-    "csv.allow-comments": Refused("false", "a line that begins with # is a record", "WHERE first_column NOT LIKE '#%'"),
-    # Both forms are read, whatever it says.
-    "json.timestamp-format.standard": "",
-    "json.encode.decimal-as-plain-number": "",
-}
-
-
 def _called(target: Callable[[str], Mapping[str, Any]], option: Option, table: Table) -> Mapping[str, Any]:
     try:
         return target(option.value)
@@ -213,42 +176,22 @@ def _called(target: Callable[[str], Mapping[str, Any]], option: Option, table: T
         raise error_at(option.node, table.text, f"option {option.key!r} = {option.value!r}: {error}") from error
 
 
-def _format(option: Option, table: Table) -> str:
-    word = _FORMATS.get(option.value.lower())
-    if word is None:
-        known = [name for name, made in _FORMATS.items() if made]
-        raise error_at(
-            option.node,
-            table.text,
-            f"format {option.value!r} is not supported",
-            did_you_mean(option.value, known, known="formats"),
-        )
-    return word
+@dataclass(frozen=True)
+class TableStream:
+    """The stream of a table's source."""
+
+    stream: Stream
+    #: Whether its changes must be normalised by key, behind computed columns and watermark.
+    normalizes: bool
 
 
-def _format_option(notices: Notices, key: str, option: Option, made: dict[str, Any], table: Table) -> bool:
-    """Take an option of a format. Returns whether it is one. Raises ExpressionError for one that would change the rows."""
-    names = {"csv.field-delimiter": "delimiter", "csv.quote-character": "quote", "csv.null-literal": "null_value"}
-    if key in names:
-        made[names[key]] = option.value
-        return True
-    if key not in _FORMAT_OPTIONS:
-        return False
-    value, what = option.value.strip().lower(), _FORMAT_OPTIONS[key]
-    if isinstance(what, Refused):
-        if value != what.taken:
-            raise error_at(
-                option.node, table.text, f"{key!r} = {option.value!r} is not supported: {what.why}", what.hint
-            )
-        return True
-    if what:
-        notice = f"table {table.name!r}: option {key!r} has no effect here: {what}"
-        notices.add_once(notice)
-    return True
+def source_stream(
+    pipeline: Pipeline, notices: Notices, table: Table, name: str | None = None, *, repeats: bool = False
+) -> TableStream:
+    """Begin the stream of a table: its source with the columns that it declares, called like the table or otherwise.
 
-
-def source_stream(pipeline: Pipeline, notices: Notices, table: Table, name: str | None = None) -> Stream:
-    """Begin the stream of a table: its source with the columns that it declares, called like the table or otherwise."""
+    ``repeats``: changes may come more than once.
+    """
 
     connector, declared, options, format_options = mapped_options(notices, table, "source")
     plugin = connector.plugin
@@ -258,31 +201,18 @@ def source_stream(pipeline: Pipeline, notices: Notices, table: Table, name: str 
         options[declared.columns_option] = {name: type_name(kind) for name, kind in table.columns.items()}
     elif format_name is None:
         format_name = declared.format
-    fields = {
-        "timestamp": "time",
-        "partition": "queue",
-        "offset": "offset",
-        "key": "key",
-        "headers": "headers",
-        "topic": "source",
-    }
-    metadata = {}
-    for column, what in table.metadata.items():
-        if what not in fields:
-            raise error_at(
-                table.node.this.this,
-                table.text,
-                f"METADATA column {column!r}: unknown field {what!r}",
-                did_you_mean(what, fields, known="fields"),
-            )
-        metadata[column] = fields[what]
-    if table.headers:
-        metadata["__headers"] = "headers"
+    if declared.upserts:
+        format_name, format_options = formats.as_upserts(format_name, format_options, options, table)
+    codec = None if format_name is None else formats.codec_of(format_name, format_options)
+    metadata = _metadata(table, {} if codec is None else codec.metadata_types())
     start = options.pop("start", None)
     source = source_class(source_class.Settings.of(_converted(source_class.Settings, options), plugin=plugin))
     schema = Schema(table.columns) if format_name is not None else None
-    if format_name == "json":
+    of_json = format_name is not None and formats.holds_json(format_name, format_options)
+    if of_json:
         schema = json_maps.declared_as_text(table.columns)
+    changes = source.changes() if codec is None else codec.changes()
+    changing = changes is not None
     stream = pipeline.from_(
         source,
         format=format_name,
@@ -290,13 +220,46 @@ def source_stream(pipeline: Pipeline, notices: Notices, table: Table, name: str 
         metadata=metadata,
         name=name or table.name,
         start=start,
+        key=(table.primary_key or None) if changing else None,
+        repeats=repeats and changing,
+        normalize=False,
         **format_options,
     )
-    if format_name == "json":
-        stream = json_maps.with_maps(stream, table.columns)
+    maps = {name: kind for name, kind in table.metadata_types.items() if name in metadata}
+    stream = json_maps.with_maps(stream, {**(table.columns if of_json else {}), **maps})
     for column in table.headers:
         stream = stream.with_columns(**{column: f"json_value(\"__headers\", '$.{column}')"})
-    return stream.drop("__headers") if table.headers else stream
+    stream = stream.drop("__headers") if table.headers else stream
+    found = stream.changes
+    return TableStream(stream, found is not None and (repeats or not found.before_images))
+
+
+#: Header fields by the names that Flink's tables give them.
+_HEADER_FIELDS = {
+    "timestamp": "time", "partition": "queue", "offset": "offset", "key": "key", "headers": "headers", "topic": "source",
+}  # fmt: skip
+
+
+def _metadata(table: Table, of_format: Mapping[str, Any]) -> dict[str, str]:
+    """Return the header fields, or fields of the format, that METADATA columns are. Raises ExpressionError."""
+    found = {}
+    for column, what in table.metadata.items():
+        inner = what.removeprefix("value.")
+        if what in _HEADER_FIELDS:
+            found[column] = _HEADER_FIELDS[what]
+        elif inner in of_format:
+            found[column] = inner
+        else:
+            names = [*_HEADER_FIELDS, *(f"value.{name}" for name in of_format)]
+            raise error_at(
+                table.node.this.this,
+                table.text,
+                f"METADATA column {column!r}: unknown field {what!r}",
+                did_you_mean(what, names, known="fields"),
+            )
+    if table.headers:
+        found["__headers"] = "headers"
+    return found
 
 
 def _converted(settings: Any, options: Mapping[str, Any]) -> dict[str, Any]:
@@ -328,7 +291,7 @@ def sink_job(
     fields = {each.encode_name for each in option_fields(settings)}
     if "format" not in fields:
         options.pop("format", None)
-    if options.get("format", "json") == "json" and {"format", "format_options"} <= fields:
+    if formats.holds_json(options.get("format", "json"), {}) and {"format", "format_options"} <= fields:
         stream, maps = json_maps.with_texts(stream)
         if maps:
             format_options["json_columns"] = tuple(maps)

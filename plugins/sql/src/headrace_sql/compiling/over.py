@@ -121,11 +121,30 @@ def _is_by_time(relation: Relation, order: Sequence[tuple[str, bool, Time | None
 
 
 def _aggregates(context: Context, relation: Relation, listed: Sequence[Listed]) -> Relation:
-    """Return OVER aggregates: all windows of a SELECT have the same partition and order.
+    """Return OVER aggregates: those of the same partition and order are computed together, others one after the other."""
+    windows: dict[str, list[exp.Window]] = {}
+    for each in listed:
+        for window in each[1].find_all(exp.Window):
+            windows.setdefault(_shape(window), []).append(window)
+    replaced: dict[str, str] = {}
+    inputs: dict[str, str] = {}
+    for group in windows.values():
+        relation = _with_results(context, relation, group, replaced, inputs)
+    return context.selected(relation, listed, context.translator(relation, replaced))
+
+
+def _with_results(
+    context: Context,
+    relation: Relation,
+    windows: Sequence[exp.Window],
+    replaced: dict[str, str],
+    inputs: dict[str, str],
+) -> Relation:
+    """Return the relation with a column for each of these windows, which have one partition and order.
 
     In the order of a time attribute rows are given once. In any other, and over rows that change, the result changes.
+    ``replaced`` gets the column of each window, ``inputs`` the expressions of arguments.
     """
-    windows = [window for each in listed for window in each[1].find_all(exp.Window)]
     first = windows[0]
     relation, partition, order = _partition_and_order(context, relation, first)
     by_time = _is_by_time(relation, order)
@@ -134,31 +153,24 @@ def _aggregates(context: Context, relation: Relation, listed: Sequence[Listed]) 
             first, "OVER in the order of a processing time is ascending, and takes rows that are only added",
             "order by a column of the rows",
         )  # fmt: skip
-    given = context.translator(relation)
-    same = {_shape(window) for window in windows}
-    if len(same) > 1:
-        raise context.error(windows[1], "all OVER windows of a SELECT must have the same PARTITION BY and ORDER BY")
+    given, known = context.translator(relation), len(inputs)
     calls: dict[str, OverCall] = {}
-    replaced: dict[str, str] = {}
-    inputs: dict[str, str] = {}
     for window in windows:
         key = given.key_of(window)
         if key in replaced:
             continue
-        name = unused_name(f"__over_result_{len(calls)}", relation.schema)
+        name = unused_name(f"__over_result_{len(replaced)}", relation.schema)
         calls[name] = _call(context, given, window, inputs, by_time=by_time)
         replaced[key] = name
-    stream = relation.stream.with_columns(**inputs) if inputs else relation.stream
+    new = dict(list(inputs.items())[known:])
+    stream = relation.stream.with_columns(**new) if new else relation.stream
     spec: OverAggregate | OverChanging
     if by_time:
         spec = OverAggregate(partition, None if order[0][2] == "processing" else order[0][0], calls)
     else:
         terms = tuple((column, down) for column, down, _ in order)
         spec = OverChanging(partition, terms, calls, **state_ttl(context.catalog.options))
-    made = replace(relation, stream=shuffled(stream, partition).apply(spec), base=None)
-    columns = [(name, node, column) for name, node, column in listed]
-    translator = context.translator(made, replaced)
-    return context.selected(made, columns, translator)
+    return replace(relation, stream=shuffled(stream, partition).apply(spec), base=None)
 
 
 def _shape(window: exp.Window) -> str:

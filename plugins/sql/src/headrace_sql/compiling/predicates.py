@@ -12,7 +12,7 @@ from dataclasses import replace
 from sqlglot import exp
 
 from headrace_sql.binding.context import Context
-from headrace_sql.binding.expression_parts import aggregates_in
+from headrace_sql.binding.expression_parts import aggregates_in, own_columns
 from headrace_sql.binding.scope import OUTSIDE, Column, Relation, knows, resolve, standing_for, unused_name
 from headrace_sql.compiling.quantified import Quantified, quantified_in
 from headrace_sql.reading.nodes import with_parts
@@ -132,9 +132,12 @@ def _meant(context: Context, node: exp.Expr, relation: Relation) -> exp.Expr:
     return node.transform(fixed)
 
 
-def _selectable(context: Context, query: exp.Expr) -> exp.Select:
-    """Return the query as one to which conditions can be added: itself, or one around it."""
-    if isinstance(query, exp.Select):
+def _selectable(context: Context, query: exp.Expr, *, compared: bool = False) -> exp.Select:
+    """Return the query as one to which conditions can be added: itself, or one around it.
+
+    ``compared``: its value is compared with one of the query around. A constant then becomes a column.
+    """
+    if isinstance(query, exp.Select) and not (compared and any(not own_columns(each) for each in query.expressions)):
         plain = not any(query.args.get(key) for key in ("group", "having", "distinct", "limit", "offset", "match"))
         functions = context.catalog.functions
         if plain and not any(aggregates_in(each, functions) or each.find(exp.Window) for each in query.expressions):
@@ -153,7 +156,7 @@ def _count(
         query = query.copy()
         if not any(query.args.get(key) for key in ("group", "having", "distinct")):
             query.set("expressions", [exp.Alias(this=exp.Literal.number(1), alias=exp.to_identifier(_VALUE))])
-    made = _selectable(context, query)
+    made = _selectable(context, query, compared=any(other is not None for _, other in conditions))
     if named and len(made.expressions) != 1:
         raise context.error(query, f"the subquery of IN gives {len(made.expressions)} columns, not one")
     item = made.expressions[0]

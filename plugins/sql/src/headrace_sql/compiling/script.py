@@ -178,7 +178,7 @@ class Script:
     def _explained_job(self, node: exp.Expr) -> Job:
         """Return the job of a statement that is only explained."""
         if isinstance(node, exp.Insert):
-            return self._sink_job(self._insert(node))
+            return self.insert_job(self._insert(node))
         if isinstance(node, exp.Query | exp.Values) and self._explained_set is None:
             made: Job = _printable(self._query(node)).to_print(name="result")
             return made
@@ -279,7 +279,7 @@ class Script:
 
     def job(self) -> Job:
         """Return the job that all INSERTs make together; a query that stands alone is printed. Raises PlanError."""
-        jobs = [self._sink_job(insert) for insert in self.inserts]
+        jobs = [self.insert_job(insert) for insert in self.inserts]
         for index, query in enumerate(self.queries):
             name = "result" if not index else f"result_{index + 1}"
             stream = _printable(query.relation)
@@ -301,7 +301,8 @@ class Script:
         """The names of the tables and views that the text defines itself."""
         return {parts_of(key)[1] for key in self.definitions.own}
 
-    def _sink_job(self, insert: Insert) -> Job:
+    def insert_job(self, insert: Insert) -> Job:
+        """Return the job of one INSERT."""
         assert insert.definition is not None
         table = insert.definition.with_options(insert.options, self.text)
         by_key = partial(

@@ -33,7 +33,7 @@ def with_subqueries(
     conditions = [
         as_scalars(context, each, relation, only_truth=True)
         if has_predicates(each) and not _is_predicate(each)
-        else each
+        else _with_plain_operand(context, each, relation)
         for each in conditions
     ]
     changed = [as_scalars(context, each, relation) if has_predicates(each) else each for each in items]
@@ -61,3 +61,14 @@ def _is_predicate(node: exp.Expr) -> bool:
         node = node.this
     is_in = isinstance(node, exp.In) and node.args.get("query") is not None
     return is_in or isinstance(node, exp.Exists) or quantified_in(node) is not None
+
+
+def _with_plain_operand(context: Context, condition: exp.Expr, relation: Relation) -> exp.Expr:
+    """Return a predicate with a subquery whose compared value holds only scalar subqueries: ``CASE WHEN a IN (SELECT …) … END IN (…)``."""
+    node = condition
+    while isinstance(node, exp.Not | exp.Paren):
+        node = node.this
+    compared = node.args.get("this")
+    if isinstance(node, exp.Exists) or not isinstance(compared, exp.Expr) or not has_predicates(compared):
+        return condition
+    return with_parts(condition, {id(compared): as_scalars(context, compared, relation)})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 from collections.abc import Collection
 from typing import Any, ClassVar
 
@@ -57,13 +58,11 @@ class FrameSource(Source):
 
 
 def polars_frame(frame: Any) -> pl.DataFrame:
-    """Return a polars or pandas frame as a polars frame whose times are in microseconds."""
-    if not isinstance(frame, pl.DataFrame):
-        if not hasattr(frame, "to_dict") or not hasattr(frame, "columns"):
-            raise OptionError(
-                f"{type(frame).__name__} is no frame", option="frame", hint="a polars or pandas DataFrame"
-            )
-        frame = pl.from_pandas(frame)
+    """Return rows as a polars frame whose times are in microseconds.
+
+    ``frame``: a polars frame, also a lazy one, a pandas frame, an Arrow table, a relation of DuckDB, or the path of a Parquet file.
+    """
+    frame = _as_polars(frame)
     times = [
         pl.col(name).cast(pl.Datetime("us", kind.time_zone))
         for name, kind in frame.schema.items()
@@ -71,3 +70,24 @@ def polars_frame(frame: Any) -> pl.DataFrame:
     ]
     made: pl.DataFrame = frame.with_columns(times) if times else frame
     return made
+
+
+def _as_polars(frame: Any) -> pl.DataFrame:
+    if isinstance(frame, pl.DataFrame):
+        return frame
+    if isinstance(frame, pl.LazyFrame):
+        return frame.collect()
+    if isinstance(frame, str | os.PathLike) and os.fspath(frame).endswith(".parquet"):
+        return pl.read_parquet(frame)
+    maker = type(frame).__module__.partition(".")[0]
+    if maker in ("duckdb", "_duckdb"):
+        made: pl.DataFrame = frame.pl()
+        return made
+    if maker == "pandas":
+        return pl.from_pandas(frame)
+    if hasattr(frame, "__arrow_c_stream__"):
+        return pl.DataFrame(frame)
+    raise OptionError(
+        f"{type(frame).__name__} is no frame", option="frame",
+        hint="a polars or pandas DataFrame, an Arrow table, a relation of DuckDB, or the path of a Parquet file",
+    )  # fmt: skip

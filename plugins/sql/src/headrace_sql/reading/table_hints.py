@@ -23,6 +23,8 @@ _OPTION = re.compile(r"\s*'((?:[^']|'')*)'\s*=\s*'((?:[^']|'')*)'\s*(,|$)")
 def with_table_hints(text: str, tokens: Sequence[Any], statements: Iterable[exp.Expr | None]) -> None:
     """Put the options of hints to the tables behind which they stand. Raises ExpressionError for other hints and places."""
     found: dict[int, tuple[int, tuple[tuple[str, str, int], ...]]] = {}
+    if not tokens:
+        return
     for token, following in zip(tokens, [*tokens[1:], None], strict=True):
         end = len(text) if following is None else following.start
         between = _COMMENT.sub(lambda comment: " " * len(comment[0]), text[token.end + 1 : end])

@@ -47,7 +47,7 @@ for (const button of document.querySelectorAll("[data-request]")) {
 const number = (value) => value === null || value === undefined ? "–" : value >= 10 || Number.isInteger(value) ? Math.round(value).toLocaleString("en") : value.toFixed(1);
 function shown(name, value) {
   if (name === "checkpoint_age_seconds") { return value === null ? "–" : `${value} s`; }
-  if (name === "state" || name === "problem") { return value || ""; }
+  if (name === "state" || name === "problem" || name === "server") { return value || ""; }
   return number(value);
 }
 function fill(place, job) {

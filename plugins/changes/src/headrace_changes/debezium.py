@@ -1,0 +1,80 @@
+"""``debezium-json``: the envelopes of Debezium, with or without their schema.
+
+https://debezium.io/documentation/reference/stable/connectors/mysql.html#mysql-events. Fields and options as in Flink's format of that name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, ClassVar
+
+from headrace.foundation.errors import OptionError
+from headrace.interfaces import settings as declared
+from headrace.interfaces.codec import Encoder
+from headrace.interfaces.settings import option
+
+from headrace_changes.before_after import CREATE, DELETE, TRUNCATE, UPDATE, BeforeAfterEnvelope
+from headrace_changes.codec import ChangeCodec
+from headrace_changes.encoder import Wrapping
+from headrace_changes.envelopes import (
+    MOMENT,
+    TEXT,
+    Envelope,
+    MetadataField,
+    part_field,
+    plain_field,
+    raw_field,
+    texts_of_object,
+)
+from headrace_changes.settings import TableSettings
+
+if TYPE_CHECKING:
+    from headrace.flow.schema import Schema
+
+
+class DebeziumJsonSettings(TableSettings, frozen=True, kw_only=True):
+    """Options of the format ``debezium-json``."""
+
+    schema_include: Annotated[
+        bool, option('Whether bodies have their schema in front: {"schema": …, "payload": …}. Only for reading.')
+    ] = False
+
+
+class DebeziumEnvelope(BeforeAfterEnvelope):
+    """``op``, ``before``, ``after``, ``source``, ``ts_ms``."""
+
+    operation = "op"
+    operations: ClassVar[Mapping[str, int]] = {"c": CREATE, "r": CREATE, "u": UPDATE, "d": DELETE, "t": TRUNCATE}
+    no_before = (
+        "let the database log old rows (PostgreSQL: REPLICA IDENTITY FULL), or read with changelog_mode='upsert'"
+    )
+    no_operation = " (does the body have its schema in front? Then set schema_include)"
+    metadata: ClassVar[Mapping[str, MetadataField]] = {
+        "schema": raw_field("schema"),
+        "ingestion-timestamp": plain_field(MOMENT, "ts_ms"),
+        "source.timestamp": part_field(MOMENT, "source", "ts_ms"),
+        "source.database": part_field(TEXT, "source", "db"),
+        "source.schema": part_field(TEXT, "source", "schema"),
+        "source.table": part_field(TEXT, "source", "table"),
+        "source.properties": texts_of_object("source"),
+    }
+    database = "source.database"
+    table = "source.table"
+
+
+class DebeziumJsonCodec(ChangeCodec):
+    """What Debezium writes for each change of a row: create, read (of a snapshot), update, delete."""
+
+    Settings: ClassVar[type[declared.Settings]] = DebeziumJsonSettings
+    envelope: ClassVar[type[Envelope]] = DebeziumEnvelope
+    wrapping = Wrapping(
+        added=(b'{"before":null,"after":', b',"op":"c"}'), removed=(b'{"before":', b',"after":null,"op":"d"}')
+    )
+
+    payload_field = "payload"
+
+    def encoder(self, schema: Schema | None) -> Encoder:
+        """Return an encoder. Raises OptionError where bodies are to have a schema: that can only be read."""
+        if self._options.schema_include:
+            raise OptionError("a schema is only read, not written", plugin="debezium-json", option="schema_include")
+        return super().encoder(schema)

@@ -1,0 +1,64 @@
+"""Keeps a process that has lost a unit, and may wake up, away from the checkpoints of the unit's jobs.
+
+A process that was paused on another machine cannot be killed from here, and locks of its file system may be gone. When it wakes up it
+ends itself within moments, but meanwhile it may write, through the paths and the open files that it has. So the next process gets
+a directory of its own: a copy of the checkpoint, with hard links to files that never change.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import shutil
+from pathlib import Path
+
+from headrace.foundation.durable_files import sync_directory
+from headrace.foundation.errors import RetriableError
+
+from headrace_server.supervision.data_directory import FENCED, DataDirectory
+from headrace_server.supervision.going_back import copy_checkpoint, same_content
+
+logger = logging.getLogger(__name__)
+_DEAD_LETTERS = "dead-letters"
+_TRIES = 5
+
+
+def fence_checkpoint(data: DataDirectory, job: str, token: int) -> Path:
+    """Give a job another directory for its checkpoint, with the content of the present one. Returns it.
+
+    May be called again after a crash. Raises RetriableError if the old process writes all the time, OSError.
+    """
+    old = data.checkpoint(job)
+    place = data.state_of_job(job)
+    target = place / f"{FENCED}{token:010d}"
+    if not old.exists() or target == old:
+        return old
+    beside = place / f".{target.name}.new"
+    for _ in range(_TRIES):
+        shutil.rmtree(beside, ignore_errors=True)
+        with contextlib.suppress(FileNotFoundError):  # the old process has removed it meanwhile: once more
+            copy_checkpoint(old, beside)
+            if same_content(old, beside):
+                break
+    else:
+        raise RetriableError(f"the checkpoint {old} changes while it is copied: its process has not ended", job=job)
+    letters = old / _DEAD_LETTERS
+    if letters.exists():
+        os.rename(letters, beside / _DEAD_LETTERS)
+    os.rename(beside, target)
+    sync_directory(place)
+    logger.warning("job %s: a process that had it may wake up, so it goes on in %s", job, target)
+    for each in place.glob(f"{FENCED}*[0-9]"):
+        if each not in (old, target):  # two takeovers ago: that process has ended itself long since
+            shutil.rmtree(each, ignore_errors=True)
+    return target
+
+
+def begin_without_checkpoint(data: DataDirectory, job: str, token: int) -> None:
+    """Set a checkpoint aside that is older than what the job has done elsewhere since. For jobs that need nothing of it."""
+    old = data.checkpoint(job)
+    if old.exists():
+        aside = old.with_name(f"before-{token:010d}")
+        shutil.rmtree(aside, ignore_errors=True)
+        os.rename(old, aside)

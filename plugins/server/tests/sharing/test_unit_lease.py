@@ -1,0 +1,130 @@
+"""The lease that a process of jobs holds: it ends by its own clock, and goes on when only the database's clock has changed."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+from headrace.foundation.clock import SystemClock
+from headrace_lease import LeaseLostError, Leases, SqlLeaseStore
+from headrace_lease.sql_store import TABLE
+from headrace_server.registry.database import Registry
+from headrace_server.registry.engines import open_engine, sqlite_url
+from headrace_server.registry.shared import SharedTables
+from headrace_server.runner.specification import RunnerSpecification
+from headrace_server.runner.unit_lease import Access, UnitLease
+
+from tests.eventually import eventually
+
+#: Short, so that no test waits; real, as the threads are.
+DURATION = timedelta(seconds=2)
+
+
+class World:
+    """A registry with one unit, of the server ``a``, and what its process does."""
+
+    def __init__(self, root: Path) -> None:
+        self.url = sqlite_url(root / "registry.sqlite")
+        self.engine = open_engine(self.url)
+        Registry(self.engine, SystemClock())
+        store = SqlLeaseStore(self.engine)
+        store.create_table()
+        self.leases = Leases(store)
+        self.tables = SharedTables(self.engine)
+        self.tables.add_units(["jobs"])
+        self.give_to("a")
+        self.stopped, self.died = threading.Event(), threading.Event()
+        specification = RunnerSpecification(
+            unit="jobs", generation="g", jobs=(), socket="s", log="l", work_directory="w", leased=True
+        )
+        access = Access(url=self.url, server="a", machine="m", duration_seconds=DURATION.total_seconds())
+        self.lease = UnitLease(access, specification, "file", stop=self.stopped.set, die=self.died.set)
+        taken = self.leases.acquire("headrace/unit/jobs", holder="a", duration=DURATION)
+        assert taken is not None
+        self.token = taken.token
+
+    def give_to(self, server: str) -> None:
+        with self.engine.begin() as transaction:
+            self.tables.assign(transaction, self.tables.units()["jobs"], server)
+
+    def execute(self, statement: sa.Executable) -> None:
+        with self.engine.begin() as transaction:
+            transaction.execute(statement)
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    made = World(tmp_path)
+    yield made
+    made.lease.end({})
+    made.engine.dispose()
+
+
+def test_it_is_renewed_told_and_given_back(world: World) -> None:
+    world.lease.begin(world.token)
+    note = world.tables.units()["jobs"].runner
+    assert note is not None
+    assert (note.server, note.machine, note.token, note.specification) == ("a", "m", world.token, "file")
+    first = world.leases.read("headrace/unit/jobs")
+    assert first is not None
+    eventually(lambda: world.leases.read("headrace/unit/jobs").mark != first.mark, "it is renewed")  # type: ignore[union-attr]
+    world.lease.end({"one": ("finished", None)})
+    assert world.tables.units()["jobs"].outcomes == {"one": ("finished", None)}
+    last = world.leases.read("headrace/unit/jobs")
+    assert last is not None
+    assert last.last_holder is None
+
+
+def test_a_process_whose_lease_another_has_does_not_begin(world: World) -> None:
+    seen = world.leases.read("headrace/unit/jobs")
+    assert seen is not None
+    assert world.leases.take_over(seen, holder="b", duration=DURATION) is not None
+    with pytest.raises(LeaseLostError):
+        world.lease.begin(world.token)
+
+
+def test_a_process_whose_lease_is_taken_dies(world: World) -> None:
+    world.lease.begin(world.token)
+
+    def taken() -> bool:
+        seen = world.leases.read("headrace/unit/jobs")
+        assert seen is not None
+        return world.leases.take_over(seen, holder="b", duration=timedelta(hours=1)) is not None
+
+    eventually(taken, "the lease is taken between two renewals")
+    eventually(world.died.is_set, "the process dies")
+
+
+def test_it_goes_on_when_the_clock_of_the_database_is_set_forward(world: World) -> None:
+    world.lease.begin(world.token)
+    world.execute(sa.update(TABLE).values(expires_at_ms=TABLE.c.expires_at_ms - 3_600_000))
+
+    def told() -> bool:
+        note = world.tables.units()["jobs"].runner
+        return note is not None and note.token == world.token + 1
+
+    eventually(told, "it has the next token")
+    assert not world.died.is_set()
+
+
+def test_it_stops_its_jobs_and_then_dies_when_the_registry_stays_away(world: World) -> None:
+    world.lease.begin(world.token)
+    world.execute(sa.text("ALTER TABLE headrace_leases RENAME TO away"))
+    eventually(world.stopped.is_set, "the jobs are stopped")
+    eventually(world.died.is_set, "the process dies, whatever they do")
+    world.execute(sa.text("ALTER TABLE away RENAME TO headrace_leases"))
+
+
+def test_it_stops_its_jobs_when_another_server_has_the_unit_and_not_when_that_one_adopts_it(world: World) -> None:
+    world.lease.begin(world.token)
+    world.lease.adopt("b")
+    world.give_to("b")
+    note = world.tables.units()["jobs"].runner
+    assert note is not None
+    assert note.server == "b"
+    world.give_to("c")
+    eventually(world.stopped.is_set, "the jobs are stopped")
