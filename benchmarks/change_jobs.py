@@ -75,8 +75,10 @@ def body_of(format: str, number: int) -> dict[str, Any]:
 
 def fill(servers: str, topic: str, format: str, count: int) -> None:
     """Write the changes of a topic: to a partition by id, the changes of an id in order."""
-    made: Any = admin.AdminClient({"bootstrap.servers": servers})
-    made.create_topics([admin.NewTopic(topic, _PARTITIONS, 1)])[topic].result()
+    # The package does not export these names for type checkers.
+    of_admin: Any = admin
+    made = of_admin.AdminClient({"bootstrap.servers": servers})
+    made.create_topics([of_admin.NewTopic(topic, _PARTITIONS, 1)])[topic].result()
     producer = confluent_kafka.Producer({"bootstrap.servers": servers, "queue.buffering.max.messages": 1_000_000})
     for number in range(count):
         body = json.dumps(body_of(format, number), separators=(",", ":"))

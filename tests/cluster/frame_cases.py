@@ -31,8 +31,8 @@ def lay_out_frames(directory: Path, rows: int) -> None:
     for number, begin in enumerate(range(0, rows, _PER_FILE)):
         last = begin + _PER_FILE >= rows
         of_file = [_row(n) for n in range(begin, min(begin + _PER_FILE, rows))]
-        # The first one's window must end too: it moves the time of the second keyed stage.
-        of_file += [_row(rows, later=365), _row(rows, later=366)] if last else []
+        # Rows of every key, so that each shard gives a window that moves the time of the second keyed stage.
+        of_file += [_row(rows + key, later) for later in (365, 366) for key in range(7)] if last else []
         for where, name in (("in", f"{number:05}.json"), ("other", "all.ndjson")):
             path = directory / where / name
             path.parent.mkdir(parents=True, exist_ok=True)

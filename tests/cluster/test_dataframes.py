@@ -73,11 +73,12 @@ def test_kills_at_random(start_spark_cluster: StartSparkCluster, tmp_path: Path)
 
 
 @pytest.mark.spark
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("names", "kills"),
     [
         (["beside-written"], 4),
-        pytest.param([case.name for case in FRAME_CASES], 30, marks=pytest.mark.slow),
+        ([case.name for case in FRAME_CASES], 30),
     ],
     ids=["one", "all"],
 )

@@ -86,6 +86,13 @@ CASES = {
         [{"id": number, "shop": shop} for number, shop in ((1, "a"), (2, "b"), (3, "a"), (4, "a"), (5, "b"), (6, "b"))],
         [("a", 1, 3), ("b", 2, 5)],
     ),
+    "matches of groups and alternatives": Case(
+        "id INT, shop STRING, p AS PROCTIME()", "first_id INT, last_id INT, n BIGINT",
+        "SELECT * FROM t MATCH_RECOGNIZE (ORDER BY p MEASURES FIRST(A.id) AS first_id, LAST(id) AS last_id, COUNT(B.id) AS n "
+        "AFTER MATCH SKIP PAST LAST ROW PATTERN ((A (B | C)){2}) DEFINE A AS shop = 'a', B AS shop = 'b', C AS shop = 'c')",
+        [{"id": number, "shop": shop} for number, shop in enumerate("acabaabac")],
+        [(0, 3, 1), (5, 8, 1)],
+    ),
     "changes told as rows": Case(
         "id INT, shop STRING, price INT", "deleted STRING, shop STRING, most INT",
         "SELECT deleted, shop, most FROM TO_CHANGELOG(input => TABLE best, op => DESCRIPTOR(deleted), "

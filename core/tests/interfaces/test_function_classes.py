@@ -100,8 +100,8 @@ def test_a_method_is_chosen_by_the_name_of_the_function() -> None:
     shout = resolve(Texts, name="SHOUT")
     assert isinstance(shout, ScalarFunction)
     assert (shout("a"), shout.return_type) == ("A!", pl.String())
-    assert resolve(Texts, name="repeat")("ab") == "abab"
-    assert resolve(Texts(), name="plain")("abc") == 3
+    assert called(resolve(Texts, name="repeat"), "ab") == "abab"
+    assert called(resolve(Texts(), name="plain"), "abc") == 3
     with pytest.raises(FunctionError, match="neither callable nor has a method 'eval'") as caught:
         resolve(Texts, name="other")
     assert "shout" in str(caught.value.hint)
@@ -223,7 +223,7 @@ def test_open_without_arguments_is_called_too() -> None:
         def eval(self, number: int) -> int:
             return number + self.ready
 
-    assert resolve(Life, name="f")(1) == 2
+    assert called(resolve(Life, name="f"), 1) == 2
 
 
 def test_async_functions_are_refused() -> None:
@@ -254,7 +254,7 @@ def test_scalar_functions_of_pyflink() -> None:
     assert made({"a": 1, "b": 2}, [{"key": "k", "value": "x"}]) == {"s": 3, "k": "x"}
     mapping = resolve(Wrapped(lambda x: {x: 1}, _result_type="MAP<STRING, INT>"), name="m")
     assert mapping.return_type == map_type(pl.String(), pl.Int32())  # type: ignore[union-attr]
-    assert mapping("a") == [{"key": "a", "value": 1}]
+    assert called(mapping, "a") == [{"key": "a", "value": 1}]
     copy = cloudpickle.loads(cloudpickle.dumps(mapping))
     assert copy("b") == [{"key": "b", "value": 1}]
 
@@ -290,7 +290,7 @@ def test_pandas_functions_of_pyflink() -> None:
     assert result.to_list() == [2, None, 6]
     assert result.dtype == pl.Int64()
     row = resolve(Wrapped(lambda frame: frame.a + frame.b, kind="pandas", _result_type="DOUBLE"))
-    assert row(pl.Series([{"a": 1, "b": 2.5}])).to_list() == [3.5]
+    assert called(row, pl.Series([{"a": 1, "b": 2.5}])).to_list() == [3.5]
     mean = resolve(Wrapped(lambda v: v.mean(), kind="pandas", _result_type="DOUBLE", _is_table_aggregate=False))
     assert folded(mean, [(1.0,), (None,)], [(4.0,)]) == 2.5  # type: ignore[arg-type]
     assert folded(mean, []) is None  # type: ignore[arg-type]

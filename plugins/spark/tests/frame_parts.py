@@ -15,9 +15,9 @@ from typing import Any
 import headrace as hr
 import polars as pl
 from headrace.flow.changelog import KIND_MARKS, KIND_NAMES
+from headrace.jobs.collecting import MARK, CollectSettings, CollectSink, collected
 from headrace.jobs.dsl import Pipeline
 from headrace_sql.operators.frames import FrameSource
-from headrace_sql.operators.sinks import MARK, CollectSettings, CollectSink, collected
 from pyspark.sql import DataFrame, SparkSession
 
 Chain = Callable[[hr.Stream], hr.Stream]

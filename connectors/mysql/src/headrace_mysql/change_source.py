@@ -115,6 +115,11 @@ class MySQLChangesSource(Source):
                 "has no primary key, and no unique key of columns that are NOT NULL, by which its rows could be read", "table",
                 "start='latest' reads the changes only; or give the table a primary key",
             )  # fmt: skip
+        if not after.transactional:
+            raise self._refused(
+                f"has the engine {after.engine}, whose rows are seen before they are in the log", "table",
+                "start='latest' reads the changes only; or ALTER TABLE … ENGINE = InnoDB",
+            )  # fmt: skip
         check_key(described.key, self.settings)
         return SnapshotPlace(place, slots_for(rows) * ROWS_PER_TRANSACTION)
 

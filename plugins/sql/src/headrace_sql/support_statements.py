@@ -118,7 +118,7 @@ STATEMENTS: dict[str, tuple[Case, ...]] = {
         Case("deduplication", "SELECT k, x FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY k ORDER BY ts) AS rn FROM e) WHERE rn = 1"),
         Case("MATCH_RECOGNIZE", "SELECT * FROM e MATCH_RECOGNIZE (PARTITION BY k ORDER BY ts MEASURES A.x AS f, LAST(B.x) AS l ONE ROW PER MATCH AFTER MATCH SKIP PAST LAST ROW PATTERN (A B+ C) DEFINE B AS B.x > A.x, C AS C.x > 3) WHERE k = 'a'"),
         Case("ALL ROWS PER MATCH", "SELECT * FROM e MATCH_RECOGNIZE (ORDER BY ts MEASURES A.x AS f ALL ROWS PER MATCH PATTERN (A) DEFINE A AS A.x > 1)"),
-        Case("pattern groups, alternatives", "SELECT * FROM e MATCH_RECOGNIZE (ORDER BY ts MEASURES A.x AS f PATTERN ((A | B) C) DEFINE A AS A.x > 1)"),
+        Case("pattern groups, alternatives (Flink has none)", "SELECT * FROM e MATCH_RECOGNIZE (ORDER BY ts MEASURES A.x AS f PATTERN ((A | B) C) DEFINE A AS A.x > 1)"),
         Case("process table functions", "SELECT * FROM my_ptf(input => TABLE v PARTITION BY k)"),
         Case("ML_PREDICT", "SELECT * FROM TABLE(ML_PREDICT(TABLE v, MODEL m, DESCRIPTOR(x)))"),
         Case("VECTOR_SEARCH", "SELECT * FROM TABLE(VECTOR_SEARCH(TABLE v, DESCRIPTOR(x), x, 3))"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from functools import partial
 
 from headrace.jobs.keyed import shuffled
 from sqlglot import exp
@@ -12,6 +13,8 @@ from headrace_sql.binding.context import Context
 from headrace_sql.binding.intervals import interval_us
 from headrace_sql.binding.scope import Column, Relation, Time, is_updating, resolve
 from headrace_sql.compiling.match_reader import Reader, is_proctime, is_rowtime
+from headrace_sql.compiling.pattern_groups import needs_groups, program
+from headrace_sql.operators.match_groups import Program
 from headrace_sql.operators.match_operator import MatchRecognize, PatternPart
 
 #: A name in backticks; anything may stand in it.
@@ -42,7 +45,7 @@ def matched(context: Context, node: exp.MatchRecognize, relation: Relation) -> R
             terms[1], "in processing time rows stand in the order in which they come", "ORDER BY it alone"
         )
     further = [resolve(relation, term.this, context.text)[0].physical for term in terms[1:]]
-    pattern = _pattern(context, node.args["pattern"])
+    pattern, groups = _pattern(context, node.args["pattern"])
     names = [part.variable for part in pattern]
     reader = Reader(context, relation, names, on)
     definitions = {}
@@ -60,7 +63,7 @@ def matched(context: Context, node: exp.MatchRecognize, relation: Relation) -> R
     spec = MatchRecognize(
         keys=tuple(c.physical for c in keys), on=on, order=tuple(further), pattern=tuple(pattern), definitions=definitions,
         measures=measures, types=types, skip=_skip(context, node, names),
-        within_us=interval_us(within, context.text, "WITHIN") if within is not None else None,
+        within_us=interval_us(within, context.text, "WITHIN") if within is not None else None, program=groups,
     )  # fmt: skip
     source = relation.stream.with_columns(**reader.computed) if reader.computed else relation.stream
     stream = shuffled(source, spec.keys).apply(spec)
@@ -92,9 +95,6 @@ def _skip(context: Context, node: exp.MatchRecognize, names: list[str]) -> tuple
 
 _REFUSED = (
     (r"\{\s*-", "parts that are left out, {- … -}, are"),
-    (r"\|", "alternatives (A | B) are"),
-    (r"(?i)\bPERMUTE\b", "PERMUTE is"),
-    (r"\)\s*[*+?{]", "groups with a quantifier, (A B)+, are"),
     (r"[\^$]", "the anchors ^ and $ are"),
 )
 
@@ -111,14 +111,32 @@ def _without_groups(context: Context, text: str) -> str:
     return re.sub(r"[()]", " ", text).strip()
 
 
-def _pattern(context: Context, node: exp.Expr) -> list[PatternPart]:
+def _pattern(context: Context, node: exp.Expr) -> tuple[list[PatternPart], Program | None]:
+    """Return the parts of a pattern, or of one with groups or alternatives its variables and its instructions."""
     quoted: dict[str, str] = {}
 
     def named(found: re.Match[str]) -> str:
         quoted[name := f"__quoted_{len(quoted)}"] = found[1].replace("``", "`")
         return f" {name}"
 
-    text, at, parts = _without_groups(context, _QUOTED.sub(named, node.name.strip())), 0, []
+    plain = _QUOTED.sub(named, node.name.strip())
+    names = {name: word for name, word in quoted.items()}
+    by_word = {word: name for name, word in quoted.items()}
+    for name, word in names.items():  # a name in backticks that stands there twice is one variable
+        plain = re.sub(rf"\b{name}\b", by_word[word], plain)
+    if needs_groups(plain):
+        _without_groups(context, plain)
+        made = program(plain, lambda word: quoted.get(word, word), partial(_wrong, context, node.name.strip()))
+        return [PatternPart(each, 1, 1) for each in made.variables], made
+    return _parts(context, plain, quoted), None
+
+
+def _wrong(context: Context, text: str, reason: str) -> Exception:
+    return context.error(None, f"PATTERN ({text}): {reason}")
+
+
+def _parts(context: Context, plain: str, quoted: dict[str, str]) -> list[PatternPart]:
+    text, at, parts = _without_groups(context, plain), 0, []
     while at < len(text):
         found = _PART.match(text, at)
         if found is None or not found[0]:

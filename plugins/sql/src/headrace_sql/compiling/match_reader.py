@@ -18,7 +18,7 @@ from headrace_sql.binding.expressions import Translator, part_key
 from headrace_sql.binding.intervals import interval_us
 from headrace_sql.binding.scope import Column, Relation, resolve, standing_for, unused_name
 from headrace_sql.compiling.constants import whole_number
-from headrace_sql.operators.match_operator import Node
+from headrace_sql.operators.match_values import Node
 
 _AGGREGATES = ("COUNT", "SUM", "AVG", "MIN", "MAX", "FIRST", "LAST")
 _OPERATORS: dict[type[exp.Expr], str] = {

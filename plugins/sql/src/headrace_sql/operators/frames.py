@@ -78,7 +78,7 @@ def _as_polars(frame: Any) -> pl.DataFrame:
     if isinstance(frame, pl.LazyFrame):
         return frame.collect()
     if isinstance(frame, str | os.PathLike) and os.fspath(frame).endswith(".parquet"):
-        return pl.read_parquet(frame)
+        return pl.read_parquet(os.fspath(frame))
     maker = type(frame).__module__.partition(".")[0]
     if maker in ("duckdb", "_duckdb"):
         made: pl.DataFrame = frame.pl()

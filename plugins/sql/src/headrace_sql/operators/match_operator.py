@@ -8,33 +8,30 @@ left of them.
 from __future__ import annotations
 
 import heapq
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
 from decimal import ROUND_HALF_UP, Decimal
-from functools import lru_cache
 from typing import Any, ClassVar
 
 import numpy as np
 import polars as pl
 from headrace.flow.messages import WATERMARK, Batch, EndOfInput, Queue, SystemMessage, Tick, Watermark, watermark_times
 from headrace.flow.schema import Schema
-from headrace.foundation.errors import JobError, PlanError
+from headrace.foundation.errors import PlanError
 from headrace.interfaces.key_shares import KeyShare
 from headrace.interfaces.operator import Changes, RejectedRows, StatefulOperator, StatefulSpec
 from headrace.interfaces.state_definition import StateDefinition, quoted
-from headrace_columnar.evaluation import evaluate_all
-from headrace_columnar.expressions import CompiledExpression, compile_expression
 from headrace_stateful.keys.shares import Reached, Renumbering, joined, numbers, renumbered, rows_of, snapshots
 from headrace_stateful.keys.state_bytes import pack, unpack
 from headrace_stateful.keys.state_columns import kept_columns
 from headrace_stateful.keys.ticks import ttl_tick_seconds
 
-NEVER, _END = -(2**63), 2**62
-_SEQ, _TS, _MARK, _NUMBER = "__mr_seq", "__mr_time", "__mr_mark", "__mr_number"
-#: (kind, …): operators over other nodes; ("LAST", variable, column, distance) and its like; ("value", constant).
-Node = tuple[Any, ...]
+from headrace_sql.operators.match_groups import GroupPartition, Program
+from headrace_sql.operators.match_rows import NEVER, NUMBER, SEQUENCE, TIME
+from headrace_sql.operators.match_values import Node, evaluated
+
+_END = 2**62
+_SEQ, _TS, _MARK, _NUMBER = SEQUENCE, TIME, "__mr_mark", NUMBER
 
 
 @dataclass(frozen=True)
@@ -64,6 +61,7 @@ class MatchRecognize(StatefulSpec):
         self, *, keys: tuple[str, ...], on: str | None, order: tuple[str, ...], pattern: tuple[PatternPart, ...],
         definitions: Mapping[str, Node],
         measures: Mapping[str, Node], types: Mapping[str, pl.DataType], skip: tuple[str, str], within_us: int | None,
+        program: Program | None = None,
     ) -> None:  # fmt: skip
         self.keys = keys
         self.on = on
@@ -74,6 +72,8 @@ class MatchRecognize(StatefulSpec):
         self.types = dict(types)
         self.skip = skip
         self.within_us = within_us
+        #: Of a pattern with groups or alternatives; then ``pattern`` holds its variables.
+        self.program = program
 
     def output_schema(self, schema: Schema | None, output: str = "") -> Schema | None:
         assert schema is not None
@@ -112,6 +112,8 @@ class MatchRecognize(StatefulSpec):
             "definitions": {name: repr(node) for name, node in sorted(self.definitions.items())},
             "measures": {name: repr(node) for name, node in sorted(self.measures.items())},
         }  # fmt: skip
+        if self.program is not None:
+            settings["groups"] = self.program.text
         return StateDefinition(self.name, settings, self.keys, kept_columns(schema, self.kept()))
 
     def kept(self) -> list[str]:
@@ -124,8 +126,8 @@ class MatchRecognize(StatefulSpec):
         return ttl_tick_seconds(self.within_us) if self.on is None else None
 
     def describe(self) -> str:
-        parts = []
-        for part in self.pattern:
+        parts = [] if self.program is None else [self.program.text]
+        for part in self.pattern if self.program is None else ():
             most = "" if part.most is None else part.most
             parts.append(
                 part.variable if (part.least, part.most) == (1, 1) else f"{part.variable}{{{part.least},{most}}}"
@@ -154,7 +156,7 @@ class RunningMatch(StatefulOperator):
         extra = {_SEQ: pl.Int64(), _TS: pl.Int64(), _MARK: pl.Int64()}
         self._waiting = pl.DataFrame(schema={**kinds, **extra})
         self._schema = {**{name: schema[name] for name in spec.keys}, **spec.types}
-        self._partitions: dict[tuple[Any, ...], _Partition] = {}
+        self._partitions: dict[tuple[Any, ...], _Partition | GroupPartition] = {}
         #: (event time at which a match under way ends by WITHIN, running number, key): at most one for each partition.
         self._deadlines: list[tuple[int, int, tuple[Any, ...]]] = []
         self._number = 0
@@ -207,9 +209,9 @@ class RunningMatch(StatefulOperator):
         if self._spec.on is None:
             if isinstance(message, Tick):
                 self._now_us = max(self._now_us, message.time_us)
-            if self._deadlines and isinstance(message, Tick | EndOfInput):
+            if isinstance(message, Tick | EndOfInput):
                 ends_us = self._now_us if isinstance(message, Tick) else _END
-                if self._deadlines[0][0] <= ends_us:
+                if (self._deadlines and self._deadlines[0][0] <= ends_us) or (self._spec.program and ends_us == _END):
                     yield from self._matched(Queue("clock"), self._waiting.clear(), ends_us)
             return
         if isinstance(message, Watermark):
@@ -222,7 +224,7 @@ class RunningMatch(StatefulOperator):
             if self._waiting.height:
                 last: Any = self._waiting[_TS].max()
                 yield from self._reached(Queue("end"), max(int(last) + 1, self._watermark))
-            if self._deadlines:  # no row comes any more that could complete what is under way
+            if self._deadlines or self._spec.program:  # no row comes any more that could complete what is under way
                 yield from self._matched(Queue("end"), self._waiting.clear(), _END)
 
     def _reached(self, queue: Queue, time_us: int) -> Iterable[Batch]:
@@ -244,12 +246,12 @@ class RunningMatch(StatefulOperator):
             key = tuple(row[name] for name in self._spec.keys)
             partition = self._partitions.get(key)
             if partition is None:
-                partition = self._partitions[key] = _Partition(self._spec)
+                partition = self._partitions[key] = _partition(self._spec)
             for match in partition.take(row):
                 found.append((*key, *match))
                 marks.append(partition.last_time_us - 1)
             self._settle(key, partition)
-        for key, partition in self._expired(time_us):
+        for key, partition in self._ended() if self._spec.program and time_us == _END else self._expired(time_us):
             for match in partition.expire(time_us):
                 found.append((*key, *match))
                 marks.append(partition.last_time_us - 1)
@@ -263,7 +265,12 @@ class RunningMatch(StatefulOperator):
             least = np.minimum.accumulate(np.array(marks, dtype=np.int64)[::-1])[::-1]
             yield Batch(queue, frame.with_columns(pl.Series(WATERMARK, least, dtype=pl.Int64)))
 
-    def _expired(self, time_us: int) -> Iterable[tuple[tuple[Any, ...], _Partition]]:
+    def _ended(self) -> Iterable[tuple[tuple[Any, ...], GroupPartition]]:
+        """Return the partitions of patterns with groups at the end of the input: what they have found by then is a match."""
+        self._deadlines = []
+        return [(key, each) for key, each in self._partitions.items() if isinstance(each, GroupPartition)]
+
+    def _expired(self, time_us: int) -> Iterable[tuple[tuple[Any, ...], _Partition | GroupPartition]]:
         """Return the partitions of which a match under way has begun too long ago, by WITHIN, once event time is so far."""
         while self._deadlines and self._deadlines[0][0] <= time_us:
             _, number, key = heapq.heappop(self._deadlines)
@@ -272,7 +279,7 @@ class RunningMatch(StatefulOperator):
                 partition.awaited = None
                 yield key, partition
 
-    def _settle(self, key: tuple[Any, ...], partition: _Partition) -> None:
+    def _settle(self, key: tuple[Any, ...], partition: _Partition | GroupPartition) -> None:
         """Forget a partition without matches; note when the oldest match under way of another ends by WITHIN."""
         waits = self._spec.within_us is not None and partition.complete  # without WITHIN it may wait for ever
         if waits:
@@ -321,7 +328,7 @@ class RunningMatch(StatefulOperator):
             key = tuple(row[name] for name in self._spec.keys)
             partition = self._partitions.get(key)
             if partition is None:
-                partition = self._partitions[key] = _Partition(self._spec, restored=frozenset(next(order)))
+                partition = self._partitions[key] = _partition(self._spec, restored=frozenset(next(order)))
             partition.take(row)
         self._deadlines, self._held = [], {}
         for key, partition in self._partitions.items():
@@ -348,6 +355,12 @@ class RunningMatch(StatefulOperator):
         return self._waiting.height + sum(
             len(partition.runs) + len(partition.complete) for partition in self._partitions.values()
         )
+
+
+def _partition(spec: MatchRecognize, *, restored: frozenset[int] | None = None) -> _Partition | GroupPartition:
+    if spec.program is None:
+        return _Partition(spec, restored=restored)
+    return GroupPartition(spec.program, spec.definitions, spec.measures, spec.skip, spec.within_us)
 
 
 class _Partition:
@@ -434,7 +447,7 @@ class _Partition:
 
     def _fits(self, place: int, rows: tuple[tuple[int, dict[str, Any]], ...]) -> bool:
         definition = self.spec.definitions.get(self.spec.pattern[place].variable)
-        return definition is None or _evaluate(definition, self._view(rows)) is True
+        return definition is None or evaluated(definition, self._view(rows)) is True
 
     def _view(self, rows: Sequence[tuple[int, dict[str, Any]]]) -> dict[str | None, list[dict[str, Any]]]:
         view: dict[str | None, list[dict[str, Any]]] = {part.variable: [] for part in self.spec.pattern}
@@ -461,7 +474,7 @@ class _Partition:
             if any(each.start < run.start for each in self.runs):
                 break
             view = self._view(run.rows)
-            made.append(tuple(_evaluate(node, view) for node in self.spec.measures.values()))
+            made.append(tuple(evaluated(node, view) for node in self.spec.measures.values()))
             self.last_time_us = int(run.rows[-1][1][_TS])
             first_kept = max(run.start + 1, self._skipped_to(run, view))
             self.complete = [each for each in self.complete if each is not run and each.start >= first_kept]
@@ -477,92 +490,3 @@ class _Partition:
         if how == "TO NEXT ROW" or not view.get(variable):
             return run.start + 1
         return int(view[variable][0 if how == "TO FIRST" else -1][_NUMBER])
-
-
-def _evaluate(node: Node, view: Mapping[str | None, list[dict[str, Any]]]) -> Any:
-    """Return the value of a node, with SQL's logic of NULL."""
-    kind = node[0]
-    if kind == "value":
-        return node[1]
-    if kind == "interval":
-        return timedelta(microseconds=node[1])
-    if kind == "null":
-        return _evaluate(node[1], view) is None
-    if kind == "not":
-        value = _evaluate(node[1], view)
-        return None if value is None else not value
-    if kind in ("and", "or"):
-        left = _evaluate(node[1], view)
-        if left is (kind == "or"):
-            return left
-        right = _evaluate(node[2], view)
-        if right is (kind == "or"):
-            return right
-        return None if left is None or right is None else kind == "and"
-    if kind in _AGGREGATED:
-        return _aggregated(kind, node, view)
-    if kind == "case":
-        for at in range(1, len(node) - 1, 2):
-            if _evaluate(node[at], view) is True:
-                return _evaluate(node[at + 1], view)
-        return _evaluate(node[-1], view)
-    if kind == "call":
-        return _called(node, view)
-    left, right = _evaluate(node[1], view), _evaluate(node[2], view)
-    return None if left is None or right is None else _BINARY[kind](*_alike(left, right))
-
-
-def _called(node: Node, view: Mapping[str | None, list[dict[str, Any]]]) -> Any:
-    """Evaluate a function of values that come of several rows."""
-    _, text, kinds, *parts = node
-    values = {name: [_evaluate(part, view)] for name, part in zip(kinds, parts, strict=True)}
-    frame = pl.DataFrame(values, schema=kinds) if kinds else pl.DataFrame({"__none": [0]})
-    made, failures = evaluate_all([_compiled(text, tuple(kinds.items()))], frame, ["value"])
-    return None if failures else made["value"].to_list()[0]
-
-
-@lru_cache(maxsize=256)
-def _compiled(text: str, kinds: tuple[tuple[str, pl.DataType], ...]) -> CompiledExpression:
-    return compile_expression(text, Schema(dict(kinds)), None)
-
-
-def _alike(left: Any, right: Any) -> tuple[Any, Any]:
-    """Return two numbers that Python can calculate with: of a Decimal and a float two floats."""
-    if isinstance(left, Decimal) and isinstance(right, float):
-        return float(left), right
-    return (left, float(right)) if isinstance(left, float) and isinstance(right, Decimal) else (left, right)
-
-
-def _divided(left: Any, right: Any) -> Any:
-    if not right:
-        if isinstance(left, float) or isinstance(right, float):
-            return math.nan if not left or math.isnan(left) else math.copysign(math.inf, left)
-        raise JobError("MATCH_RECOGNIZE divides by zero", hint="x / NULLIF(y, 0)")
-    if isinstance(left, int) and isinstance(right, int):
-        return abs(left) // abs(right) * (1 if (left < 0) == (right < 0) else -1)
-    return left / right
-
-
-_BINARY: Mapping[str, Any] = {
-    ">": lambda a, b: a > b, ">=": lambda a, b: a >= b, "<": lambda a, b: a < b, "<=": lambda a, b: a <= b,
-    "=": lambda a, b: a == b, "<>": lambda a, b: a != b, "+": lambda a, b: a + b, "-": lambda a, b: a - b, "*": lambda a, b: a * b,
-    "/": _divided,
-}  # fmt: skip
-_AGGREGATED = ("COUNT", "SUM", "AVG", "MIN", "MAX", "FIRST", "LAST")
-
-
-def _aggregated(kind: str, node: Node, view: Mapping[str | None, list[dict[str, Any]]]) -> Any:
-    _, variable, column, distance = node
-    rows = view.get(variable, [])
-    if kind == "COUNT":
-        return len(rows) if column is None else sum(1 for row in rows if row[column] is not None)
-    if kind in ("FIRST", "LAST"):
-        at = distance if kind == "FIRST" else len(rows) - 1 - distance
-        return rows[at][column] if 0 <= at < len(rows) else None
-    values = [row[column] for row in rows if row[column] is not None]
-    if not values:
-        return None
-    if kind in ("MIN", "MAX"):
-        return min(values) if kind == "MIN" else max(values)
-    total = sum(values[1:], values[0])
-    return total if kind == "SUM" else _divided(total, len(values)) if isinstance(total, int) else total / len(values)

@@ -1,0 +1,27 @@
+"""The job that the test of a table's changes kills: a SQL text from a file.
+
+python mysql_changes_job.py TEXT CHECKPOINT UNTIL
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import headrace as hr
+
+
+def main(text: str, checkpoint: str, until: str) -> None:
+    report = hr.sql(Path(text).read_text(), pipeline="changes").run(
+        "light",
+        until=None if until == "never" else "end",
+        show_progress=False,
+        checkpoint=checkpoint,
+        checkpoint_interval="100 ms",
+        max_batch_records=200,
+    )
+    print(report.state.value)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
