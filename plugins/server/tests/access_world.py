@@ -87,12 +87,13 @@ class World:
         seconds_per_part: float = 0.0,
         host: str | None = "localhost:8700",
         address: str = "127.0.0.1",
+        server: tuple[str, int | None] | None = None,
     ) -> Answer:
         lines = [(b"host", host.encode("latin-1"))] if host is not None else []
         lines += [(name.lower().encode(), value.encode("latin-1")) for name, value in headers]
         scope = {
             "type": "http", "method": method, "path": path, "raw_path": path.encode() if raw_path is None else raw_path,
-            "query_string": query.encode(), "headers": lines, "client": (address, 50_000), "state": {"shared": True},
+            "query_string": query.encode(), "headers": lines, "client": (address, 50_000), "server": server, "state": {"shared": True},
         }  # fmt: skip
         parts = list(body)
 

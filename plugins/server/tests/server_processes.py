@@ -7,6 +7,8 @@ import os
 import signal
 import subprocess
 import sys
+import sysconfig
+import venv
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -23,10 +25,28 @@ job = (hr.stream("test", "copy")
 """
 
 
+def make_environment(place: Path, code: str = "") -> str:
+    """Make another environment with what this one has, as a new version of headrace would be installed; return its interpreter.
+
+    ``code`` runs when an interpreter of it starts.
+    """
+    venv.EnvBuilder(symlinks=True).create(place)
+    [packages] = place.glob("lib/python*/site-packages")
+    own = {sysconfig.get_path(kind) for kind in ("purelib", "platlib")}
+    lines = "".join(f"import site; site.addsitedir({path!r})\n" for path in sorted(own))
+    (packages / "own.pth").write_text(lines)
+    if code:
+        (packages / "of_test.py").write_text(code)
+        (packages / "zz_of_test.pth").write_text("import of_test\n")
+    return str(place / "bin" / "python")
+
+
 class ServerProcess:
     """``headrace serve`` as a process, on a free port."""
 
     def __init__(self, root: Path) -> None:
+        #: The interpreter of the next start.
+        self.python = sys.executable
         self.root = root
         self.jobs, self.data = root / "jobs", root / "data"
         self.events, self.out = root / "events.ndjson", root / "out"
@@ -39,7 +59,7 @@ class ServerProcess:
         """Start the server and wait until it answers."""
         (self.data / "server.json").unlink(missing_ok=True)
         log = open(self.root / "server.log", "ab")  # noqa: SIM115
-        command = [sys.executable, "-m", "headrace_console.command", "serve", "--jobs", str(self.jobs)]
+        command = [self.python, "-m", "headrace_console.command", "serve", "--jobs", str(self.jobs)]
         self._process = subprocess.Popen(
             [*command, "--data", str(self.data), "--port", "0", *options], stdout=log, stderr=log, cwd=self.root
         )
@@ -47,7 +67,8 @@ class ServerProcess:
         eventually(self._listens, "the server listens", shown=self.log)
         found = json.loads((self.data / "server.json").read_text())
         self.url: str = found["url"]
-        self.client = Client(self.url, (self.data / "token").read_text().strip())
+        self.token = (self.data / "token").read_text().strip()
+        self.client = Client(self.url, self.token)
 
     def _listens(self) -> bool:
         assert self._process is not None
@@ -74,11 +95,23 @@ class ServerProcess:
 
     def stop(self) -> int:
         """End the server with SIGTERM and return its exit code."""
+        self.signal(signal.SIGTERM)
+        return self.wait()
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send the server a signal."""
         assert self._process is not None
-        self._process.send_signal(signal.SIGTERM)
+        self._process.send_signal(number)
+
+    def wait(self) -> int:
+        """Wait until the server has ended; return its exit code."""
+        assert self._process is not None
         code = self._process.wait(120)
         self.client.close()
         return code
+
+    def is_alive(self) -> bool:
+        return self._process is not None and self._process.poll() is None
 
     def clean_up(self) -> None:
         """End what a failed test has left: the server and its runners."""

@@ -104,6 +104,9 @@ class FakeRunner(RunnerProcess):
     def kill(self) -> None:
         self.alive = False
 
+    def release(self) -> None:
+        return
+
     def outcomes(self) -> Mapping[str, JobOutcome]:
         ended = {"stopped", "finished", "failed", "refused"}
         return {

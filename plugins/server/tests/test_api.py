@@ -270,7 +270,11 @@ def test_the_document_names_every_body_and_answer(api: Api) -> None:
         ("PUT", "/v1/jobs/clicks/file", {"suffix": ".sh", "text": ""}, 422, "body does not fit"),
         ("PUT", "/v1/jobs/clicks/offsets", {"offsets": {"s/q": 1}}, 409, "needs a job that is stopped"),
         ("DELETE", "/v1/jobs/clicks/offsets", None, 409, "needs a job that is stopped"),
-        ("GET", "/v1/jobs/clicks/logs?lines=-1", None, 409, "expected a number"),
+        ("GET", "/v1/jobs/clicks/logs?lines=-1", None, 400, "expected a number"),
+        ("GET", "/v1/jobs/clicks/logs?lines=²", None, 400, "expected a number"),
+        ("GET", "/v1/jobs/clicks/logs?lines=" + "9" * 5000, None, 400, "expected a number"),
+        ("GET", "/v1/jobs/clicks/logs/events?lines=²", None, 400, "expected a number"),
+        ("GET", "/v1/jobs/clicks/versions/²", None, 404, "no number of a version"),
     ],
 )
 def test_what_is_wrong_is_refused_with_the_reason(

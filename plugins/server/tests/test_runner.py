@@ -52,8 +52,8 @@ def in_process(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 def test_a_process_cannot_have_more_memory_than_its_limit() -> None:
     code = (
-        "from headrace_server.runner.limits import set_limits\n"
-        "set_limits(memory_max_bytes=200 * 1024**2, open_files_max=64)\n"
+        "from headrace_server.runner.limits import Limits, set_limits\n"
+        "set_limits(Limits(memory_max_bytes=200 * 1024**2, open_files_max=64), group=None)\n"
         "small = bytearray(50 * 1024**2)\n"
         "try:\n    large = bytearray(400 * 1024**2)\nexcept MemoryError:\n    print('refused')\n"
         "import os\n"

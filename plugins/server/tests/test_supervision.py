@@ -289,6 +289,26 @@ def test_a_secret_that_is_missing_refuses_the_version(world: World) -> None:
     assert world.launcher.runners == []
 
 
+def test_secrets_come_from_files_by_name_and_are_never_in_the_version(world: World, tmp_path: Path) -> None:
+    file = tmp_path / "db"
+    file.write_text("s3cret-of-file\n")
+    file.chmod(0o600)
+    (world.jobs / "job.yaml").write_text(f'secrets: {{DB_PASSWORD: "${{file:{file}}}"}}\n')
+    world.write("orders")
+    world.pass_time()
+    assert world.launcher.environments[-1]["DB_PASSWORD"] == "s3cret-of-file"
+    assert "s3cret" not in world.registry.version("orders", 1).settings
+    file.chmod(0o644)
+    world.write("other")
+    world.pass_time()
+    assert "can be read or changed by others" in str(world.registry.job("other").problem)
+    (world.jobs / "job.yaml").write_text("secrets: {DB_PASSWORD: hunter2}\n")
+    world.pass_time()
+    refused = str(world.supervisor.refused_files)
+    assert "is not given by its place" in refused
+    assert "hunter2" not in refused
+
+
 def upgrade(world: World, name: str, number: int) -> None:
     """Roll a version out as ``headrace upgrade`` does."""
     world.supervisor.roll_out_later("upgrade", {name: number})

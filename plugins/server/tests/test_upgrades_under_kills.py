@@ -1,4 +1,7 @@
-"""Upgrades of a job under load while its process and the server are killed: Kafka to MySQL, each row once."""
+"""Upgrades under load while processes of jobs and the server are killed: Kafka to MySQL, each row once.
+
+HEADRACE_UPGRADES is how many the long form does of each kind.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +20,8 @@ import confluent_kafka as ck
 import pymysql
 import pytest
 from confluent_kafka import admin as ck_admin
-from headrace.foundation.errors import HeadraceError
 from server_processes import ServerProcess
+from upgrade_kinds import KINDS
 
 from tests.eventually import eventually
 from tests.servers.kafka import KafkaServer
@@ -26,18 +29,7 @@ from tests.servers.mysql import MySQLServer
 
 pytestmark = [pytest.mark.servers, pytest.mark.timeout(7200)]
 PARTITIONS = 3
-#: Without a key in the table: a row that is written twice is there twice.
-JOB = """
-import headrace as hr
-place = {place!r} | {{"password": "${{MYSQL_PASSWORD}}"}}
-job = (hr.stream("shop", "upgrades")
-       .from_kafka({topic!r}, servers={servers!r}, format="json", schema={{"n": "int64"}})
-       .where("n >= -{number}")
-       .rules([{{"id": "even", "expression": "n % 2 = 0"}}], output="tag")
-       .select("n")
-       .to_mysql("numbers", **place, create_table=True))
-"""
-SETTINGS = "secrets: [MYSQL_PASSWORD]\nhealth_window: 200 ms\noptions: {checkpoint_interval: 500 ms}\n"
+ROUNDS = int(os.environ.get("HEADRACE_UPGRADES", "200"))
 
 
 class Numbers:
@@ -88,9 +80,10 @@ def stored(mysql_server: MySQLServer, mysql_database: str) -> Iterator[Callable[
         yield rows
 
 
-@pytest.mark.parametrize("rounds", [4, pytest.param(200, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("rounds", [2, pytest.param(ROUNDS, marks=pytest.mark.slow)])
 def test_upgrades_with_kills_lose_and_double_nothing(
-    rounds: int, kafka_server: KafkaServer, mysql_server: MySQLServer, mysql_database: str, topic: str, tmp_path: Path,
+    rounds: int, kind: str, kafka_server: KafkaServer, mysql_server: MySQLServer, mysql_database: str, topic: str, tmp_path: Path,
     stored: Callable[[], Counter[int]], monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     monkeypatch.setenv("MYSQL_PASSWORD", mysql_server.password)
@@ -102,33 +95,25 @@ def test_upgrades_with_kills_lose_and_double_nothing(
         "database": mysql_database,
     }
     server = ServerProcess(tmp_path)
-    (server.jobs / "job.yaml").write_text(SETTINGS)
-
-    def write(number: int) -> None:
-        text = JOB.format(place=place, topic=topic, servers=kafka_server.bootstrap, number=number)
-        (server.jobs / "copy.py").write_text(text)
-
+    upgrade = KINDS[kind](server, place, topic, kafka_server.bootstrap)
     numbers = Numbers(kafka_server.bootstrap, topic)
     done: Counter[str] = Counter()
     never = threading.Event()
     try:
-        write(0)
-        server.start()
-        server.wait_for_state("running", version=1)
+        upgrade.prepare()
+        server.start("--on-stop", "leave")
+        server.wait_for_state("running", version=1, name="numbers")
         for number in range(1, rounds + 1):
-            write(number)
-            fate = choose.choice(["nothing", "runner", "server", "rules"])
+            upgrade.change(number)
+            fate = choose.choice(["nothing", "runner", "server"]) if rounds > 2 else ["runner", "server"][number - 1]
             done[fate] += 1
             # A moment between the look at the file and the end of the roll-out.
             never.wait(choose.uniform(0.0, 6.0))
             if fate == "runner":
                 _kill_runner(server)
             elif fate == "server":
-                server.kill()
-                server.start()
-            elif fate == "rules":
-                _put_rules(server, number)
-            eventually(lambda wanted=number: _is_current(server, wanted), f"version {number + 1}", shown=server.log)  # type: ignore[misc]
+                upgrade.replace_server()
+            eventually(lambda wanted=number: upgrade.is_done(wanted), f"upgrade {number}", shown=server.log)  # type: ignore[misc]
         count = numbers.stop()
         eventually(
             lambda: len(stored()) >= count, f"{count} numbers", shown=lambda: (len(stored()), server.log()[-3000:])
@@ -137,35 +122,16 @@ def test_upgrades_with_kills_lose_and_double_nothing(
         lost = set(range(count)) - set(found)
         doubled = {n: often for n, often in found.items() if often != 1}
         assert (lost, doubled) == (set(), {})
-        assert server.stop() == 0
     finally:
         numbers.stop()
         server.clean_up()
-    print(f"{rounds} upgrades, {count} rows, kills and changes: {dict(done)}")
-
-
-def _is_current(server: ServerProcess, number: int) -> bool:
-    """Return whether the newest version runs. A kill may have made it fall back: then it is rolled out once more."""
-    found = server.job()
-    if found["job"]["version"] == number + 1 and found["job"]["state"] == "running":
-        return True
-    newest = found["versions"][0]
-    if newest["number"] == number + 1 and newest["state"] == "fell_back" and found["job"]["state"] == "running":
-        server.client.ask("POST", "/v1/jobs/copy/upgrade", {})
-    return False
+    print(f"{kind}: {rounds} upgrades, {count} rows, kills: {dict(done)}")
 
 
 def _kill_runner(server: ServerProcess) -> None:
-    pid = server.job()["job"]["pid"]
+    pid = server.job("numbers")["job"]["pid"]
     if pid is not None:
         try:
             os.kill(pid, signal.SIGKILL)
         except ProcessLookupError:
             return  # its roll-out has just ended it
-
-
-def _put_rules(server: ServerProcess, number: int) -> None:
-    try:
-        server.client.ask("PUT", "/v1/jobs/copy/rules", {"text": f"- {{id: r{number}, expression: n % 3 = 0}}\n"})
-    except HeadraceError:
-        return  # between two versions no process can take them

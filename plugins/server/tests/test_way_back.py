@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
+from typing import Any
 
 import pytest
 from server_processes import ServerProcess
@@ -23,7 +25,7 @@ import headrace as hr
 job = (hr.stream("test", "copy")
        .from_file({events!r}, format="json", schema={{"n": "int64"}})
        .with_columns(k="n % 3").key_by("k").agg({aggregates})
-       .to_file({out!r}, format="json", changes="column"))
+       .to_file({out!r}, format="json", changes="column", change_column="op"))
 """
 
 
@@ -89,15 +91,39 @@ def test_the_old_version_reads_its_state_after_a_fall_back(server: ServerProcess
     eventually(
         lambda: last(server) == {0: 90, 1: 90, 2: 90}, "counts go on", shown=lambda: (last(server), server.log())
     )
+    _compare_each_row(server, same_state="s=" in new)
     aside = server.data / "jobs" / "copy" / "checkpoint.taken-back"
     assert aside.exists() is ("s=" not in new)
+
+
+def _compare_each_row(server: ServerProcess, *, same_state: bool) -> None:
+    """Compare every change in the output. What a version adds and takes back again leaves the last row of each key, once."""
+    old, new = ([row for row in written(server) if ("s" in row) is has_sum] for has_sum in (True, False))
+    assert all(row["s"] == sum(range(row["k"], row["k"] + 3 * row["c"], 3)) for row in old)
+    # The old version's rows are those of a job that never stopped, whether it went on from the new one's checkpoint or from its own.
+    assert balance(old) == {(key, 90): 1 for key in range(3)}
+    assert len(old) == len({(row["op"], row["k"], row["c"]) for row in old})
+    # What the new version has written from its own state stays: from the last row before it to its own last row.
+    expected = {(key, count): sign for key in range(3) for count, sign in ((30, -1), (60, 1))}
+    assert balance(new) == ({} if same_state else expected)
+    assert len(new) == len({(row["op"], row["k"], row["c"]) for row in new})
+
+
+def balance(rows: list[dict[str, Any]]) -> dict[tuple[int, int], int]:
+    """Return how often each count of a key was added more often than taken back."""
+    found: Counter[tuple[int, int]] = Counter()
+    for row in rows:
+        found[row["k"], row["c"]] += 1 if row["op"] in ("insert", "update_after") else -1
+    return {each: times for each, times in found.items() if times}
+
+
+def written(server: ServerProcess) -> list[dict[str, Any]]:
+    return [json.loads(line) for part in server.out.glob("*.json") for line in part.read_text().splitlines()]
 
 
 def last(server: ServerProcess) -> dict[int, int]:
     """Return the greatest count of each key."""
     found: dict[int, int] = {}
-    for part in server.out.glob("*.json"):
-        for line in part.read_text().splitlines():
-            row = json.loads(line)
-            found[row["k"]] = max(found.get(row["k"], 0), row["c"])
+    for row in written(server):
+        found[row["k"]] = max(found.get(row["k"], 0), row["c"])
     return found

@@ -26,6 +26,7 @@ from sqlalchemy.exc import SQLAlchemyError
 import headrace_server
 from headrace_server.access import AuditLog, Authority, Origins, Principal, Role, TLSOptions
 from headrace_server.access import metadata as access_tables
+from headrace_server.api.health import HealthPort
 from headrace_server.jobs_directory.versions import VersionFiles
 from headrace_server.registry.database import Registry
 from headrace_server.registry.engines import open_engine, sqlite_url
@@ -36,6 +37,7 @@ from headrace_server.sharing.common import DEFAULT_LEASE_DURATION, check_common
 from headrace_server.sharing.machines import machine_id
 from headrace_server.sharing.member import Identity, Member, cores_of_machine
 from headrace_server.sharing.peers import PeerKey
+from headrace_server.supervision.cgroups import Cgroups, NoCgroupsError, of_this_process
 from headrace_server.supervision.data_directory import DataDirectory, identity_of
 from headrace_server.supervision.environments import Environments
 from headrace_server.supervision.processes import ChildLauncher
@@ -62,6 +64,9 @@ class ServerOptions:
     log_format: Literal["console", "json"] = "console"
     host: str = "127.0.0.1"
     port: int = DEFAULT_PORT
+    #: Where health and readiness are served by plain http, and nothing else; None: only the main port has them.
+    health_port: int | None = None
+    health_host: str = "127.0.0.1"
     #: Names under which clients reach the server, beside those of loopback.
     host_names: Sequence[str] = field(default=())
     #: None: the port speaks plain http, and is open to this machine only.
@@ -102,17 +107,24 @@ class HeadraceServer:
             self.authority = Authority(engine, clock)
             self.audit = AuditLog(engine, clock)
             self.token = self.authority.local_token(self.data.token)
-            self._socket = _listening(options.host, options.port)
+            self._socket = _listening(options.host, options.port, "port")
+            health = (
+                None
+                if options.health_port is None
+                else _listening(options.health_host, options.health_port, "health_port")
+            )
             self.url = self._reached_at()
             self.member = None if options.registry is None else self._joined(clock)
         except BaseException:
             self.data.unlock()
             raise
+        cgroups, no_cgroups = _cgroups(options)
         ext = (options.ext or options.jobs.absolute().parent / "ext").absolute()
         versions = VersionFiles(self.data.versions, elsewhere=None if self.member is None else self.member.tables)
         services = Services(
             self.registry, self.data, versions, ChildLauncher(), clock, self.name,
             environments=Environments(self.data.path / "environments", ext), log_format=options.log_format, member=self.member,
+            cgroups=cgroups, no_cgroups=no_cgroups,
         )  # fmt: skip
         self.supervisor = Supervisor(services, options.jobs.absolute(), scan_interval=options.scan_interval, ext=ext)
         self.supervisor.files.new_version = self._record_version
@@ -128,6 +140,7 @@ class HeadraceServer:
             server_header=False, ws="none", **tls,
         )  # fmt: skip
         self._http = _Http(config)
+        self._health = None if health is None else HealthPort(health, self.supervisor)
         self._failure: BaseException | None = None
 
     def _joined(self, clock: Clock) -> Member:
@@ -152,18 +165,22 @@ class HeadraceServer:
 
     def run(self) -> None:
         """Serve until SIGTERM or SIGINT. Raises what has ended the supervision, if that was an error; runners go on then."""
-        self.data.note_address(self.url)
+        self.data.note_address(self.url, health=None if self._health is None else self._health.url)
         self.registry.note_server(self.name, pid=os.getpid(), url=self.url)
         if self.member is not None:
             self.member.describe()
         thread = threading.Thread(target=self._supervise, name="supervisor")
         thread.start()
+        if self._health is not None:
+            self._health.start()
         try:
             with self._http.ended_by_signals():
                 self._http.run(sockets=[self._socket])
         finally:
             self.supervisor.stop(self._options.on_stop)
             thread.join()
+            if self._health is not None:
+                self._health.stop()
             self._leave()
             self.data.address.unlink(missing_ok=True)
             self.registry.engine.dispose()
@@ -274,11 +291,22 @@ def _checked_tls(options: ServerOptions) -> dict[str, Any]:
     return {} if options.tls is None else options.tls.uvicorn_options()
 
 
+def _cgroups(options: ServerOptions) -> tuple[Cgroups | None, str]:
+    """Return the control groups for runners; None and the reason if this process may make none."""
+    try:
+        found = of_this_process(on_stop=options.on_stop)
+    except NoCgroupsError as error:
+        logger.info("jobs are limited by limits of their processes: %s", error.message)
+        return None, error.message
+    logger.info("jobs with limits have control groups in %s", found.root)
+    return found, ""
+
+
 def _as_text(files: Mapping[str, str]) -> str:
     return "\n".join(f"{name}: {line}" for name, text in sorted(files.items()) for line in text.splitlines())
 
 
-def _listening(host: str, port: int) -> socket.socket:
+def _listening(host: str, port: int, option: str) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     made = socket.socket(family, socket.SOCK_STREAM)
     try:
@@ -288,6 +316,8 @@ def _listening(host: str, port: int) -> socket.socket:
     except OSError as error:
         made.close()
         raise OptionError(
-            f"cannot listen on {host}:{port}: {error.strerror}", option="port", hint="choose another with --port"
+            f"cannot listen on {host}:{port}: {error.strerror}",
+            option=option,
+            hint=f"choose another with --{option.replace('_', '-')}",
         ) from error
     return made

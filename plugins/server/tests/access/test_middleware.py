@@ -177,6 +177,24 @@ def test_known_hosts_are_served(world: World) -> None:
     assert world.ask("GET", "/health", ("Origin", "http://headrace.example"), host="headrace.example").status == 403
 
 
+@pytest.mark.parametrize(
+    ("server", "host", "status"),
+    [
+        (("10.1.2.3", 8700), "10.1.2.3:8700", 200),  # as probes of Kubernetes and Prometheus ask a pod
+        (("fd00::7", 8700), "[fd00::7]:8700", 200),
+        (("10.1.2.3", 8700), "10.1.2.4:8700", 421),  # an address of another machine
+        (("10.1.2.3", 8700), "10.1.2.3.evil.example", 421),
+        (("evil.example", 8700), "evil.example", 421),  # only an address counts, whatever the socket is called
+        (("/run/socket", None), "/run/socket", 421),
+        (None, "10.1.2.3", 421),
+    ],
+)
+def test_the_address_at_which_a_connection_came_in_is_known(
+    world: World, server: tuple[str, int | None] | None, host: str, status: int
+) -> None:
+    assert world.ask("GET", "/health", host=host, server=server).status == status
+
+
 @pytest.mark.parametrize("path", [
     "/v1/jobs/../admin", "/v1/jobs/..", "/v1/jobs/./x", "/v1/jobs/a\\b", "/v1/jobs/a\nb", "/v1/jobs/a\x00", "/v1//jobs",
     "/v1/jobs/\x1b[31m", "/" + "a" * 3000,

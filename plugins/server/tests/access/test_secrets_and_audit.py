@@ -30,7 +30,7 @@ def test_secrets_come_from_the_environment_and_from_closed_files(
         places.reveal("vault")
 
 
-@pytest.mark.parametrize("mode", [0o644, 0o640, 0o604, 0o620])
+@pytest.mark.parametrize("mode", [0o644, 0o641, 0o604, 0o620])
 def test_a_file_that_others_can_open_is_refused(tmp_path: Path, mode: int) -> None:
     file = tmp_path / "db"
     file.write_text("hush")

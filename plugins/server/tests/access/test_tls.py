@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 import ssl
 import threading
@@ -51,6 +52,16 @@ class Running(uvicorn.Server):
 def test_a_key_that_others_can_read_is_refused(certificates: Certificates) -> None:
     tls = options(certificates)
     Path(tls.key).chmod(0o644)
+    with pytest.raises(OptionError, match="others can read the key"):
+        tls.context()
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root makes files of root")
+def test_a_key_of_root_may_be_read_by_a_group_as_kubernetes_mounts_secrets(certificates: Certificates) -> None:
+    tls = options(certificates)
+    Path(tls.key).chmod(0o440)
+    tls.context()
+    os.chown(tls.key, 1, -1)
     with pytest.raises(OptionError, match="others can read the key"):
         tls.context()
 

@@ -32,7 +32,7 @@ class GuardedBody:
         if len(lengths) > 1 or (lengths and b"transfer-encoding" in headers):
             raise AccessDeniedError(400, "a request has one length")
         for length in lengths:
-            if not length.isdigit() or len(length) > 18:
+            if not (length.isascii() and length.isdigit()) or len(length) > 18:
                 raise AccessDeniedError(400, "the length of the body is no number")
             if int(length) > self._limits.body_bytes_max:
                 raise self._too_large()

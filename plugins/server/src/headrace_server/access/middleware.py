@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hmac
+import ipaddress
 import logging
 import re
 from collections.abc import Callable
@@ -123,7 +124,8 @@ class AccessMiddleware:
         body.check_declared(headers)
         method = scope["method"]
         # First of all: a page of another origin must not find out who is logged in, nor log anybody in.
-        self._origins.check(method, headers, by_session=False)
+        address = _own_address(scope)
+        self._origins.check(method, headers, by_session=False, address=address)
         # The path as applications see it; role and route must be chosen by the same text.
         needed = self._roles.role_of(method, scope["path"])
         peer = self._peer_of(headers, method, scope["path"])
@@ -133,7 +135,7 @@ class AccessMiddleware:
             return peer
         principal, session = await self._who(headers)
         if session is not None:
-            self._origins.check(method, headers, by_session=True)
+            self._origins.check(method, headers, by_session=True, address=address)
         if isinstance(needed, Role):
             check_role(principal, needed)
             # A public route is the form to log in, whose origin was checked; there may be an older session in the browser.
@@ -208,6 +210,15 @@ class _Answer:
 def _address(scope: Scope) -> str:
     client = scope.get("client")
     return str(client[0]) if client else "local"
+
+
+def _own_address(scope: Scope) -> str | None:
+    """Return the address of this machine at which a connection came in; None for anything else, such as a name."""
+    server = scope.get("server")
+    try:
+        return str(ipaddress.ip_address(str(server[0]).partition("%")[0])) if server else None
+    except ValueError:
+        return None
 
 
 def _check_path(scope: Scope) -> None:

@@ -24,12 +24,15 @@ class Origins:
     #: Whether browsers reach the server by https: by its own TLS or that of a proxy.
     secure: bool = False
 
-    def check(self, method: str, headers: Mapping[bytes, list[bytes]], *, by_session: bool) -> None:
+    def check(
+        self, method: str, headers: Mapping[bytes, list[bytes]], *, by_session: bool, address: str | None = None
+    ) -> None:
         """Raise AccessDeniedError for an unknown Host, and for a request that comes from a page of another origin.
 
+        ``address`` is that at which the connection came in: whoever names it knows the server by it (probes, Prometheus).
         A request of a session that changes something must say its origin; browsers do.
         """
-        host = self._host(headers)
+        host = self._host(headers, address)
         origins = [value.decode("latin-1") for value in headers.get(b"origin", [])]
         site = [value.decode("latin-1") for value in headers.get(b"sec-fetch-site", [])]
         wanted = f"{'https' if self.secure else 'http'}://{host}"
@@ -42,7 +45,7 @@ class Origins:
         if by_session and method not in _SAFE_METHODS and not origins and site != ["same-origin"]:
             raise AccessDeniedError(403, "the request does not say from which page it comes")
 
-    def _host(self, headers: Mapping[bytes, list[bytes]]) -> str:
+    def _host(self, headers: Mapping[bytes, list[bytes]], address: str | None) -> str:
         given = headers.get(b"host", [])
         if len(given) != 1:
             raise AccessDeniedError(400, "a request has one Host")
@@ -50,7 +53,9 @@ class Origins:
         name, separator, port = host.rpartition(":")
         if not separator or host.endswith("]"):
             name, port = host, "0"
-        known = _LOOPBACK | {each.lower() for each in self.hosts}
+        # An address of the network is no name that a site could let point elsewhere.
+        own = set() if address is None else {f"[{address}]" if ":" in address else address}
+        known = _LOOPBACK | own | {each.lower() for each in self.hosts}
         if name not in known or not (port.isascii() and port.isdigit()) or urlsplit(f"//{host}").netloc != host:
             raise AccessDeniedError(
                 421, "the server is not known by this name", hint="add the name to the server's option hosts"

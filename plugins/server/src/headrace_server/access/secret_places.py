@@ -66,7 +66,9 @@ def _check_file(name: str, path: Path) -> None:
         raise OptionError(
             f"the file {str(path)!r} of the secret {name!r} cannot be read: {error.strerror}", option="secrets"
         ) from None
-    if status.st_mode & 0o077 or status.st_uid not in (os.getuid(), 0):
+    # Of root a group may read it: so Kubernetes mounts a secret for a user.
+    allowed = 0o740 if status.st_uid == 0 else 0o700
+    if status.st_mode & 0o777 & ~allowed or status.st_uid not in (os.getuid(), 0):
         raise OptionError(
             f"the file {str(path)!r} of the secret {name!r} can be read or changed by others",
             option="secrets",

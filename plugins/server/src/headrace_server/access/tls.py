@@ -54,10 +54,12 @@ class TLSOptions(Settings, frozen=True, kw_only=True):
 
     def _check_key_file(self) -> None:
         try:
-            mode = Path(self.key).stat().st_mode
+            found = Path(self.key).stat()
         except OSError as error:
             raise OptionError(f"key {self.key!r} cannot be read: {error.strerror}", option="key") from None
-        if mode & 0o077:
+        # As PostgreSQL has it: its owner alone, or root and a group, which is how Kubernetes mounts a secret for a user.
+        allowed = 0o740 if found.st_uid == 0 else 0o700
+        if found.st_mode & 0o777 & ~allowed:
             raise OptionError(f"others can read the key {self.key!r}", option="key", hint=f"chmod 600 {self.key}")
 
 

@@ -17,11 +17,10 @@ from headrace_server.access.roles import PUBLIC, Role
 from headrace_server.api import views
 from headrace_server.api.endpoints import Change, Elsewhere, Endpoint, nowhere_else, openapi_of, refused, route_of
 from headrace_server.api.handlers import Handlers
+from headrace_server.api.health import LIVE, READY, health_routes
 from headrace_server.registry.records import OperationRecord
 from headrace_server.supervision.supervisor import Supervisor
 
-#: What a supervisor of processes asks, without a token. They tell nothing about jobs.
-LIVE, READY = "/health/live", "/health/ready"
 _OPENAPI = "/v1/openapi.json"
 _SELECT = {"select": "a name, FOLDER/, LABEL=VALUE, or --all"}
 _LINES = {"lines": "how many of the last lines; 100 if it is left out"}
@@ -118,15 +117,6 @@ def make_app(
     async def openapi(_: Request) -> JSONResponse:
         return JSONResponse(document)
 
-    async def live(_: Request) -> JSONResponse:
-        return JSONResponse({"status": "ok"})
-
-    async def ready(_: Request) -> JSONResponse:
-        if supervisor.degraded is not None:  # the reason may have addresses, and this needs no token
-            return JSONResponse({"status": "degraded", "problem": "the registry is away"}, 503)
-        up = supervisor.ready.is_set()
-        return JSONResponse({"status": "ok" if up else "starting"}, 200 if up else 503)
-
     async def unknown(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
         return refused(error.status_code, f"{request.method} {request.url.path}: {error.detail}")
@@ -135,8 +125,7 @@ def make_app(
         routes=[
             *(route_of(each, audit, elsewhere) for each in endpoints),
             Route(_OPENAPI, openapi),
-            Route(LIVE, live),
-            Route(READY, ready),
+            *health_routes(supervisor),
             *pages,
         ],
         exception_handlers={HTTPException: unknown},

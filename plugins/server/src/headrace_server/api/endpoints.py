@@ -132,7 +132,7 @@ async def _body(request: Request, kind: type | None) -> Any:
 
 def _refusal_of(error: Exception, asked: str) -> Response:
     if isinstance(error, AccessDeniedError):
-        raise error  # the middleware answers
+        return refused(error.status, error.message, error.hint)
     if isinstance(error, HeadraceError):
         return refused(_status_of(error), error.message, error.hint)
     if isinstance(error, msgspec.ValidationError):

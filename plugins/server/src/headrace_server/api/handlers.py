@@ -15,6 +15,7 @@ from headrace.foundation.private_files import make_private_directory
 from starlette.responses import Response
 
 import headrace_server
+from headrace_server.access.errors import AccessDeniedError
 from headrace_server.api.endpoints import Asked, NotThereError
 from headrace_server.api.events import changes, event_stream, last_lines, log_lines
 from headrace_server.api.known_jobs import known_job
@@ -249,7 +250,8 @@ class Handlers:
         versions = self._registry.versions(record.name)
         number = asked.body.version if asked.body.version is not None else versions[0].number
         self._registry.version(record.name, number)
-        if number == record.current_version:
+        unit = self._supervisor.units.get(record.unit)
+        if number == record.current_version and not (unit is not None and unit.is_of_another_server):
             raise JobError(f"version {number} is the present one", job=record.name)
         return self._rolled_out("upgrade", record.name, number)
 
@@ -389,11 +391,11 @@ class Handlers:
         if status.state == UNASSIGNED and member is not None:
             problem = member.why_without_server(job.unit)
         due = self._supervisor.schedules.next_due(job)
-        stored = figures.get("checkpoint_seconds")
+        stored, unit = figures.get("checkpoint_seconds"), self._supervisor.units.get(job.unit)
         return JobView(
             name=job.name, state=status.state, desired=job.desired.value, version=job.current_version,
             newest_version=newest, unit=job.unit, labels=job.labels, problem=problem, pid=status.pid,
-            records_read=figures.get("records_read"),
+            has_earlier_headrace=unit is not None and unit.is_of_another_server, records_read=figures.get("records_read"),
             rows_written=sum(figures["rows_written"].values()) if figures else None,
             dead_letters=figures.get("dead_letters"), lag_records=sum(lags) if lags else None, seconds=figures.get("seconds"),
             next_due_seconds=due.timestamp() if due is not None else None, server=self._supervisor.statuses.server_of(job),
@@ -410,6 +412,6 @@ def _version_view(record: VersionRecord) -> VersionView:
 
 def _lines(asked: Asked) -> int:
     text = asked.query.get("lines", str(_DEFAULT_LINES))
-    if not text.isdigit() or int(text) > _LINES_MAX:
-        raise JobError(f"lines={text}: expected a number up to {_LINES_MAX:,}", option="lines")
+    if not (text.isascii() and text.isdigit()) or len(text) > 9 or int(text) > _LINES_MAX:
+        raise AccessDeniedError(400, f"lines={text}: expected a number up to {_LINES_MAX:,}")
     return int(text)

@@ -31,6 +31,8 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True):
     dead_letters: int | None = None
     lag_records: int | None = None
     seconds: float | None = None
+    #: Its process has the headrace of a server before: ``upgrade`` moves it to this one's.
+    has_earlier_headrace: bool = False
     #: When its schedule starts it next.
     next_due_seconds: float | None = None
     #: The server that has it; None: no server has it now.

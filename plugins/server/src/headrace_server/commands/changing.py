@@ -164,7 +164,10 @@ def submit(
 
 @upgrade_app.command()
 def upgrade(
-    name: Job,
+    name: Annotated[str | None, typer.Argument(metavar="NAME", help="The job.", show_default=False)] = None,
+    everything: Annotated[
+        bool, typer.Option("--all", help="All jobs with a newer version, or with the headrace of an earlier server.")
+    ] = False,
     version: Annotated[int | None, typer.Option("--version", help="Which.", show_default="the newest")] = None,
     shadow: Annotated[
         bool,
@@ -181,9 +184,16 @@ def upgrade(
     from headrace_console import reporting
 
     with reporting.errors_as_messages(debug=debug):
-        if shadow and not _shadowed(name, version, None, records):
-            from headrace.foundation.errors import JobError
+        from headrace.foundation.errors import JobError
 
+        if everything:
+            if name is not None or version is not None or shadow:
+                raise JobError("--all takes no job, no --version and no --shadow")
+            _upgrade_all()
+            return
+        if name is None:
+            raise JobError("name a job, or give --all", hint="headrace upgrade NAME")
+        if shadow and not _shadowed(name, version, None, records):
             raise JobError(
                 "the versions write different rows, so nothing was rolled out", job=name,
                 hint="if that is what you want: the same without --shadow",
@@ -240,6 +250,33 @@ def rollback(
         _roll_out("rollback", name, version)
 
 
+def _upgrade_all() -> None:
+    """Upgrade what is not up to date, one after the other. Raises JobError at the end if some were refused or taken back."""
+    from headrace.foundation.errors import JobError
+
+    from headrace_server.commands.client import Client
+
+    with Client.of_environment() as client:
+        jobs = client.ask("GET", "/v1/jobs")
+    old = [job for job in jobs if job["has_earlier_headrace"] or job["newest_version"] != job["version"]]
+    moved: set[str] = set()
+    failed = []
+    for job in old:
+        only_headrace = job["newest_version"] == job["version"]
+        if only_headrace and job["unit"] in moved:
+            continue  # a job of the same group has moved their process
+        try:
+            _roll_out("upgrade", job["name"], None)
+        except JobError as error:
+            failed.append(f"{job['name']}: {error.message}")
+        else:
+            moved.add(job["unit"])
+    if failed:
+        raise JobError("not upgraded:\n  " + "\n  ".join(failed))
+    if not old:
+        typer.echo("all jobs are up to date")
+
+
 def _roll_out(kind: str, name: str, version: int | None) -> None:
     from headrace_server.commands.client import Client, path_of
 
@@ -287,7 +324,7 @@ def _offsets(name: str, method: str, given: list[str] | None, debug: bool) -> No
         if given is not None:
             parts = [text.rpartition("=") for text in given]
             for queue, _, offset in parts:
-                if not queue or not offset.isdigit():
+                if not queue or not (offset.isascii() and offset.isdigit()):
                     raise OptionError(f"{queue}={offset}: expected SOURCE/QUEUE=OFFSET", option="offsets")
             body = {"offsets": {queue: int(offset) for queue, _, offset in parts}}
         with Client.of_environment() as client:

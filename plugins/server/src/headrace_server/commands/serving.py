@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from headrace_console.app import LogFormat
 
 from headrace_server.commands.showing import Debug
 
@@ -23,13 +24,6 @@ class OnStop(enum.StrEnum):
 
     STOP = "stop"
     LEAVE = "leave"
-
-
-class LogFormat(enum.StrEnum):
-    """How events are logged."""
-
-    CONSOLE = "console"
-    JSON = "json"
 
 
 @serve_app.command()
@@ -92,6 +86,13 @@ def serve(
     behind_proxy: Annotated[
         bool, typer.Option("--behind-proxy", help="A proxy on this machine speaks https to browsers.")
     ] = False,
+    health_port: Annotated[
+        int | None,
+        typer.Option(
+            min=0, max=65535, help="A further port with health and readiness alone, by plain http.", show_default="none"
+        ),
+    ] = None,
+    health_host: Annotated[str, typer.Option(help="Its address.")] = "127.0.0.1",
     on_stop: Annotated[
         OnStop, typer.Option("--on-stop", help="stop: stop all jobs at a checkpoint. leave: their processes go on.")
     ] = OnStop.STOP,
@@ -114,6 +115,7 @@ def serve(
             jobs=jobs, data=data or data_directory(), registry=registry, ext=ext,
             log_format=log_format.value, host=host, port=port, on_stop=on_stop.value,
             host_names=tuple(host_names or ()), tls=_tls_of(tls_certificate, tls_key, tls_client_authority),
+            health_port=health_port, health_host=health_host,
             behind_proxy=behind_proxy, name=name, shared=shared, reads_jobs=not no_jobs, lease_duration=_duration(lease_duration),
         )  # fmt: skip
         server = HeadraceServer(options)

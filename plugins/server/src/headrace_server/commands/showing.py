@@ -129,6 +129,8 @@ def _show(found: Mapping[str, Any]) -> None:
         + (f", process {job['pid']}" if job["pid"] else "")
         + (f", server {job['server']}" if job.get("server") else "")
     )
+    if job["has_earlier_headrace"]:
+        typer.echo(f"  its process has the headrace of an earlier server; headrace upgrade {job['name']} moves it")
     if job["problem"]:
         typer.echo(f"  problem: {job['problem']}")
     for queue in (found["figures"] or {}).get("queues", ()):

@@ -7,13 +7,14 @@ import re
 from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 import yaml
 from headrace.foundation.errors import OptionError, did_you_mean
 from headrace.interfaces.settings import parse_duration, parse_size
 
+from headrace_server.access.secret_places import SecretPlaces
 from headrace_server.jobs_directory.plugin_wheels import is_wheel_name
 from headrace_server.schedules.settings import ScheduleSettings
 
@@ -45,15 +46,19 @@ class JobSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     #: When a bounded job is started; see ``ScheduleSettings``.
     schedule: Mapping[str, str | int] | None = None
     labels: Mapping[str, str] = {}
-    #: Names of secrets that the job gets as environment variables. Their values are not here.
-    secrets: tuple[str, ...] = ()
+    #: Secrets that the job gets as environment variables: their names in the environment of the server, or their places by name.
+    secrets: tuple[str, ...] | Mapping[str, str] = ()
     environment: Mapping[str, str] = {}
     #: Wheels in ``ext/`` that the job's process has beside what the server has installed.
     plugins: tuple[str, ...] = ()
     #: Light jobs of the same group run in one process.
     group: str | None = None
-    #: Most memory of its data that a process may have; None: no limit. A group takes the sum of its jobs.
+    #: Most memory that a process may have; None: no limit. A group takes the sums of its jobs, also of the limits below.
     memory_max_bytes: int | None = None
+    #: Its share of processor time beside others that want more than there is, 1 to 10,000; a group of the system has 100 by itself.
+    cpu_weight: Annotated[int, msgspec.Meta(ge=1, le=10_000)] | None = None
+    #: Most processor time that it may have, in cores.
+    cpu_max: Annotated[float, msgspec.Meta(ge=0.01, le=10_000)] | None = None
     open_files_max: int | None = None
     #: Whether versions are rolled out at once, or wait for ``headrace upgrade``: also the first of a job.
     roll_out: Literal["automatic", "manual"] = "automatic"
@@ -169,13 +174,12 @@ def _check(made: JobSettings, file: Path, stem: str) -> None:
         _check_schedule(made, file, stem)
     if made.group is not None and made.backend != "light":
         raise OptionError(f"{file}: only light jobs can share a process", job=stem, option="group")
-    if made.memory_max_bytes is not None and made.backend != "light":
-        raise OptionError(
-            f"{file}: the limit is for the process of a light job",
-            job=stem,
-            option="memory_max_bytes",
-            hint="set the memory of Spark with its own options",
-        )
+    for option in ("memory_max_bytes", "cpu_weight", "cpu_max"):
+        if getattr(made, option) is not None and made.backend != "light":
+            raise OptionError(
+                f"{file}: the limit is for the process of a light job", job=stem, option=option,
+                hint="set memory and cores of Spark with its own options",
+            )  # fmt: skip
     for name, value in (*made.options.items(), *made.variables.items()):
         if isinstance(value, float) and not math.isfinite(value):
             raise OptionError(f"{file}: {name}: {value} is not a number that can be stored", job=stem, option=name)
@@ -189,6 +193,11 @@ def _check(made: JobSettings, file: Path, stem: str) -> None:
             raise OptionError(
                 f"{file}: {name!r} is not the name of an environment variable", job=stem, option="secrets"
             )
+    if isinstance(made.secrets, Mapping):
+        try:
+            SecretPlaces(made.secrets)
+        except OptionError as error:
+            raise OptionError(f"{file}: {error.message}", job=stem, option="secrets", hint=error.hint) from None
 
 
 def _check_schedule(made: JobSettings, file: Path, stem: str) -> None:

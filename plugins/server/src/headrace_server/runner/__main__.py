@@ -12,16 +12,23 @@ from pathlib import Path
 
 def main(file: Path) -> int:
     """Run the jobs of the specification in ``file``. Returns 0: how each job has ended is in the file of results."""
+    from headrace.foundation.errors import OptionError
+
     from headrace_server.runner.limits import set_limits
     from headrace_server.runner.log_file import LogFile
-    from headrace_server.runner.specification import RunnerSpecification
+    from headrace_server.runner.specification import JobOutcome, RunnerSpecification, write_result
 
     specification = RunnerSpecification.read(file)
     given = sys.stdin.buffer.read() if specification.leased else b""
     log = LogFile(Path(specification.log))
     log.open(specification.log_format)
     faulthandler.enable()
-    set_limits(memory_max_bytes=specification.memory_max_bytes, open_files_max=specification.open_files_max)
+    try:
+        set_limits(specification.limits, group=specification.control_group)
+    except OptionError as error:
+        refused = JobOutcome(outcome="refused", reason=str(error))
+        write_result(file, {job.name: refused for job in specification.jobs})
+        return 0
     os.chdir(specification.work_directory)
 
     from headrace_server.runner.service import Runner

@@ -23,6 +23,7 @@ from headrace.plan.explain import plan_as_text
 from headrace.plan.graph import Plan
 from headrace.plan.state_check import check_definitions
 
+from headrace_server.runner.limits import Limits, over_memory
 from headrace_server.runner.live_picture import LivePicture
 from headrace_server.runner.specification import JobOutcome, JobSpecification
 
@@ -54,8 +55,9 @@ class JobRun:
     The methods may be called from any thread. ``ended`` is called without a lock whenever the job has come to an end.
     """
 
-    def __init__(self, specification: JobSpecification, *, shares_process: bool) -> None:
+    def __init__(self, specification: JobSpecification, *, shares_process: bool, limits: Limits | None = None) -> None:
         self.specification = specification
+        self._limits = limits or Limits()
         self._shares_process = shares_process
         self._lock = threading.RLock()
         self._prepared: PreparedJob | None = None
@@ -240,6 +242,8 @@ class JobRun:
         while isinstance(error, JobFailedError) and error.__cause__ is not None:
             error = error.__cause__
         reason = str(error) if isinstance(error, HeadraceError) else f"{type(error).__name__}: {error}"
+        if isinstance(error, MemoryError) and self._limits.memory_max_bytes is not None:
+            reason = over_memory(self._limits)
         notes = "".join(f"\n  {note}" for note in getattr(error, "__notes__", ()))
         logger.error("job %s: %s%s", self.specification.name, reason, notes, exc_info=error)
         with self._lock:

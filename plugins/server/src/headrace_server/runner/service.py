@@ -40,7 +40,10 @@ class Runner:
         self._go = threading.Event()
         #: Held while it is decided that the process ends, and while a job of it is started again.
         self._deciding = threading.Lock()
-        self._jobs = {each.name: JobRun(each, shares_process=specification.group) for each in specification.jobs}
+        self._jobs = {
+            each.name: JobRun(each, shares_process=specification.group, limits=specification.limits)
+            for each in specification.jobs
+        }
         for run in self._jobs.values():
             run.changed = self._wake
         self._access = access

@@ -11,6 +11,8 @@ import msgspec
 from headrace.foundation.durable_files import replace_durably
 from headrace.foundation.private_files import make_private_directory
 
+from headrace_server.runner.limits import Limits
+
 
 class JobSpecification(msgspec.Struct, frozen=True, kw_only=True):
     """One job of a runner."""
@@ -41,10 +43,13 @@ class RunnerSpecification(msgspec.Struct, frozen=True, kw_only=True):
     group: bool = False
     #: Wait for ``go`` when all jobs are prepared.
     wait: bool = False
-    memory_max_bytes: int | None = None
-    open_files_max: int | None = None
-    #: The interpreter, for jobs with plug-ins of their own; None: that of the server.
+    limits: Limits = Limits()
+    #: The control group that has the limits, which the runner enters; None: the system limits its process.
+    control_group: str | None = None
+    #: The interpreter: that of an environment of plug-ins, or of the server that has started the process.
     python: str | None = None
+    #: What that server had installed, as a digest: another server asks whether it would start the same.
+    environment: str | None = None
     log_format: Literal["console", "json"] = "console"
     #: The process holds the lease of the unit: how it reaches the registry is on its standard input.
     leased: bool = False

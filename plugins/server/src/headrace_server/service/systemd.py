@@ -7,13 +7,13 @@ from collections.abc import Iterable
 from headrace.foundation.errors import OptionError
 
 from headrace_server.service.description import RESTART_SECONDS, STOP_TIMEOUT_SECONDS, ServiceDescription
+from headrace_server.supervision.cgroups import SERVER
 
 #: What the server and its jobs never need. Each holds for user units too, where systemd needs a user namespace for the first ones.
 _SANDBOX = (
     "NoNewPrivileges=yes",
     "ProtectSystem=strict",
     "ProtectKernelTunables=yes",
-    "ProtectControlGroups=yes",
     "RestrictSUIDSGID=yes",
     "RestrictRealtime=yes",
     "LockPersonality=yes",
@@ -93,6 +93,9 @@ def _process(description: ServiceDescription) -> list[str]:
         f"EnvironmentFile=-{whole(str(description.environment_file))}",
         "UMask=0077",
         "LimitNOFILE=65536",
+        "# A control group for each job with limits; the subgroup is known to systemd 254 and newer.",
+        "Delegate=yes",
+        f"DelegateSubgroup={SERVER}",
     ]
     return lines if description.run_as is None else [*lines, f"User={description.run_as}"]
 

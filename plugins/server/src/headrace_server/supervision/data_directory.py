@@ -62,9 +62,9 @@ class DataDirectory:
         """Return the id of the directory, which is made with it: a server with another one does not have the state of its jobs."""
         return identity_of(self.path)
 
-    def note_address(self, url: str | None) -> None:
-        """Note where the server of this directory listens, for clients on this machine."""
-        replace_durably(self.address, json.dumps({"url": url, "pid": os.getpid()}).encode())
+    def note_address(self, url: str | None, *, health: str | None = None) -> None:
+        """Note where the server of this directory listens, and its port of health, for clients on this machine."""
+        replace_durably(self.address, json.dumps({"url": url, "health": health, "pid": os.getpid()}).encode())
 
     def of_job(self, job: str) -> Path:
         """Return the directory of a job on this server: its logs, its work directory."""

@@ -35,6 +35,10 @@ class RollOutNote(msgspec.Struct, frozen=True, kw_only=True):
     plans: Mapping[str, Any]
     #: Where the old versions have stopped.
     places: Mapping[str, Any] = {}
+    #: The interpreter of the process before, whose headrace may be another one.
+    python: str | None = None
+    #: The versions are the same: only the headrace that runs them is new.
+    renews: bool = False
     #: Why new versions are taken back; empty: they are watched still.
     unhealthy: Mapping[str, str] = {}
 

@@ -18,8 +18,10 @@ from headrace.foundation.errors import JobError
 from headrace.foundation.private_files import make_private_directory
 from headrace.foundation.secrecy import is_secret_name
 
+from headrace_server.runner.limits import over_memory, says_out_of_memory
 from headrace_server.runner.protocol import ask
 from headrace_server.runner.specification import JobOutcome, RunnerSpecification, read_result
+from headrace_server.supervision.cgroups import remove, was_out_of_memory
 
 #: The URL of the registry may have a password.
 REGISTRY_VARIABLE = "HEADRACE_REGISTRY"
@@ -43,6 +45,10 @@ class RunnerProcess(ABC):
     @abstractmethod
     def kill(self) -> None:
         """End the process and those that it has started, at once. Does nothing if it has ended."""
+
+    @abstractmethod
+    def release(self) -> None:
+        """Give back what the system keeps for a process that has ended. Does nothing while it runs; may be called again."""
 
     @abstractmethod
     def outcomes(self) -> Mapping[str, JobOutcome]:
@@ -75,6 +81,7 @@ class ChildProcess(RunnerProcess):
         self.started_seconds = started_seconds
         self._file = file
         self._child = child
+        self._ended: Mapping[str, JobOutcome] | None = None
 
     def ask(self, do: str, *, timeout_seconds: float = 5.0, **arguments: Any) -> Any:
         return ask(self.specification.socket, do, timeout_seconds=timeout_seconds, **arguments)
@@ -100,20 +107,43 @@ class ChildProcess(RunnerProcess):
             return
         if self._child is not None:
             self._child.wait()
+            self.release()
 
     def outcomes(self) -> Mapping[str, JobOutcome]:
         found = read_result(self._file)
         if found is not None:
             return found
+        if self._ended is None:
+            self._ended = self._why()
+        return self._ended
+
+    def _why(self) -> Mapping[str, JobOutcome]:
         code = None if self._child is None else self._child.poll()
-        if code is None:
+        specification = self.specification
+        if self._was_out_of_memory(code):
+            reason = f"{over_memory(specification.limits)}: the system has ended its process"
+        elif code is None:
             reason = "the process has ended without saying why"
         elif code < 0:
             reason = f"the process was ended by {_signal_name(-code)}"
         else:
             reason = f"the process has ended with code {code} before its jobs had begun"
         ended = JobOutcome(outcome="killed", reason=f"{reason}; its log: {self.specification.log}")
-        return {job.name: ended for job in self.specification.jobs}
+        return {job.name: ended for job in specification.jobs}
+
+    def _was_out_of_memory(self, code: int | None) -> bool:
+        limits, group = self.specification.limits, self.specification.control_group
+        if limits.memory_max_bytes is None:
+            return False
+        if group is not None:
+            return was_out_of_memory(group)
+        # Without a group its own process is refused memory: Rust and C++ end it then.
+        return code != -signal.SIGKILL and says_out_of_memory(self.specification.log)
+
+    def release(self) -> None:
+        if not self.is_alive():
+            self.outcomes()  # while its group can tell
+            remove(self.specification.control_group)
 
 
 class ChildLauncher(Launcher):

@@ -6,6 +6,7 @@ The new process is prepared before the old one stops. The old versions come back
 from __future__ import annotations
 
 import logging
+import os
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -75,6 +76,9 @@ class RollOut:
         self._report = RollOutReport()
         #: Of the changed jobs, as their prepared runner gave them.
         self._plans: dict[str, Any] = {}
+        self._python_before: str | None = None
+        #: The versions run already: only the headrace that runs them is new, so they are not judged.
+        self._renews = False
         self._never = threading.Event()
         self._server_stops = stopping or self._never
 
@@ -85,6 +89,8 @@ class RollOut:
         """
         with self._unit.held():
             self._unit.look()
+            before = self._unit.running_versions()
+            self._renews = all(before.get(job) == number for job, number in self._changes.items())
             self._check_those_that_do_not_run()
             new = self._prepared()
             if new is not None:
@@ -99,7 +105,9 @@ class RollOut:
         with self._unit.held():
             registry, running = self._services.registry, self._unit.running_versions()
             accepted = all(registry.job(job).current_version == number for job, number in note.changes.items())
-            if accepted or any(note.changes.get(job, number) != number for job, number in running.items()):
+            if (accepted and not note.renews) or any(
+                note.changes.get(job, number) != number for job, number in running.items()
+            ):
                 self._forget(note)
                 return self._report
             unhealthy = dict(note.unhealthy) or self._unhealthy(note.changes, self._services.clock.monotonic())
@@ -167,8 +175,8 @@ class RollOut:
                 self._refuse(job, self._changes.pop(job), reason)
         return None
 
-    def _launch(self, versions: Mapping[str, int]) -> RunnerProcess:
-        return self._services.launch(self._unit.name, versions, group=self._unit.group, wait=True)
+    def _launch(self, versions: Mapping[str, int], *, python: str | None = None) -> RunnerProcess:
+        return self._services.launch(self._unit.name, versions, group=self._unit.group, wait=True, python=python)
 
     def _wait_prepared(self, runner: RunnerProcess, *, to_the_end: bool = False) -> dict[str, str]:
         """Wait until a runner has prepared its jobs; return those that it refuses, with the reason.
@@ -234,7 +242,7 @@ class RollOut:
                     f"the pipeline {pipeline!r} is already that of the job {other!r}: both would share their consumer groups and their "
                     "positions in sinks, and lose rows; give this one another name in hr.stream(namespace, pipeline)"
                 )
-        if not refused:
+        if not refused and not self._renews:
             for job, version in versions.items():
                 self._services.registry.judge_version(job, version, VersionState.NEW, plan=str(plans[job]["text"]))
         return refused
@@ -247,6 +255,8 @@ class RollOut:
         clock = self._services.clock
         begun = clock.monotonic()
         if self._unit.runner is not None:
+            if self._unit.is_of_another_server:
+                self._python_before = self._unit.runner.specification.python
             self._say("stopping the old version at a checkpoint")
             self._stop_old()
         note = None
@@ -274,7 +284,7 @@ class RollOut:
         plans = {job: {name: self._plans[job].get(name) for name in ("job", "definitions")} for job in self._changes}
         note = RollOutNote(
             unit=self._unit.name, group=self._unit.group, before=before, changes=self._changes, plans=plans,
-            places=self._report.places,
+            places=self._report.places, python=self._python_before, renews=self._renews,
         )  # fmt: skip
         try:
             for job in note.changes:
@@ -437,9 +447,11 @@ class RollOut:
             self._unit.begin_anew(job)
             if unhealthy:
                 reason = unhealthy.get(job, "another version of the same roll-out was not healthy") + told
-                self._services.registry.judge_version(job, version, VersionState.FELL_BACK, reason=reason)
+                if not note.renews:
+                    self._services.registry.judge_version(job, version, VersionState.FELL_BACK, reason=reason)
                 self._report.fell_back[job] = reason
-                problem = f"version {version} was not healthy and was taken back: {reason}"
+                what = "the headrace of this server" if note.renews else f"version {version}"
+                problem = f"{what} was not healthy and was taken back: {reason}"
                 self._services.registry.change_job(job, problem=problem)
             else:
                 self._services.registry.change_job(job, problem=told.removeprefix("; ") or None)
@@ -457,7 +469,7 @@ class RollOut:
         """Return a runner that has prepared the old versions. None: that is not possible now; the unit's next ticks try to start them."""
         runner: RunnerProcess | None = None
         try:
-            runner = self._launch(note.before)
+            runner = self._launch(note.before, python=_there(note.python))
             refused = self._wait_prepared(runner, to_the_end=True)
         except HeadraceError as error:
             refused = dict.fromkeys(note.before, str(error))
@@ -529,9 +541,20 @@ class RollOut:
     def _refuse(self, job: str, version: int, reason: str) -> None:
         self._check_ours()
         logger.warning("job %s: version %d is refused: %s", job, version, reason)
-        self._services.registry.judge_version(job, version, VersionState.REFUSED, reason=reason)
-        self._services.registry.change_job(job, problem=f"version {version} is refused: {reason}")
+        if self._renews:
+            problem = (
+                f"it stays with the headrace that runs it, as that of this server refuses version {version}: {reason}"
+            )
+        else:
+            self._services.registry.judge_version(job, version, VersionState.REFUSED, reason=reason)
+            problem = f"version {version} is refused: {reason}"
+        self._services.registry.change_job(job, problem=problem)
         self._report.refused[job] = reason
+
+
+def _there(python: str | None) -> str | None:
+    """Return the interpreter of a process before, if it is there still."""
+    return python if python is not None and os.access(python, os.X_OK) else None
 
 
 def place_of(status: Mapping[str, Any]) -> dict[str, Any]:

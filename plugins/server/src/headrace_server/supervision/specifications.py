@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import functools
+import hashlib
+import importlib.metadata
 import os
+import sys
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -12,14 +16,17 @@ import msgspec
 from headrace.foundation.clock import Clock
 from headrace.foundation.errors import JobError, OptionError
 
+from headrace_server.access.secret_places import SecretPlaces
 from headrace_server.jobs_directory.plugin_wheels import LOCK_FILE
 from headrace_server.jobs_directory.settings import JobSettings, keeps_nothing_on_disk
 from headrace_server.jobs_directory.versions import VersionFiles
 from headrace_server.registry.database import Registry
 from headrace_server.registry.records import VersionRecord
+from headrace_server.runner.limits import Limits
 from headrace_server.runner.specification import JobSpecification, RunnerSpecification
 from headrace_server.runner.unit_lease import Access
 from headrace_server.sharing.member import Member, Taken
+from headrace_server.supervision.cgroups import Cgroups, remove
 from headrace_server.supervision.data_directory import DataDirectory
 from headrace_server.supervision.environments import Environments
 from headrace_server.supervision.fencing import begin_without_checkpoint, fence_checkpoint
@@ -41,6 +48,13 @@ def secrets_of_environment(names: Sequence[str]) -> Mapping[str, str]:
     return {name: os.environ[name] for name in names}
 
 
+@functools.cache
+def own_environment() -> str:
+    """Return a digest of what this server has installed, and where: processes that it starts have the same."""
+    installed = sorted({f"{each.name}=={each.version}" for each in importlib.metadata.distributions()})
+    return hashlib.sha256("\n".join([sys.version, sys.prefix, *installed]).encode()).hexdigest()[:16]
+
+
 @dataclass(frozen=True)
 class Services:
     """What units need of their server."""
@@ -53,16 +67,27 @@ class Services:
     server: str
     read_secrets: SecretReader = secrets_of_environment
     environments: Environments | None = None
+    #: None: limits are those of processes, see ``no_cgroups``.
+    cgroups: Cgroups | None = None
+    no_cgroups: str = "it was not looked for"
     log_format: Literal["console", "json"] = "console"
     #: Set if the server shares its registry with others.
     member: Member | None = None
 
     def launch(
-        self, unit: str, versions: Mapping[str, int], *, group: bool, wait: bool, token: int | None = None
+        self,
+        unit: str,
+        versions: Mapping[str, int],
+        *,
+        group: bool,
+        wait: bool,
+        token: int | None = None,
+        python: str | None = None,
     ) -> RunnerProcess:
         """Start a runner of a unit with these versions of its jobs. Raises JobError.
 
-        ``token``: of the unit's lease, if the runner does not wait and the unit has one.
+        ``token``: of the unit's lease, if the runner does not wait and the unit has one. ``python``: another interpreter than
+        this server's.
         """
         records = [self.registry.version(job, number) for job, number in sorted(versions.items())]
         settings = {record.job: msgspec.json.decode(record.settings, type=JobSettings) for record in records}
@@ -71,6 +96,7 @@ class Services:
         leased = self.member is not None and self.member.is_leased(unit)
         generation = uuid.uuid4().hex[:12]
         place = self.data.of_unit(unit, group=group)
+        limits = _limits_of(settings.values())
         specification = RunnerSpecification(
             unit=unit,
             generation=generation,
@@ -80,15 +106,34 @@ class Services:
             work_directory=str(place / "work"),
             group=group,
             wait=wait,
-            python=self._python(unit, versions),
+            python=python or self._python(unit, versions) or sys.executable,
+            environment=None if python else own_environment(),
             log_format=self.log_format,
-            memory_max_bytes=_sum(each.memory_max_bytes for each in settings.values()),
-            open_files_max=_sum(each.open_files_max for each in settings.values()),
+            limits=limits,
+            control_group=self._group(unit, generation, limits),
             leased=leased,
         )
         file = self.data.specification(unit, generation, group=group)
         given = self._access(token) if leased else b""
-        return self.launcher.launch(specification, file, self.environment(settings.values()), given=given)
+        try:
+            return self.launcher.launch(specification, file, self.environment(settings.values()), given=given)
+        except BaseException:
+            remove(specification.control_group)
+            raise
+
+    def _group(self, unit: str, generation: str, limits: Limits) -> str | None:
+        """Return the control group for a runner with limits, which is made; None: it needs none, or its process gets the limits."""
+        if not limits.needs_group:
+            return None
+        if self.cgroups is not None:
+            return self.cgroups.make(unit, generation, limits)
+        for option in ("cpu_max", "cpu_weight"):
+            if getattr(limits, option) is not None:
+                raise OptionError(
+                    f"{unit}: this server cannot limit processor time: {self.no_cgroups}", option=option,
+                    hint="remove it, or give the server a control group of its own: docs/deployment.md",
+                )  # fmt: skip
+        return None
 
     def _is_movable(self, settings: Iterable[JobSettings]) -> bool:
         """Return whether other servers reach all that the jobs of a unit keep."""
@@ -145,7 +190,11 @@ class Services:
         secrets: dict[str, str] = {}
         for each in of:
             given |= each.environment
-            secrets |= self.read_secrets(each.secrets)
+            if isinstance(each.secrets, Mapping):
+                places = SecretPlaces(each.secrets)
+                secrets |= {name: places.reveal(name) for name in each.secrets}
+            else:
+                secrets |= self.read_secrets(each.secrets)
         return environment_of_jobs(os.environ, given, secrets)
 
     def settings(self, job: str, number: int) -> JobSettings:
@@ -176,11 +225,13 @@ class Services:
         )
 
 
-def _sum(limits: Iterable[int | None]) -> int | None:
-    """Return the sum of limits; None if one of the jobs has none."""
-    found = list(limits)
-    given = [each for each in found if each is not None]
-    return sum(given) if len(given) == len(found) else None
+def _limits_of(jobs: Collection[JobSettings]) -> Limits:
+    """Return the limits of a process for jobs: of each kind the sum, or none if one of the jobs has none."""
+    sums = {}
+    for name in Limits.__struct_fields__:
+        found = [getattr(each, name) for each in jobs]
+        sums[name] = None if None in found else sum(found)
+    return Limits(**sums)
 
 
 def _text(value: str | int | float | bool) -> str:

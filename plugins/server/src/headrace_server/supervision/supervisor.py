@@ -127,6 +127,11 @@ class Supervisor:
         self._on_stop = on_stop
         self._stopping.set()
 
+    @property
+    def ends(self) -> bool:
+        """Return whether ``stop`` was called: no new work is taken."""
+        return self._stopping.is_set()
+
     def _tick(self) -> None:
         # Before the jobs are read: a roll-out that ends afterwards makes them old, and nothing may be stopped or started by them.
         known = {name: unit.changes for name, unit in list(self.units.items())}
@@ -212,6 +217,9 @@ class Supervisor:
             unit.adopt(runner, {run.job: run for run in runs})
             if unit.name not in watched:
                 self.settle_versions(unit)
+        if self.services.cgroups is not None:
+            runners = [unit.runner for unit in self.units.values() if unit.runner is not None]
+            self.services.cgroups.remove_left({each.specification.control_group or "" for each in runners})
         for name, note in watched.items():
             self.watch_later(self.unit(name, {}, group=note.group), note)
 

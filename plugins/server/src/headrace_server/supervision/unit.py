@@ -16,7 +16,7 @@ from headrace_server.runner.protocol import RefusedError, RunnerAwayError
 from headrace_server.sharing.member import Taken
 from headrace_server.supervision.processes import RunnerProcess
 from headrace_server.supervision.restart_policy import RestartPolicy
-from headrace_server.supervision.specifications import Services
+from headrace_server.supervision.specifications import Services, own_environment
 
 logger = logging.getLogger(__name__)
 #: How often a job that just runs is asked for its figures.
@@ -83,6 +83,11 @@ class Unit:
         if self.runner is None:
             return {}
         return {each.name: each.version for each in self.runner.specification.jobs if each.name in self._runs}
+
+    @property
+    def is_of_another_server(self) -> bool:
+        """Return whether the process has the headrace of a server before, which was another one."""
+        return self.runner is not None and self.runner.specification.environment != own_environment()
 
     def phase(self, job: str) -> str | None:
         """Return the phase that the runner gave for a job; None if no process has it."""
@@ -155,6 +160,7 @@ class Unit:
             if job in self._runs:
                 known = outcome.outcome if outcome.outcome in _ENDED else "killed"
                 self._note_end(job, known, outcome.reason)
+        runner.release()
         Path(runner.specification.socket).unlink(missing_ok=True)  # one that was killed has left it
         self.runner, self.statuses, self._exit_asked = None, {}, None
         self.note_ended()
@@ -380,4 +386,6 @@ class Unit:
                     logger.warning("runner of %s does not end: it is killed", self.name)
                     runner.kill()
                 still.append((runner, deadline))
+            else:
+                runner.release()
         self._leaving = still

@@ -14,10 +14,10 @@ def main() -> None:
     """Read the request, set the limits, carry it out and write the answer."""
     import msgspec
 
-    from headrace_server.runner.limits import set_limits
+    from headrace_server.runner.limits import Limits, set_limits
 
     asked = msgspec.json.decode(sys.stdin.buffer.read())
-    set_limits(memory_max_bytes=asked.pop("memory_max_bytes"), open_files_max=None)
+    set_limits(Limits(memory_max_bytes=asked.pop("memory_max_bytes")), group=None)
     answer = Path(asked.pop("answer"))
     answer.write_bytes(msgspec.json.encode(_answer(asked.pop("do"), asked), enc_hook=str))
 
