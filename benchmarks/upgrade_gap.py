@@ -57,7 +57,8 @@ def main(keys: int, upgrades: int) -> None:
     loop = threading.Thread(target=supervisor.run)
     loop.start()
     while not (
-        supervisor.ready.is_set() and (supervisor.figures("gap") or {"records_read": 0})["records_read"] >= keys
+        supervisor.ready.is_set()
+        and (supervisor.statuses.figures(registry.job("gap")) or {"records_read": 0})["records_read"] >= keys
     ):
         time.sleep(0.2)
     time.sleep(15)  # a checkpoint has the state of all keys
