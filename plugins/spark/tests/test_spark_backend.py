@@ -426,6 +426,8 @@ def test_a_query_is_started_again_when_a_process_did_not_start_in_time(
             raise RuntimeError("[STREAM_FAILED] Query terminated with exception: Python worker failed to connect back.")
 
         monkeypatch.setattr(query, "awaitTermination", failed)
+        # The query that fails must not read the rows that come now.
+        eventually(lambda: handle._started.query is not query, "it was started again", shown=handle.status)
         source.set_count("a", 15)
         eventually(lambda: handle.status().records_read == 15, "rows after it was started again", shown=handle.status)
     assert "did not start within ten seconds" in caplog.text
