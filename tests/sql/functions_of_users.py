@@ -22,8 +22,9 @@ class Prefix:
     def open(self, context: Any) -> None:
         self._prefix = context.get_job_parameter("PREFIX_OF_TESTS", "p-")
         place = context.get_job_parameter("OPENED_OF_TESTS", "")
-        with open(os.path.join(place, f"{os.getpid()}"), "a") as log:
-            log.write("open\n")
+        if place:
+            with open(os.path.join(place, f"{os.getpid()}"), "a") as log:
+                log.write("open\n")
 
     def eval(self, text: str | None) -> str | None:
         return None if text is None else self._prefix + text

