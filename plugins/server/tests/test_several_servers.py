@@ -130,7 +130,8 @@ def test_a_process_that_is_paused_loses_its_job_and_spoils_nothing_when_it_wakes
     for job in JOBS:
         servers.add_events(job)
     servers.wait_for_rows()
-    assert not psutil.pid_exists(victim["pid"])
+    # Killed, it is there until its parent has asked for its end.
+    eventually(lambda: not alive(victim["pid"]), "the paused process was killed", shown=servers.logs)
 
 
 @pytest.fixture
