@@ -98,8 +98,11 @@ class SharedUnits:
             unit = self._supervisor.units[name]
             if not new or self._supervisor.is_busy(name) or not unit.settled.is_set():
                 continue
+            # A roll-out may have ended since the jobs were read: without another look its version would be rolled out again.
+            now = {job: self._services.registry.job(job) for job in new}
+            new = {job: number for job, number in new.items() if now[job].offered_version == number}
             self._offers |= set(new.items())
-            present = {job: number for job, number in new.items() if jobs[name][job].current_version == number}
+            present = {job: number for job, number in new.items() if now[job].current_version == number}
             self._end_offers(present, True)
             rest = {job: number for job, number in new.items() if job not in present}
             if rest:
