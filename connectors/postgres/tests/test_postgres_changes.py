@@ -210,7 +210,8 @@ def test_a_slot_that_was_dropped_is_refused(followed: PostgresDatabase) -> None:
     with opened(followed, slot="mine") as reader:
         read_to_end(reader)
         position = reader.position
-    eventually(lambda: followed.execute("SELECT active FROM pg_replication_slots") == [(False,)], "the slot is free")
+    active = "SELECT active FROM pg_replication_slots WHERE slot_name = 'mine'"
+    eventually(lambda: followed.execute(active) == [(False,)], "the slot is free")
     followed.execute("SELECT pg_drop_replication_slot('mine')")
     with pytest.raises(DataError, match="it does not exist"), opened(followed, position, slot="mine"):
         pass

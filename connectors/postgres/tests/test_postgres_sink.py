@@ -274,5 +274,5 @@ def test_a_lookup_table(postgres: PostgresDatabase) -> None:
     stream = hr.stream("shop", "rows").from_(
         MemorySource(bodies), format="json", schema={"id": "int64", "code": "string"}, name="in"
     )
-    found = stream.lookup_join(table, on="code").collect()
+    found: Any = stream.lookup_join(table, on="code").collect()
     assert sorted(found.select("id", "name").rows()) == [(0, "France"), (1, "Germany")]
