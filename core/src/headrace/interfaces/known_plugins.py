@@ -36,6 +36,8 @@ OFFERS: Mapping[str, Mapping[str, str]] = {
         "mysql": "headrace-mysql",
         "mysql_changes": "headrace-mysql",
         "parquet": "headrace-dimension",
+        "postgres": "headrace-postgres",
+        "postgres_changes": "headrace-postgres",
         "rocketmq": "headrace-rocketmq",
     },
     "sink": {
@@ -107,6 +109,7 @@ OFFERS: Mapping[str, Mapping[str, str]] = {
         "jdbc:postgresql": "headrace-postgres",
         "metaq": "headrace-rocketmq",
         "mysql-cdc": "headrace-mysql",
+        "postgres-cdc": "headrace-postgres",
         "rds": "headrace-mysql",
         "upsert-kafka": "headrace-kafka",
     },
