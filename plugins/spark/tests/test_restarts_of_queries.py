@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
@@ -95,6 +96,25 @@ def test_an_error_that_says_nothing_of_a_connection_is_told_at_once(
     with pytest.raises(JobFailedError, match="something else"):
         handle.wait(timedelta(minutes=2))
     assert len(looked) == 1
+
+
+def test_a_job_whose_tasks_always_kill_their_worker_is_not_started_again(
+    source: CountingSource, sink: DatabaseSink, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Spark has tried it as often as it may, and then ends the planning process."""
+    source.set_count("a", 20)
+
+    def dying(row: dict[str, Any]) -> dict[str, Any]:
+        if row["n"] == 15:
+            os._exit(3)
+        return row
+
+    stream = hr.stream("test", "dying").from_(source, format="json", schema={"n": "int64"})
+    job = stream.map(dying, schema={"n": "int64"}).to(sink)
+    with pytest.raises(JobFailedError, match="failed 4 times"):
+        job.run("spark", checkpoint=tmp_path / "state", max_micro_batch_records=10)
+    assert "started again" not in caplog.text
+    assert [n for _, n in sink.stored()] == list(range(10))
 
 
 def test_a_start_that_was_too_slow_is_tried_again(

@@ -57,6 +57,8 @@ _NO_PROCESS_REASON = (
 #: What Java says when the process at the other end of a connection has gone. EOFException has no text: Spark shows "null".
 _LOST_CONNECTION = re.compile(r"terminated with exception: null|EOFException|Broken pipe|Connection reset")
 _PLANNER_END_SECONDS_MAX = 10.0
+#: What Spark says when a task has failed as often as it may. Spark then ends the planning process too.
+_TASK_FAILED = "Job aborted due to stage failure"
 
 
 @dataclass
@@ -285,7 +287,7 @@ class SparkHandle(JobHandle):
         # If this run does not own the checkpoint any more, starting again raises.
         if _SAME_MICRO_BATCH in said or (isinstance(found, CheckpointError) and COMPLETED in found.message):
             return "an earlier run of the job has completed the same micro-batch"
-        if found is None and self._planner_has_ended(said):
+        if found is None and _TASK_FAILED not in said and self._planner_has_ended(said):
             return "the process that plans micro-batches has ended"
         return None
 
