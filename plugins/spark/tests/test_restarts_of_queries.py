@@ -22,7 +22,7 @@ from tests.eventually import eventually
 pytestmark = pytest.mark.spark
 LATE = "Spark did not start the job: org.apache.spark.SparkException: Python worker failed to connect back."
 #: What Spark says when the planning process was killed: Java's EOFException has no text.
-GONE = "[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: null SQLSTATE: XXKST"
+GONE = "[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception:  SQLSTATE: XXKST"
 
 
 @pytest.fixture

@@ -54,8 +54,10 @@ _NO_PROCESS = "Python worker failed to connect back"
 _NO_PROCESS_REASON = (
     "a Python process of Spark did not start within ten seconds, as on a machine that has too much to do"
 )
-#: What Java says when the process at the other end of a connection has gone. EOFException has no text: Spark shows "null".
-_LOST_CONNECTION = re.compile(r"terminated with exception: null|EOFException|Broken pipe|Connection reset")
+#: What Java says when the process at the other end of a connection has gone. EOFException has no text, so Spark gives no reason.
+_LOST_CONNECTION = re.compile(
+    r"terminated with exception: *(null)? *SQLSTATE|EOFException|Broken pipe|Connection reset"
+)
 _PLANNER_END_SECONDS_MAX = 10.0
 #: What Spark says when a task has failed as often as it may. Spark then ends the planning process too.
 _TASK_FAILED = "Job aborted due to stage failure"
