@@ -15,7 +15,7 @@ from headrace.flow.declared_columns import declared_columns
 from headrace.flow.messages import Queue, ReadPosition
 from headrace.flow.schema import Schema
 from headrace.foundation.clock import Clock, SystemClock
-from headrace.foundation.errors import JobError
+from headrace.foundation.errors import DataError, JobError
 from headrace.interfaces.changes import SourceChanges
 from headrace.interfaces.settings import Settings
 from headrace.interfaces.source import LATEST, Reader, Source, StartAt, StartPosition
@@ -91,6 +91,11 @@ class PostgresChangesSource(Source):
                 "the log is not searched by time", plugin="postgres_changes", option="start",
                 hint="start='latest' leaves out the rows that are there; where() on a column leaves out older ones",
             )  # fmt: skip
+        if isinstance(start, ReadPosition) and not start.hint:
+            raise DataError(
+                f"offset {start.offset} does not say where in the log it is: it may be behind the end, or before the beginning",
+                plugin="postgres_changes", queue=queue.id, offset=start.offset, hint="start with a new checkpoint",
+            )  # fmt: skip
         place = place_of(start, queue) if isinstance(start, ReadPosition) else None
         if place is None:
             with closing(connect(self.settings, autocommit=True)) as connection:
@@ -131,10 +136,12 @@ class PostgresChangesSource(Source):
         if not with_snapshot:
             self._chunks_are_gone = True
             return replace(begin, lsn=max(at, server.end()))
+        end = max(at, server.end())
+        server.wait_until_visible(self._clock)
+        if self._is_empty(connection):
+            self._chunks_are_gone = True
+            return replace(begin, lsn=end)
         if not described.key:
-            if self._is_empty(connection):
-                self._chunks_are_gone = True
-                return begin
             raise self._refused(
                 "has no primary key, and no unique key of columns that are NOT NULL, by which its rows could be read", "table",
                 "start='latest' reads the changes only; or give the table a primary key",

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 from headrace.flow.messages import Queue, RawBatch, ReadPosition
 from headrace.flow.schema import Schema
-from headrace.foundation.errors import HeadraceError, JobError, did_you_mean
+from headrace.foundation.errors import DataError, HeadraceError, JobError, did_you_mean
 from headrace.interfaces.settings import Settings
 from headrace.interfaces.source import EARLIEST, Reader, Source, StartAt, StartPosition
 
@@ -138,7 +138,7 @@ class PostgresReader(Reader):
         self._ended = False
 
     def restore(self, position: ReadPosition) -> None:
-        """Take a checkpoint's position. Raises JobError when it is none of this source's."""
+        """Take a checkpoint's position. Raises DataError when it is none of this source's."""
         self._check(position)
         self._position = position
 
@@ -156,9 +156,9 @@ class PostgresReader(Reader):
 
     def _check(self, position: ReadPosition) -> None:
         if position.offset and "after" not in position.hint:
-            raise JobError(
-                f"offset {position.offset} does not say behind which row it is", plugin="postgres", queue=self._queue.id,
-                offset=position.offset, hint="offsets of this source cannot be set by hand; start with a new checkpoint",
+            raise DataError(
+                f"offset {position.offset} does not say behind which row it is: it may be behind the end", plugin="postgres",
+                queue=self._queue.id, offset=position.offset, hint="start with a new checkpoint",
             )  # fmt: skip
 
     @property
