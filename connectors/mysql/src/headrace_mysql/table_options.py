@@ -36,10 +36,9 @@ _UNUSED = {
 _NAMES = ("mysql", "jdbc", "db", "rds")
 
 SOURCE_TABLES: Mapping[str, TableOptions] = dict.fromkeys(_NAMES, TableOptions(_OPTIONS, _UNUSED))
-SINK_TABLES: Mapping[str, TableOptions] = {
-    **dict.fromkeys(_NAMES, TableOptions(_OPTIONS, _UNUSED, with_key=lambda key: {"mode": "upsert"})),
-    "mysql-cdc": TableOptions(refused="it is a source; write into MySQL with 'jdbc'"),
-}
+SINK_TABLES: Mapping[str, TableOptions] = dict.fromkeys(
+    _NAMES, TableOptions(_OPTIONS, _UNUSED, with_key=lambda key: {"mode": "upsert"})
+)
 
 
 def _startup(text: str) -> Mapping[str, Any]:
