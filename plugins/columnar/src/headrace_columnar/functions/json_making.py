@@ -106,7 +106,7 @@ def json_raw(call: Call) -> pl.Expr:
     "json_key",
     signature="key any -> string",
     summary="The key of a JSON object as JSON: a text. A row without a key fails. In SQL texts the key of JSON_OBJECTAGG.",
-    examples=[("json_key('a')", '"a"'), ("json_key(1)", '"1"')],
+    examples=[("json_key(true)", '"true"'), ("json_key(current_date() IS NULL)", '"false"')],
     answers_null=True,
 )
 def json_key(call: Call) -> pl.Expr:
