@@ -26,7 +26,7 @@ def program(sql: str, *, wanted: list[str], mode: str = "I") -> Program:
         "partition": [], "options": {"changelog-mode": mode}, "before": [row("+I", "a", 1), row("+I", "b", 2)],
         "after": [row("+I", "c", 2)] if mode == "I" else [row("+U", "a", 2), row("-D", "b", None)],
     }  # fmt: skip
-    sink = {
+    sink: dict[str, Any] = {
         "kind": "SINK_WITH_RESTORE_DATA", "name": "s", "schema": ["x INT", "n BIGINT"], "partition": [], "options": {},
         "before": None, "after": None, "before_texts": wanted, "after_texts": None, "final": None, "final_texts": None,
         "tests_changes": True,

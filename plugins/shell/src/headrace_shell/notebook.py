@@ -5,25 +5,27 @@ Needs ``pip install 'headrace-shell[notebook]'``.
 
 from __future__ import annotations
 
+import argparse
 import io
 import re
-from typing import Any
+import shlex
+from typing import Any, NoReturn
 
 import polars as pl
 from headrace.foundation.errors import HeadraceError, OptionError, did_you_mean
 from headrace.interfaces.backend import JobReport
 from headrace_sql.api import default_session
+from IPython import display as ipython
 from IPython.core.error import UsageError
-from IPython.core.interactiveshell import InteractiveShell
-from IPython.core.magic import Magics, cell_magic, magics_class
-from IPython.core.magic_arguments import argument, magic_arguments, parse_argstring
-from IPython.display import DisplayHandle, Image, display
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from headrace_shell.execution import Execution, Settings
 from headrace_shell.views import View
 
+#: IPython says no types of what it takes.
+_display: Any = ipython.display
+_image: Any = ipython.Image
 #: A picture is drawn anew so often at most, in seconds, and a table shows so many rows while it changes.
 _PAUSE_SECONDS = 0.5
 _ROWS_SHOWN = 20
@@ -31,34 +33,47 @@ _ROWS_SHOWN = 20
 _BARS_MAX = 40
 
 
-@magics_class
-class HeadraceMagics(Magics):
-    """The magic ``%%headrace``. Made by IPython when the extension is loaded."""
+class _Arguments(argparse.ArgumentParser):
+    """What stands behind ``%%headrace``. A mistake is shown, and does not end the kernel."""
 
-    @magic_arguments()
-    @argument("--into", metavar="NAME", help="the rows become the variable NAME")
-    @argument("--backend", default="light", help="light (the default) or spark")
-    @argument(
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(f"{message}\n{self.format_usage()}")
+
+
+def _arguments() -> _Arguments:
+    made = _Arguments("%%headrace", description="runs a SQL text", add_help=False)
+    made.add_argument("--into", metavar="NAME", help="the rows become the variable NAME")
+    made.add_argument("--backend", default="light", help="light (the default) or spark")
+    made.add_argument(
         "--until", default="auto", choices=("auto", "end", "never"),
         help="end: read what is there; never: until the cell is interrupted; auto: as the sources are",
     )  # fmt: skip
-    @argument("--live", action="store_true", help="show the rows while the query runs")
-    @argument("--plot", action="store_true", help="show a picture of the rows while the query runs")
-    @argument("--x", help="column for the axis of the picture; default: the first one")
-    @argument("--y", help="columns that are drawn, separated by commas; default: all numbers but x")
-    @cell_magic  # type: ignore[untyped-decorator,unused-ignore]
-    def headrace(self, line: str, cell: str) -> pl.DataFrame | None:
+    made.add_argument("--live", action="store_true", help="show the rows while the query runs")
+    made.add_argument("--plot", action="store_true", help="show a picture of the rows while the query runs")
+    made.add_argument("--x", help="column for the axis of the picture; default: the first one")
+    made.add_argument("--y", help="columns that are drawn, separated by commas; default: all numbers but x")
+    return made
+
+
+class CellMagic:
+    """``%%headrace`` of one shell."""
+
+    def __init__(self, shell: Any) -> None:
+        self._namespace: dict[str, Any] = shell.user_ns
+
+    def run(self, line: str, cell: str) -> pl.DataFrame | None:
         """Run a SQL text. Definitions are known to later cells and to hr.sql; the rows of its last SELECT are the result.
 
-        ``${NAME}`` in the text stands for the variable NAME of the notebook.
+        ``${NAME}`` in the text stands for the variable NAME of the notebook. Called by IPython for each cell. Raises UsageError.
         """
-        asked = parse_argstring(self.headrace, line)
-        namespace = self.shell.user_ns  # type: ignore[union-attr]
-        settings = Settings(asked.backend, asked.until, variables=_variables(cell, namespace))
+        asked = _arguments().parse_args(shlex.split(line))
+        settings = Settings(asked.backend, asked.until, variables=_variables(cell, self._namespace))
         picture = _Picture(asked.x, asked.y) if asked.plot else None
         shown = _Shown(picture) if asked.live or asked.plot else None
         try:
             result = Execution(cell, default_session(), settings).run(None if shown is None else shown.look)
+            if shown is not None and result.frames:
+                shown.show(result.frames[-1][1], "")
         except HeadraceError as error:
             raise UsageError(str(error)) from None  # the place in the text, without the calls in between
         for notice in result.notices:
@@ -69,16 +84,13 @@ class HeadraceMagics(Magics):
             return None
         frame = result.frames[-1][1]
         if asked.into:
-            namespace[asked.into] = frame
-        if shown is not None:
-            shown.show(frame, "")
-            return None
-        return None if asked.into else frame
+            self._namespace[asked.into] = frame
+        return None if asked.into or shown is not None else frame
 
 
-def load(shell: InteractiveShell) -> None:
-    """Offer the magic in a shell."""
-    shell.register_magics(HeadraceMagics)
+def load(shell: Any) -> None:
+    """Offer the magic in a shell of IPython."""
+    shell.register_magic_function(CellMagic(shell).run, magic_kind="cell", magic_name="headrace")
 
 
 def _variables(text: str, namespace: dict[str, Any]) -> dict[str, str]:
@@ -104,7 +116,7 @@ class _Shown:
 
     def __init__(self, picture: _Picture | None) -> None:
         self._picture = picture
-        self._handle: DisplayHandle | None = None
+        self._handle: Any = None
         self._next_seconds = 0.0
 
     def look(self, execution: Execution, seconds: float) -> None:
@@ -118,9 +130,9 @@ class _Shown:
 
     def show(self, frame: pl.DataFrame, title: str) -> None:
         """Show rows in the place of those of before."""
-        made: Any = frame if self._picture is None else Image(data=self._picture.drawn(frame, title), format="png")
+        made: Any = frame if self._picture is None else _image(data=self._picture.drawn(frame, title), format="png")
         if self._handle is None:
-            self._handle = display(made, display_id=True)
+            self._handle = _display(made, display_id=True)
         else:
             self._handle.update(made)
 
