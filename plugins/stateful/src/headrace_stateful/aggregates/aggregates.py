@@ -129,9 +129,16 @@ class AggregatePlan:
             made = made.with_columns(column.fold_rows(made[column.name]) for column in self._users)
         return self._typed(made, by)
 
-    def merge(self, partials: pl.DataFrame, by: Sequence[str], *, others: Sequence[pl.Expr] = ()) -> pl.DataFrame:
-        """Merge partials of the same group, in the order in which they stand. ``others`` are aggregations beside these."""
-        made = _grouped(partials, by, [*others, *(column.merged for column in self._partials)])
+    def merge(
+        self, partials: pl.DataFrame, by: Sequence[str], *, others: Sequence[pl.Expr] = (),
+        disjoint: frozenset[str] = frozenset(),
+    ) -> pl.DataFrame:  # fmt: skip
+        """Merge partials of the same group, in the order in which they stand. ``others`` are aggregations beside these.
+
+        ``disjoint``: partials of different values of which it is known that those of a group have none in common.
+        """
+        merged = (column.joined if column.name in disjoint else column.merged for column in self._partials)
+        made = _grouped(partials, by, [*others, *merged])
         if self._users:
             made = made.with_columns(column.fold_partials(made[column.name]) for column in self._users)
         return self._typed(made, by)
