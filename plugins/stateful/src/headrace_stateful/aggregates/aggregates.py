@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import ChainMap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any
 
 import polars as pl
@@ -389,8 +390,7 @@ class _PlanCompiler:
 
     def _argument(self, text: str, node: Any) -> Argument:
         name = self._input(text, node, predicate=False)
-        constant = node.this if isinstance(node, exp.Literal) and node.is_string else None
-        return Argument(name, self._inputs[name].data_type, constant)
+        return Argument(name, self._inputs[name].data_type, _constant(node))
 
     def _input(self, text: str, node: Any, *, predicate: bool) -> str:
         """Return the name of the input column that holds an expression over the row."""
@@ -439,6 +439,18 @@ def _columns(node: Any) -> Iterator[Any]:
 
 def _name(node: Any) -> str:
     return (node.this if isinstance(node.this, str) else node.this.name).lower()
+
+
+def _constant(node: Any) -> Any:
+    """Return the value of a literal, or of an array of them; None: it is none."""
+    if isinstance(node, exp.Cast | exp.Paren):
+        return _constant(node.this)
+    if isinstance(node, exp.Array) or (isinstance(node, exp.Anonymous) and _name(node) == "array"):
+        values = [_constant(each) for each in node.expressions]
+        return None if None in values else values
+    if not isinstance(node, exp.Literal):
+        return None
+    return node.this if node.is_string else Decimal(node.this)
 
 
 def _has_text(node: Any) -> bool:
