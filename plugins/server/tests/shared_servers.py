@@ -93,9 +93,14 @@ class SharedServers:
 
     def add(self, name: str, *options: str, machine: str | None = None) -> SharedServer:
         """Start a server."""
+        made = self.make(name, machine=machine)
+        made.begin(*options)
+        return made
+
+    def make(self, name: str, *, machine: str | None = None) -> SharedServer:
+        """Return a server that was not started yet."""
         own = "all" if self.url.startswith("sqlite") else name
         made = self.by_name[name] = SharedServer(self, name, machine or own)
-        made.begin(*options)
         return made
 
     def write_job(self, name: str, settings: str = "") -> None:

@@ -13,6 +13,7 @@ from headrace.foundation.errors import JobError
 from sqlalchemy import Engine, MetaData, RowMapping, delete, func, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
+import headrace_server
 from headrace_server.registry.engines import make_tables
 from headrace_server.registry.records import (
     Desired,
@@ -22,6 +23,7 @@ from headrace_server.registry.records import (
     VersionRecord,
     VersionState,
 )
+from headrace_server.registry.schema import SCHEMA, check_schema
 from headrace_server.registry.tables import (
     jobs,
     metadata,
@@ -40,9 +42,11 @@ class Registry:
     def __init__(
         self, engine: Engine, clock: Clock, *, further: Iterable[MetaData] = (), server: str | None = None
     ) -> None:  # fmt: skip
+        """Open the registry; make what is missing of its tables. Raises OptionError if a later headrace uses it in another way."""
         self.engine = engine
         self._server = server
         self._clock = clock
+        check_schema(engine, headrace_server.__version__)
         make_tables(engine, (metadata, *further))
 
     # ------------------------------------------------------------------------------------------------------- jobs
@@ -267,7 +271,9 @@ class Registry:
 
     def note_server(self, name: str, *, pid: int, url: str | None) -> None:
         """Note that a server has started."""
-        values = {"pid": pid, "url": url, "started_seconds": self._clock.now(), "ended_seconds": None}
+        values = {
+            "pid": pid, "url": url, "started_seconds": self._clock.now(), "ended_seconds": None, "schema": SCHEMA
+        }  # fmt: skip
         with self.engine.begin() as connection:
             if not connection.execute(update(servers).where(servers.c.name == name).values(**values)).rowcount:
                 connection.execute(insert(servers).values(name=name, **values))

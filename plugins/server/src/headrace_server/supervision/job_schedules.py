@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import logging
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timedelta
 
 from headrace.foundation.errors import JobError
@@ -15,6 +16,7 @@ from headrace_server.schedules.history import to_milliseconds
 from headrace_server.supervision.specifications import Services
 from headrace_server.supervision.unit import Unit
 
+logger = logging.getLogger(__name__)
 _TICK_SECONDS = 1.0
 _CLEAN_UP_SECONDS = 86_400.0
 #: Longer than the history of schedules is kept.
@@ -25,11 +27,15 @@ _ON_SCHEDULE = frozenset({Desired.SCHEDULED, Desired.RUNNING, Desired.FINISHED})
 class JobSchedules:
     """Starts the jobs that have a schedule. ``tick`` is called by the server's loop; the other methods from any thread."""
 
-    def __init__(self, services: Services, units: Mapping[str, Unit]) -> None:
+    def __init__(
+        self, services: Services, units: Mapping[str, Unit], is_resting: Callable[[JobRecord], bool]
+    ) -> None:  # fmt: skip
         self._services = services
-        self._starter = _Starter(services, units)
+        self._starter = _Starter(services, units, is_resting)
         self._scheduler: Scheduler | None = None
         self._known: dict[str, tuple[int, ScheduleSettings | None]] = {}
+        #: Versions of which this headrace does not know whether they have a schedule.
+        self._unknown: dict[str, int] = {}
         self._ticked = self._cleaned = float("-inf")
 
     def of(self, job: JobRecord) -> ScheduleSettings | None:
@@ -38,7 +44,12 @@ class JobSchedules:
             return None
         version, found = self._known.get(job.name, (0, None))
         if version != job.current_version:
-            found = schedule_of(self._services.settings(job.name, job.current_version))
+            try:
+                found = schedule_of(self._services.settings(job.name, job.current_version))
+            except JobError as error:  # a later headrace has stored it
+                logger.error("this server leaves the schedule of %s alone: %s", job.name, error)
+                found = None
+                self._unknown[job.name] = job.current_version
             self._known[job.name] = (job.current_version, found)
         return found
 
@@ -84,7 +95,8 @@ class JobSchedules:
             settings = self.of(job)
             if settings is not None:
                 found[job.name] = settings
-            self._settle(job, settings)
+            if job.current_version is None or self._unknown.get(job.name) != job.current_version:
+                self._settle(job, settings)
         return found
 
     def _settle(self, job: JobRecord, settings: ScheduleSettings | None) -> None:
@@ -101,18 +113,24 @@ class JobSchedules:
         if self._scheduler is None:
             store = SqlLeaseStore(self._services.registry.engine)
             store.create_table()
+            member = self._services.member
             self._scheduler = Scheduler(
-                store.engine, Leases(store), self._services.clock, self._starter, server=self._services.server
-            )
+                store.engine, Leases(store), self._services.clock, self._starter, server=self._services.server,
+                # Of several servers the next one must not depend on the clock of the database.
+                hold=None if member is None else member.hold_schedules,
+            )  # fmt: skip
         return self._scheduler
 
 
 class _Starter:
     """How the scheduler begins and ends runs: by what is wanted of a job, for which the units care."""
 
-    def __init__(self, services: Services, units: Mapping[str, Unit]) -> None:
+    def __init__(
+        self, services: Services, units: Mapping[str, Unit], is_resting: Callable[[JobRecord], bool]
+    ) -> None:  # fmt: skip
         self._services = services
         self._units = units
+        self._is_resting = is_resting
 
     def start_job(self, name: str, scheduled_for: datetime) -> str:
         """See JobStarter.start_job."""
@@ -132,7 +150,5 @@ class _Starter:
     def is_running(self, name: str) -> bool:
         """See JobStarter.is_running. A job that rests after too many failures is not: its next time begins anew."""
         job = self._services.registry.job(name)
-        unit = self._units.get(job.unit)
-        rests = unit is not None and unit.policy(name).rests
-        wanted = job.desired is Desired.RUNNING and not rests
+        wanted = job.desired is Desired.RUNNING and not self._is_resting(job)
         return wanted or any(run.job == name for run in self._services.registry.open_runs())

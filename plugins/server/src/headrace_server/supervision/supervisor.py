@@ -52,7 +52,7 @@ class Supervisor:
         self.directory = directory
         self.units: dict[str, Unit] = {}
         self.statuses = JobStatuses(services, self.units, lambda unit: unit in self._busy)
-        self.schedules = JobSchedules(services, self.units)
+        self.schedules = JobSchedules(services, self.units, self.statuses.is_resting)
         self._draining = False
         #: None: the server is alone on its registry.
         self.shared_units = None if services.member is None else SharedUnits(self, services, services.member)
