@@ -16,7 +16,7 @@ from headrace_server.jobs_directory.versions import VersionFiles
 from headrace_server.registry.database import Registry
 from headrace_server.registry.engines import open_engine, sqlite_url
 from headrace_server.registry.records import RunnerNote
-from headrace_server.registry.shared import note_runner
+from headrace_server.registry.shared import note_outcomes, note_runner
 from headrace_server.runner.protocol import RunnerAwayError
 from headrace_server.runner.specification import RunnerSpecification
 from headrace_server.runner.unit_lease import Access
@@ -74,6 +74,8 @@ class LeasedRunner(FakeRunner):
         """Let the jobs come to the end of their input."""
         self.phases = dict.fromkeys(self.phases, "finished")
         self.alive = False
+        with self.of.store.engine.begin() as transaction:
+            note_outcomes(transaction, self.specification.unit, dict.fromkeys(self.phases, ("finished", None)))
         self._give_back()
 
 

@@ -19,7 +19,7 @@ if any("headrace" in each for each in sys.orig_argv):
     headrace_server.__version__ = "0.9.0"
     import sqlalchemy as sa
     from headrace_server.registry import tables
-    for each in (tables.jobs, tables.units, tables.servers, tables.runs):
+    for each in (tables.jobs, tables.servers, tables.runs):
         each.append_column(sa.Column("of_a_later_version", sa.Text, nullable=True))
     sa.Table("headrace_of_a_later_version", tables.metadata, sa.Column("name", sa.String(40), primary_key=True))
     from headrace_server.registry import schema

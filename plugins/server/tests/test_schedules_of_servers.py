@@ -82,6 +82,19 @@ def test_what_was_missed_while_a_dead_server_was_not_known_to_be_dead_is_caught_
     check(world, count_min=7)
 
 
+def test_a_run_that_has_ended_when_its_server_died_is_not_begun_again(world: FakeServers) -> None:
+    """Its process has told how it has ended; the next server notes it, and must not go by what it has read before."""
+    world.write("refresh", settings=EVERY.replace("10 s", "10 min"))
+    while not world.runners():
+        world.pass_time(1)
+    [(name, runner)] = world.runners()
+    runner.finish()
+    del world.by_name[name]
+    world.pass_time(60)
+    found = next(iter(world.by_name.values())).registry.runs_of("refresh")
+    assert [each.outcome for each in found] == ["finished"]
+
+
 def owner(world: FakeServers) -> str | None:
     found = next(iter(world.by_name.values())).member.unit("refresh")
     return None if found is None else found.server

@@ -61,6 +61,7 @@ class SharedUnits:
         for name in sorted(owned & jobs.keys() - self._entered):
             unit = self._supervisor.unit(name, jobs[name])
             if not self._supervisor.is_busy(name) and self._enter(unit, jobs[name]):
+                unit.changes += 1  # entering has noted how runs have ended: what was read of its jobs before is old
                 self._entered.add(name)
                 self._go_on_with_versions(unit)
         return set(self._entered)
