@@ -169,7 +169,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--environments", type=Path, default=base / "environments")
     parser.add_argument("--directory", type=Path, default=base / "nexmark")
     parser.add_argument("--events", type=int, default=1_000_000)
-    parser.add_argument("--queries", nargs="*", default=queries.QUERIES)
+    parser.add_argument("--queries", nargs="*", default=[*queries.QUERIES, *queries.PATTERNS])
     parser.add_argument("--only", nargs="*", choices=("check", "light", "flink", "spark"))
     parser.add_argument("--results", type=Path)
     given = parser.parse_args(arguments)

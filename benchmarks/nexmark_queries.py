@@ -15,6 +15,8 @@ REPOSITORY = "https://github.com/nexmark/nexmark"
 COMMIT = "6b3646c"
 RESOURCES = "nexmark-flink/src/main/resources/queries"
 QUERIES = tuple(f"q{number}" for number in [*range(6), *range(7, 12), *range(13, 23)])
+#: The suite's queries with MATCH_RECOGNIZE; their files are called q0 to q3 too, in a folder of their own.
+PATTERNS = tuple(f"cep_q{number}" for number in range(4))
 COUNT_CHAR = "com.github.nexmark.flink.udf.CountChar"
 SIDE_ROWS = 10_000
 
@@ -37,10 +39,10 @@ def text_of(name: str, texts: Path, *, events: str, side_input: str, output: str
 
     ``events`` and ``side_input`` are WITH options, ``output`` the directory that q10 writes to.
     """
-    folder = texts / RESOURCES
+    folder = texts / (f"{RESOURCES}-cep" if name in PATTERNS else RESOURCES)
     tables = re.sub(r"(?s)\) WITH \(\s*'connector'.*", f") WITH ({events});", (folder / "ddl_gen.sql").read_text())
     views = (folder / "ddl_views.sql").read_text().replace("${NEXMARK_TABLE}", "datagen")
-    query = (folder / f"{name}.sql").read_text()
+    query = (folder / f"{name.removeprefix('cep_')}.sql").read_text()
     query = re.sub(r"(?s)'connector\.type' = 'filesystem'.*?\);", lambda _: f"{side_input});", query)
     query = re.sub(r"file://\$\{NEXMARK_DIR\}[^']*", lambda _: output, query)
     return "\n".join(line for line in f"{tables}\n{views}\n{query}".splitlines() if not line.startswith("--"))

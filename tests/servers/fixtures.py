@@ -311,6 +311,47 @@ def postgresql_server() -> Iterator[PostgreSQLServer]:
         yield server
 
 
+@pytest.fixture(scope="session")
+def logging_postgresql_server() -> Iterator[PostgreSQLServer]:
+    """PostgreSQL with a log for logical replication; this process's own, so that nobody else moves the end of the log.
+
+    Or the one that HEADRACE_TEST_LOGGING_POSTGRESQL=user:password@host:port names.
+    """
+    given = os.environ.get("HEADRACE_TEST_LOGGING_POSTGRESQL")
+    if given:
+        yield PostgreSQLServer.from_variable(given)
+        return
+    config = {"wal_level": "logical", "max_replication_slots": "40", "max_wal_senders": "40"}
+    with ExitStack() as stack:
+        with skipped_where_impossible():
+            server = stack.enter_context(own_server(PostgreSQLServer, PostgreSQLOptions(config=config)))
+        yield server
+
+
+@pytest.fixture
+def logging_postgresql_database(
+    logging_postgresql_server: PostgreSQLServer, fresh_name: Callable[[str], str]
+) -> Iterator[str]:
+    """The name of an empty database on `logging_postgresql_server`, dropped after the test with its slots."""
+    name = fresh_name("db")
+    _execute_postgresql(logging_postgresql_server, f'CREATE DATABASE "{name}"')
+    yield name
+    _execute_postgresql(
+        logging_postgresql_server,
+        f"SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE database = '{name}' AND active",  # noqa: S608
+    )
+    for _ in range(100):
+        try:
+            _execute_postgresql(
+                logging_postgresql_server,
+                f"SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE database = '{name}'",  # noqa: S608
+            )
+        except Exception:
+            continue
+        break
+    _execute_postgresql(logging_postgresql_server, f'DROP DATABASE "{name}" WITH (FORCE)')
+
+
 @pytest.fixture
 def start_postgresql_server() -> Iterator[StartPostgreSQLServer]:
     """Start PostgreSQL servers that this test may stop, kill and configure."""

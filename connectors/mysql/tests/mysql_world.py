@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import socket
-import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import polars as pl
@@ -14,6 +12,7 @@ from headrace.flow.schema import Schema
 from headrace.interfaces.sink import SinkBatch
 from headrace_mysql import MySQLSink, MySQLSinkSettings, MySQLSource, MySQLSourceSettings
 
+from tests.relay import Relay as Relay
 from tests.servers.mysql import MySQLServer
 
 
@@ -103,93 +102,3 @@ def numbers(queue: str, first: int, count: int) -> Batch:
 def insert(sink: MySQLSink, made: Batch, after: Position | None = None) -> None:
     """Insert a batch as the writer does."""
     sink.batch_insert(SinkBatch(made.queue, made.frame, after))
-
-
-class Relay:
-    """Passes connections on to the server, until it is cut: an outage that takes no time to begin and end."""
-
-    def __init__(self, server: MySQLServer) -> None:
-        self._target = (server.host, server.port)
-        self._ends: set[socket.socket] = set()
-        self._threads: list[threading.Thread] = []
-        self._listener: socket.socket | None = None
-        self.port = 0
-        #: When a client says this, the server hears it, but its answer is lost, and the connection with it. Once.
-        self.lose_answer_to: bytes | None = None
-        self.open()
-
-    def open(self) -> None:
-        """Take connections, on the same port as before."""
-        self._listener = socket.create_server(("127.0.0.1", self.port))
-        self.port = self._listener.getsockname()[1]
-        self._start(self._accept, self._listener)
-
-    def cut(self) -> None:
-        """End all connections and take no more. May be called twice."""
-        listener, self._listener = self._listener, None
-        if listener is None:
-            return
-        _shut(listener)
-        self._threads[0].join()  # which accepts: no connection is added any more
-        listener.close()
-        for end in list(self._ends):
-            _shut(end)
-        for thread in self._threads:
-            thread.join()
-        self._threads.clear()
-        self._ends.clear()
-
-    def _start(self, target: Callable[..., None], *arguments: socket.socket) -> threading.Thread:
-        thread = threading.Thread(target=target, args=arguments, daemon=True)
-        self._threads.append(thread)
-        thread.start()
-        return thread
-
-    def _accept(self, listener: socket.socket) -> None:
-        while True:
-            try:
-                client, _ = listener.accept()
-            except OSError:
-                return
-            server = socket.create_connection(self._target)
-            self._ends |= {client, server}
-            self._start(self._serve, client, server)
-
-    def _serve(self, client: socket.socket, server: socket.socket) -> None:
-        with client, server:
-            losing = threading.Event()
-            back = threading.Thread(target=_pass_on, args=(server, client, losing.is_set), daemon=True)
-            back.start()
-            _pass_on(client, server, lambda: False, lambda data: self._heard(data, losing))
-            back.join()
-
-    def _heard(self, data: bytes, losing: threading.Event) -> None:
-        if self.lose_answer_to is not None and self.lose_answer_to in data:
-            self.lose_answer_to = None
-            losing.set()
-
-
-def _pass_on(
-    one: socket.socket,
-    other: socket.socket,
-    losing: Callable[[], bool],
-    heard: Callable[[bytes], None] = lambda data: None,
-) -> None:
-    try:
-        while data := one.recv(65536):
-            heard(data)
-            if losing():
-                return
-            other.sendall(data)
-    except OSError:
-        pass  # cut, which is what this is for
-    finally:
-        _shut(one)
-        _shut(other)
-
-
-def _shut(end: socket.socket) -> None:
-    try:
-        end.shutdown(socket.SHUT_RDWR)
-    except OSError:
-        return  # closed already

@@ -10,8 +10,8 @@ from typing import Any
 import headrace as hr
 import pytest
 from headrace.foundation.errors import CheckpointError, JobError
+from headrace.interfaces import output_notes
 from headrace.testing import MemorySource
-from headrace_mysql import positions
 from mysql_world import Database
 
 SCHEMA = {"k": "string", "v": "int64"}
@@ -138,7 +138,7 @@ def test_a_definition_of_an_older_version_or_that_is_damaged_is_left_out_of_the_
 def test_a_long_definition_is_kept_in_pieces_or_left_out(
     pieces_max: int, table: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(positions, "_PIECES_MAX", pieces_max)
+    monkeypatch.setattr(output_notes, "_PIECES_MAX", pieces_max)
 
     def job(least: int) -> Any:
         texts = (hashlib.sha256(str(n).encode()).hexdigest() for n in range(40))

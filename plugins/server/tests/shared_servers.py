@@ -55,13 +55,15 @@ class SharedServer(ServerProcess):
                 found.append(process.pid)
         return found
 
-    def kill_machine(self) -> None:
-        """End the server and all that it has started, as a machine that loses its power."""
-        pids = self.runner_pids()
+    def kill_machine(self) -> set[int]:
+        """End the server and all that it has started, as a machine that loses its power; return the processes of jobs."""
+        pids = set(self.runner_pids())
         self.kill()
-        for pid in {*pids, *self.runner_pids()}:
+        pids |= set(self.runner_pids())
+        for pid in pids:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(pid, signal.SIGKILL)
+        return pids
 
     def signal_machine(self, number: signal.Signals) -> None:
         """Pause or continue the server and all that it has started, as a virtual machine."""

@@ -45,25 +45,29 @@ def begin(servers: SharedServers, *names: str) -> None:
         servers.add(name)
 
 
-@pytest.mark.slow  # with SQLite it fails: the reason is not known yet
 def test_jobs_are_spread_move_from_a_dead_machine_and_come_back_to_a_new_one(servers: SharedServers) -> None:
     begin(servers, "a", "b")
     found = servers.wait_for_owners(lambda by: Counter(by.values()) == {"a": 2, "b": 2}, "two jobs on each server")
     servers.wait_for_rows()
-    before = runs_of(servers)
-    servers.by_name["a"].kill_machine()
+    before, pids = runs_of(servers), {job["name"]: job["pid"] for job in servers.ask()}
+    killed = servers.by_name["a"].kill_machine()
     for job in JOBS:
         servers.add_events(job)
     servers.wait_for_owners(lambda by: Counter(by.values()) == {"b": 4}, "all jobs on the server that is left")
     servers.wait_for_rows()
     runs = runs_of(servers)
-    assert {job for job in JOBS if runs[job] > before[job]} == {job for job, server in found.items() if server == "a"}
+    restarted = {job for job in JOBS if runs[job] > before[job]}
+    assert restarted == {job for job in JOBS if pids[job] in killed}
+    one_machine = servers.url.startswith("sqlite")
+    # On one machine a server may look after processes that another one has started.
+    assert one_machine or restarted == {job for job, server in found.items() if server == "a"}
     servers.add("c")
     servers.wait_for_owners(lambda by: Counter(by.values()) == {"b": 2, "c": 2}, "the new server has its share")
     for job in JOBS:
         servers.add_events(job)
     servers.wait_for_rows()
-    assert sum(runs_of(servers).values()) - sum(runs.values()) == 2  # no more were stopped than needed
+    # No more were stopped than needed: on one machine, none.
+    assert sum(runs_of(servers).values()) - sum(runs.values()) == (0 if one_machine else 2)
 
 
 def runs_of(servers: SharedServers) -> dict[str, int]:
@@ -71,15 +75,17 @@ def runs_of(servers: SharedServers) -> dict[str, int]:
     return {job: len(servers.ask(f"/v1/jobs/{job}")["runs"]) for job in JOBS}
 
 
-@pytest.mark.slow  # with SQLite it fails: the reason is not known yet
 def test_a_server_that_stops_hands_its_jobs_over_at_a_checkpoint(servers: SharedServers) -> None:
     begin(servers, "a", "b")
     servers.wait_for_owners(lambda by: Counter(by.values()) == {"a": 2, "b": 2}, "two jobs on each server")
     before = {job["name"]: job["pid"] for job in servers.ask()}
     ended = servers.by_name.pop("a")
+    # Without what a process has just forked to start a program.
+    pids = set(ended.runner_pids()) & set(before.values())
+    assert len(pids) >= 2
     assert ended.stop() == 0
     one_machine = servers.url.startswith("sqlite")
-    assert len(ended.runner_pids()) == (4 if one_machine else 0)
+    assert set(ended.runner_pids()) & pids == (pids if one_machine else set())
     for job in JOBS:
         servers.add_events(job)
     servers.wait_for_owners(lambda by: Counter(by.values()) == {"b": 4}, "all jobs on the other server")

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import polars as pl
+from headrace.flow.declared_columns import DeclaredColumns
 from headrace.flow.messages import CHANGE, ChangeKind, Queue, RawBatch, ReadPosition
 from headrace.foundation.clock import Clock
 from headrace.foundation.errors import DataError, HeadraceError, JobError
@@ -18,7 +19,6 @@ from numpy.typing import NDArray
 from headrace_mysql.binlog.following import LogPlace, LogReader, LogRows
 from headrace_mysql.binlog.positions import ROWS_PER_TRANSACTION
 from headrace_mysql.connection import connect
-from headrace_mysql.declared_columns import DeclaredColumns
 from headrace_mysql.log_server import LogServer
 from headrace_mysql.settings import MySQLChangesSettings
 from headrace_mysql.snapshot import Key, Snapshot

@@ -6,6 +6,7 @@ from collections.abc import Collection
 from contextlib import closing
 from typing import Any, ClassVar
 
+from headrace.flow.declared_columns import declared_columns
 from headrace.flow.messages import Queue, ReadPosition
 from headrace.flow.schema import Schema
 from headrace.foundation.clock import Clock, SystemClock
@@ -19,7 +20,6 @@ from headrace_mysql.binlog.layout import columns_to_json
 from headrace_mysql.binlog.positions import ROWS_PER_TRANSACTION
 from headrace_mysql.change_reader import Described, MySQLChangesReader, SnapshotPlace, place_of
 from headrace_mysql.connection import connect, quoted, translating
-from headrace_mysql.declared_columns import declared_columns
 from headrace_mysql.log_server import LogServer
 from headrace_mysql.settings import MySQLChangesSettings
 from headrace_mysql.snapshot import check_key, slots_for
@@ -147,7 +147,9 @@ class MySQLChangesSource(Source):
                 table = self._look(connection)
                 self._check_table(connection, table)
             native = {name: column_type(column) for name, column in table.columns.items()}
-            declared = declared_columns(native, settings.columns, f"{settings.database}.{settings.table}")
+            declared = declared_columns(
+                native, settings.columns, f"{settings.database}.{settings.table}", "mysql_changes"
+            )
             wanted = {name: native[name] for name in declared.types}
             self._table = Described(table.columns, wanted, _key_of(table), declared)
         return self._table

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import base64
 import hashlib
-import json
-import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
-from zlib import crc32
 
 import pymysql
 from headrace.flow.messages import Position, Queue
 from headrace.foundation.errors import JobError
-from headrace.interfaces.output_definition import InputRead
+from headrace.interfaces.output_notes import NOTE, OutputNote, definition_of, definition_pieces
 from headrace.interfaces.sink import SinkBatch, StaleWriterError
 
-from headrace_mysql.connection import quoted_for_parameters, translating
+from headrace_mysql.connection import quoted, quoted_for_parameters, translating
 from headrace_mysql.settings import MySQLSinkSettings
 
 #: Names of writers and queues can be longer than an index allows, and differ only in case: so hashes are the key.
@@ -33,57 +29,23 @@ CREATE TABLE IF NOT EXISTS {table} (
   PRIMARY KEY (writer_id, queue_id)
 ) ENGINE = InnoDB DEFAULT CHARSET = utf8mb4
 """
-#: Stands instead of a queue's name in the row that names the job of a writer's rows.
-_NOTE = "#job"
-_EARLIER_MAX = 20
-#: The definition of the rows is stored in pieces, each a row of the table; it is for people, and a larger one is not stored.
-_PIECE_CHARACTERS = 900
-_PIECES_MAX = 64
 #: Distinguishes the rows of pieces from positions, which are never negative.
 _OF_PIECES = -1
 _COLUMNS = {"writer_id", "queue_id", "writer", "queue", "last_offset", "last_index"}
-
-
-@dataclass(frozen=True, slots=True)
-class OutputNote:
-    """The job of a writer's rows: stored as a row of the table of positions, so that no other table and no other right is needed.
-
-    ``complete``: the input for which the table has all results of the job, if there is one.
-    """
-
-    digest: str
-    earlier: tuple[str, ...] = ()
-    complete: InputRead | None = None
-
-    def to_text(self) -> str:
-        """Return a text of at most 1,000 characters; ``from_text`` reads it."""
-        complete = None if self.complete is None else self.complete.to_json()
-        text = json.dumps({"digest": self.digest, "earlier": self.earlier[:_EARLIER_MAX], "complete": complete})
-        return f"{_NOTE} {crc32(text.encode()):08x} {text}"
-
-    @classmethod
-    def from_text(cls, content: str) -> OutputNote:
-        """Read a text. Raises ValueError, KeyError or TypeError when it is another."""
-        _, checksum, text = content.split(" ", 2)
-        if int(checksum, 16) != crc32(text.encode()):
-            raise ValueError("its checksum does not match")
-        value = json.loads(text)
-        earlier = tuple(str(digest) for digest in value["earlier"])
-        return cls(str(value["digest"]), earlier, InputRead.from_json(value["complete"]))
 
 
 class Positions:
     """The positions of one writer. Every method uses the connection, in its present transaction."""
 
     def __init__(self, settings: MySQLSinkSettings, writer: str) -> None:
-        self._settings = settings
+        self.settings = settings
         # Every statement is executed with parameters, even if there are none: see `quoted_for_parameters`.
         self._table = quoted_for_parameters(settings.offsets_table)
         self._writer = writer
 
     def prepare(self, connection: Any) -> None:
         """Create the table unless it exists. Raises JobError when it is another table, or the user may not create or use it."""
-        settings = self._settings
+        settings = self.settings
         with translating(settings), connection.cursor() as cursor:
             cursor.execute(
                 "SELECT column_name FROM information_schema.columns WHERE table_schema = %s AND table_name = %s",
@@ -109,7 +71,7 @@ class Positions:
 
     def last(self, connection: Any, queue: Queue) -> Position | None:
         """Return the queue's position, or None."""
-        with translating(self._settings), connection.cursor() as cursor:
+        with translating(self.settings), connection.cursor() as cursor:
             cursor.execute(
                 f"SELECT last_offset, last_index FROM {self._table} WHERE writer_id = %s AND queue_id = %s",  # noqa: S608
                 self._key(queue),
@@ -141,10 +103,10 @@ class Positions:
 
     def note(self, connection: Any) -> OutputNote | None:
         """Return what is stored about the job of this writer's rows; None: nothing. Raises JobError when it is damaged."""
-        with translating(self._settings), connection.cursor() as cursor:
+        with translating(self.settings), connection.cursor() as cursor:
             cursor.execute(
                 f"SELECT queue FROM {self._table} WHERE writer_id = %s AND queue_id = %s",  # noqa: S608
-                (_digest(self._writer), _digest(_NOTE)),
+                (_digest(self._writer), _digest(NOTE)),
             )
             found = cursor.fetchone()
         if found is None:
@@ -153,7 +115,7 @@ class Positions:
             return OutputNote.from_text(found[0])
         except (ValueError, KeyError, TypeError) as error:
             raise JobError(
-                f"what {self._settings.offsets_table} says of the job of writer {self._writer!r} is damaged: {error}",
+                f"what {self.settings.offsets_table} says of the job of writer {self._writer!r} is damaged: {error}",
                 plugin="mysql",
                 option="offsets_table",
                 hint="it is the row whose queue begins with '#job': remove it if this job, in its present form, "
@@ -162,41 +124,34 @@ class Positions:
 
     def definition(self, connection: Any) -> Mapping[str, Any] | None:
         """Return the definition of this writer's rows, for people; None: it was not stored, or cannot be read."""
-        with translating(self._settings), connection.cursor() as cursor:
+        with translating(self.settings), connection.cursor() as cursor:
             cursor.execute(
                 f"SELECT last_index, queue FROM {self._table} WHERE writer_id = %s AND last_offset = %s",  # noqa: S608
                 (_digest(self._writer), _OF_PIECES),
             )
             pieces = dict(cursor.fetchall())
-        try:
-            content = "".join(pieces[number].removeprefix(_NOTE + " ") for number in range(len(pieces)))
-            value = json.loads(zlib.decompress(base64.b64decode(content, validate=True)))
-        except (ValueError, KeyError, zlib.error):
-            return None
-        return value if isinstance(value, dict) else None
+        return definition_of(pieces)
 
     def keep_definition(self, connection: Any, definition: Mapping[str, Any]) -> None:
         """Store the definition of this writer's rows, in pieces."""
-        text = base64.b64encode(zlib.compress(json.dumps(definition, default=str).encode())).decode()
-        pieces = [text[at : at + _PIECE_CHARACTERS] for at in range(0, len(text), _PIECE_CHARACTERS)]
         writer = _digest(self._writer)
-        with translating(self._settings), connection.cursor() as cursor:
+        with translating(self.settings), connection.cursor() as cursor:
             cursor.execute(
                 f"DELETE FROM {self._table} WHERE writer_id = %s AND last_offset = %s",  # noqa: S608
                 (writer, _OF_PIECES),
             )
-            for number, piece in enumerate(pieces if len(pieces) <= _PIECES_MAX else ()):
+            for number, piece in enumerate(definition_pieces(definition)):
                 cursor.execute(
                     f"INSERT IGNORE INTO {self._table} (writer_id, queue_id, writer, queue, last_offset, last_index)"  # noqa: S608
                     " VALUES (%s, %s, %s, %s, %s, %s)",
-                    (writer, _digest(f"{_NOTE} {number}"), self._writer[:500], f"{_NOTE} {piece}", _OF_PIECES, number),
+                    (writer, _digest(f"{NOTE} {number}"), self._writer[:500], piece, _OF_PIECES, number),
                 )
             connection.commit()
 
     def keep_note(self, connection: Any, note: OutputNote) -> None:
         """Store the job of this writer's rows."""
-        values = (_digest(self._writer), _digest(_NOTE), self._writer[:500], note.to_text())
-        with translating(self._settings), connection.cursor() as cursor:
+        values = (_digest(self._writer), _digest(NOTE), self._writer[:500], note.to_text())
+        with translating(self.settings), connection.cursor() as cursor:
             # The index is changed so that the server counts the row as changed when the text is the same.
             changed = cursor.execute(
                 f"UPDATE {self._table} SET queue = %s, last_index = 1 - last_index WHERE writer_id = %s AND queue_id = %s",  # noqa: S608
@@ -212,21 +167,53 @@ class Positions:
 
     def any(self, connection: Any) -> bool:
         """Return whether this writer has stored rows of any queue."""
-        with translating(self._settings), connection.cursor() as cursor:
+        with translating(self.settings), connection.cursor() as cursor:
             cursor.execute(
                 f"SELECT 1 FROM {self._table} WHERE writer_id = %s AND queue_id <> %s AND last_offset <> %s LIMIT 1",  # noqa: S608
-                (_digest(self._writer), _digest(_NOTE), _OF_PIECES),
+                (_digest(self._writer), _digest(NOTE), _OF_PIECES),
             )
             return cursor.fetchone() is not None
 
     def forget(self, connection: Any) -> None:
         """Remove all positions of this writer, and the entry of its job: for a table that holds none of its rows."""
-        with translating(self._settings), connection.cursor() as cursor:
+        with translating(self.settings), connection.cursor() as cursor:
             cursor.execute(f"DELETE FROM {self._table} WHERE writer_id = %s", (_digest(self._writer),))  # noqa: S608
             connection.commit()
 
     def _key(self, queue: Queue) -> tuple[bytes, bytes]:
         return _digest(self._writer), _digest(queue.id)
+
+
+@dataclass(frozen=True)
+class Notes:
+    """The notes of one writer, on one connection: see ``headrace.interfaces.output_notes``."""
+
+    positions: Positions
+    connection: Any
+    table: str
+
+    def note(self) -> OutputNote | None:
+        return self.positions.note(self.connection)
+
+    def keep_note(self, note: OutputNote) -> None:
+        self.positions.keep_note(self.connection, note)
+
+    def definition(self) -> Mapping[str, Any] | None:
+        return self.positions.definition(self.connection)
+
+    def keep_definition(self, definition: Mapping[str, Any]) -> None:
+        self.positions.keep_definition(self.connection, definition)
+
+    def any(self) -> bool:
+        return self.positions.any(self.connection)
+
+    def forget(self) -> None:
+        self.positions.forget(self.connection)
+
+    def holds_rows(self) -> bool:
+        with translating(self.positions.settings), self.connection.cursor() as cursor:
+            cursor.execute(f"SELECT 1 FROM {quoted(self.table)} LIMIT 1")  # noqa: S608
+            return cursor.fetchone() is not None
 
 
 def _digest(text: str) -> bytes:

@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from headrace.flow.changelog import collapsed
 from headrace.flow.messages import HEADER_COLUMNS, Position, Queue
 from headrace.foundation.errors import DataError, HeadraceError, JobError, RetriableError, did_you_mean
+from headrace.interfaces.output_notes import adopted
 from headrace.interfaces.sink import SinkBatch, SinkSettings, TransactionalSink
 
 from headrace_mysql.changes import check_key, delete_statements
 from headrace_mysql.connection import connect, listed, quoted, translating
 from headrace_mysql.literals import checked_escapes, row_texts, statements
-from headrace_mysql.positions import OutputNote, Positions
+from headrace_mysql.positions import Notes, Positions
 from headrace_mysql.settings import MySQLSinkSettings
 from headrace_mysql.table_options import SINK_TABLES
 from headrace_mysql.tables import Table, describe, no_such_table
@@ -202,40 +203,10 @@ class MySQLSink(TransactionalSink):
         """Compare the job with the one whose rows are in the table. Raises JobError when it is another one."""
         connection = connect(self.settings)
         try:
-            return self._adopt(connection, output)
+            notes = Notes(self._positions, connection, self.settings.table)
+            return adopted(notes, output, replaces_rows=self.settings.mode != "insert", refused=self._refused)
         finally:
             connection.close()
-
-    def _adopt(self, connection: Any, output: OutputDefinition) -> InputRead | None:
-        positions = self._positions
-        note = positions.note(connection)
-        if positions.any(connection):
-            holds_rows = self._holds_rows(connection)
-            goes_on = note is None or output.goes_on(note.digest, note.earlier)
-            if holds_rows and (output.replace or not goes_on):
-                why = "rows of a table cannot be removed"
-                if not output.replace:
-                    why = "it holds the output of another job with the same name: rows of this job would be taken for those"
-                    stored = positions.definition(connection)
-                    why += "" if stored is None else f"\n{output.difference_from(stored)}"
-                raise self._refused(why)
-            if not holds_rows and (output.replace or not goes_on):
-                positions.forget(connection)
-                note = None
-            # If rows replace those with the same key, it does no harm that they come again.
-            elif holds_rows and output.repeats_results and self.settings.mode == "insert" and note is not None:
-                if note.complete is None or note.digest != output.digest:
-                    raise self._refused(
-                        "it holds results of this job, from a run that did not reach the end of its input, or from several runs. Without a "
-                        "checkpoint all of them are made again, and would be there twice"
-                    )
-                return note.complete
-        if note is None or note.digest != output.digest or note.complete is not None:
-            known = [] if note is None or output.continued is None else [note.digest, *note.earlier]
-            earlier = tuple(digest for digest in dict.fromkeys(known) if digest != output.digest)
-            positions.keep_definition(connection, output.definition)
-            positions.keep_note(connection, OutputNote(output.digest, earlier))
-        return None
 
     def completed(self, read: InputRead) -> None:
         """Store that all results over an input are in the table. Raises JobError, RetriableError."""
@@ -246,11 +217,6 @@ class MySQLSink(TransactionalSink):
                 self._positions.keep_note(connection, replace(note, complete=read))
         finally:
             connection.close()
-
-    def _holds_rows(self, connection: Any) -> bool:
-        with translating(self.settings), connection.cursor() as cursor:
-            cursor.execute(f"SELECT 1 FROM {quoted(self.settings.table)} LIMIT 1")  # noqa: S608
-            return cursor.fetchone() is not None
 
     def _refused(self, message: str) -> JobError:
         settings = self.settings

@@ -12,7 +12,9 @@ from headrace.interfaces.table_options import OF_FLINKS_RUNTIME, TableOption, Ta
 def _jdbc(text: str) -> Mapping[str, Any]:
     found = re.fullmatch(r"jdbc:(?:mysql|mariadb)://([^:/?]+)(?::(\d+))?/([^?]+)(\?.*)?", text)
     if found is None:
-        raise ValueError("only jdbc:mysql://host:port/database is supported")
+        raise ValueError(
+            "only jdbc:mysql://host:port/database is supported, and jdbc:postgresql: with headrace-postgres"
+        )
     made: dict[str, Any] = {"host": found[1], "database": found[3]}
     return {**made, "port": int(found[2])} if found[2] else made
 
@@ -34,10 +36,9 @@ _UNUSED = {
 _NAMES = ("mysql", "jdbc", "db", "rds")
 
 SOURCE_TABLES: Mapping[str, TableOptions] = dict.fromkeys(_NAMES, TableOptions(_OPTIONS, _UNUSED))
-SINK_TABLES: Mapping[str, TableOptions] = {
-    **dict.fromkeys(_NAMES, TableOptions(_OPTIONS, _UNUSED, with_key=lambda key: {"mode": "upsert"})),
-    "mysql-cdc": TableOptions(refused="it is a source; write into MySQL with 'jdbc'"),
-}
+SINK_TABLES: Mapping[str, TableOptions] = dict.fromkeys(
+    _NAMES, TableOptions(_OPTIONS, _UNUSED, with_key=lambda key: {"mode": "upsert"})
+)
 
 
 def _startup(text: str) -> Mapping[str, Any]:

@@ -193,6 +193,14 @@ class Source(ABC):
         silently. If the queue cannot be read, raise BrokenQueueError: the other queues are still read.
         """
 
+    def stored(self, positions: Mapping[Queue, ReadPosition]) -> None:
+        """Get the positions of a checkpoint that is stored: the job will never read before them.
+
+        Called in a process that has opened queues (light), or in the one that plans (Spark), for sources that are no group; for
+        those that let a server keep what is not read yet. What is thrown away may be needed by older savepoints. The default does
+        nothing. Raises RetriableError when the server is away: it is called again after the next checkpoint.
+        """
+
     def close(self) -> None:
         """Close connections. May be called twice."""
 

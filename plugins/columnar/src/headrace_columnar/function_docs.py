@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import argparse
 import datetime
 import sys
 from collections.abc import Iterator
 from decimal import Decimal
 from importlib import import_module
-from pathlib import Path
 
+from headrace_columnar import page_command
 from headrace_columnar.registry import KINDS, Function, load
 
 _HEAD = """\
@@ -115,20 +114,7 @@ def _kinds() -> str:
 
 def main(arguments: list[str] | None = None) -> int:
     """Write the page to a file, or with ``--check`` say whether that file is up to date."""
-    parser = argparse.ArgumentParser(prog="python -m headrace_columnar.function_docs", description=__doc__)
-    parser.add_argument("path", type=Path, nargs="?", default=Path("docs/functions.md"))
-    parser.add_argument("--check", action="store_true", help="do not write; exit with 1 if the file is out of date")
-    options = parser.parse_args(arguments)
-    text = page()
-    if options.check:
-        current = options.path.read_text(encoding="utf-8") if options.path.exists() else ""
-        if current != text:
-            print(f"{options.path} is out of date; run python -m headrace_columnar.function_docs", file=sys.stderr)
-            return 1
-        return 0
-    options.path.parent.mkdir(parents=True, exist_ok=True)
-    options.path.write_text(text, encoding="utf-8")
-    return 0
+    return page_command.run("headrace_columnar.function_docs", __doc__, "docs/functions.md", page, arguments)
 
 
 if __name__ == "__main__":

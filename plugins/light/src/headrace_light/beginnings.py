@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from headrace.flow.messages import Queue, ReadPosition
 from headrace.foundation.errors import RetriableError
-from headrace.interfaces.source import EARLIEST, GroupSource, StartPosition
+from headrace.interfaces.source import EARLIEST, GroupSource, Source, StartPosition
 from headrace.plan.graph import SourceNode
 
 from headrace_light.groups import Membership
@@ -47,3 +47,11 @@ def commit_without_group(source_id: str, source: GroupSource, own: Mapping[Queue
         source.commit(own)
     except RetriableError as error:  # what is not committed is read again, which costs time but no data
         logger.warning("source %s: not committed: %s", source_id, error.message)
+
+
+def tell_stored(source_id: str, source: Source, own: Mapping[Queue, ReadPosition]) -> None:
+    """Tell a source that is no group which positions are in a stored checkpoint."""
+    try:
+        source.stored(own)
+    except RetriableError as error:  # its server keeps more until the next checkpoint
+        logger.warning("source %s: its server was not told what is stored: %s", source_id, error.message)

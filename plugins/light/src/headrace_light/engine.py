@@ -33,7 +33,7 @@ from headrace.runtime.patience import Patience
 from headrace.runtime.progress import ProgressLine
 from headrace.runtime.sources_in_use import SourcesInUse
 
-from headrace_light.beginnings import commit_without_group, start_of
+from headrace_light.beginnings import commit_without_group, start_of, tell_stored
 from headrace_light.checkpoint_directory import CheckpointDirectory, StoredCheckpoint
 from headrace_light.groups import Assignments, Membership, check_memberships, goes_on_in_groups
 from headrace_light.known_results import KnownResults
@@ -549,6 +549,8 @@ class Engine:
                 self._groups[source_id].commit(own)
             elif isinstance(node.source, GroupSource):
                 commit_without_group(source_id, node.source, own)
+            else:
+                tell_stored(source_id, node.source, own)
         seconds = self._clock.monotonic() - begun
         self._plan.meter.observe(CHECKPOINT_DURATION, seconds)
         self._plan.meter.set(CHECKPOINT_TIME, self._clock.now())

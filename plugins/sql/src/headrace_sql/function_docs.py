@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import argparse
 import re
 import sys
-from pathlib import Path
+
+from headrace_columnar import page_command
 
 from headrace_sql.binding.function_names import aggregate_names, scalar_names
 from headrace_sql.function_cases import CASES, UNSUPPORTED, Case
@@ -53,18 +53,7 @@ def _cell(text: str) -> str:
 
 def main(arguments: list[str] | None = None) -> int:
     """Write the page to a file, or with ``--check`` say whether that file is up to date."""
-    parser = argparse.ArgumentParser(prog="python -m headrace_sql.function_docs", description=__doc__)
-    parser.add_argument("path", type=Path, nargs="?", default=Path("docs/sql-functions.md"))
-    parser.add_argument("--check", action="store_true", help="do not write; exit with 1 if the file is out of date")
-    options = parser.parse_args(arguments)
-    text = page()
-    if options.check:
-        if not options.path.exists() or options.path.read_text(encoding="utf-8") != text:
-            print(f"{options.path} is out of date; run python -m headrace_sql.function_docs", file=sys.stderr)
-            return 1
-        return 0
-    options.path.write_text(text, encoding="utf-8")
-    return 0
+    return page_command.run("headrace_sql.function_docs", __doc__, "docs/sql-functions.md", page, arguments)
 
 
 if __name__ == "__main__":

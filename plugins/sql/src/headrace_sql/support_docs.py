@@ -5,7 +5,6 @@ Each row of the page is made by running its text: it says what came of it.
 
 from __future__ import annotations
 
-import argparse
 import datetime
 import re
 import sys
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from headrace.foundation.errors import HeadraceError
+from headrace_columnar import page_command
 
 from headrace_sql.api import sql
 from headrace_sql.binding.session import SqlSession
@@ -154,18 +154,7 @@ def _cell(text: str) -> str:
 
 def main(arguments: list[str] | None = None) -> int:
     """Write the page to a file, or with ``--check`` say whether that file is up to date."""
-    parser = argparse.ArgumentParser(prog="python -m headrace_sql.support_docs", description=__doc__)
-    parser.add_argument("path", type=Path, nargs="?", default=Path("docs/sql-support.md"))
-    parser.add_argument("--check", action="store_true", help="do not write; exit with 1 if the file is out of date")
-    options = parser.parse_args(arguments)
-    text = page()
-    if options.check:
-        if not options.path.exists() or options.path.read_text(encoding="utf-8") != text:
-            print(f"{options.path} is out of date; run python -m headrace_sql.support_docs", file=sys.stderr)
-            return 1
-        return 0
-    options.path.write_text(text, encoding="utf-8")
-    return 0
+    return page_command.run("headrace_sql.support_docs", __doc__, "docs/sql-support.md", page, arguments)
 
 
 if __name__ == "__main__":

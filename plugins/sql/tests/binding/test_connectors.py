@@ -176,9 +176,6 @@ def declared() -> Iterator[tuple[str, str, TableOptions, type[Settings]]]:
                 assert name == plugin or registry.find("connector", name) == plugin
 
 
-@pytest.mark.xfail(
-    strict=False, reason="mysql-cdc is declared by the plug-in mysql_changes, which this check does not know yet"
-)
 def test_what_connectors_declare_names_options_that_they_have() -> None:
     seen = set()
     for place, plugin, options, settings in declared():

@@ -16,6 +16,8 @@ from importlib.util import find_spec
 
 import numpy as np
 import polars as pl
+from headrace.flow.byte_slices import SPARE_BYTES as SPARE_BYTES
+from headrace.flow.byte_slices import series_of_slices
 from headrace.foundation.errors import DataError
 from numpy.typing import NDArray
 
@@ -28,9 +30,6 @@ from headrace_mysql.types import column_type
 Bytes = NDArray[np.uint8]
 
 _HAS_ARROW = find_spec("pyarrow") is not None
-_VIEW_INLINE = 12
-#: Spare bytes that must lie after the last value in the data.
-SPARE_BYTES = 16
 #: Python's names of character sets that are not UTF-8.
 _CODECS: Mapping[str, str] = {
     "ascii": "ascii", "latin2": "iso8859_2", "latin5": "iso8859_9", "latin7": "iso8859_13", "greek": "iso8859_7",
@@ -272,42 +271,7 @@ def _latin1(value: bytes) -> str:
 
 def _slices(places: Places, data: Data, *, text: bool) -> pl.Series:
     """Return values as bytes, or as texts in UTF-8. Raises DataError for what is no UTF-8."""
-    if _HAS_ARROW and len(data.raw) < 2**31:
-        return _slices_by_arrow(places, data, text=text)
-    raw, values = data.raw, []
-    for start, length, absent in zip(
-        places.starts.tolist(), places.lengths.tolist(), places.missing.tolist(), strict=True
-    ):
-        values.append(None if absent else bytes(raw[start : start + length]))
-    if not text:
-        return pl.Series(values, dtype=pl.Binary)
-    try:
-        return pl.Series([None if value is None else value.decode() for value in values], dtype=pl.String)
-    except UnicodeDecodeError as error:
-        raise DataError(f"a text is not UTF-8: {error}", plugin="mysql") from error
-
-
-def _slices_by_arrow(places: Places, data: Data, *, text: bool) -> pl.Series:
-    import pyarrow as pa
-
-    starts, lengths = places.starts, places.lengths
-    views = np.zeros((len(starts), 4), dtype=np.int32)
-    views[:, 0] = lengths
-    inline = data.array[starts[:, None] + np.arange(_VIEW_INLINE)]
-    inline[np.arange(_VIEW_INLINE) >= lengths[:, None]] = 0
-    views[:, 1:] = inline.view(np.int32)
-    long = np.flatnonzero(lengths > _VIEW_INLINE)
-    views[long, 2] = 0
-    views[long, 3] = starts[long]
-    buffers = [None, pa.py_buffer(views), pa.py_buffer(data.raw)]
-    array = pa.Array.from_buffers(pa.string_view() if text else pa.binary_view(), len(starts), buffers)
-    if text and not data.raw.isascii():
-        try:
-            array.validate(full=True)
-        except pa.ArrowInvalid as error:
-            raise DataError(f"a text is not UTF-8: {error}", plugin="mysql") from error
-    # A copy: otherwise any text would keep all events in memory.
-    return pl.Series(array.cast(pa.large_string() if text else pa.large_binary()))
+    return series_of_slices(data.raw, places.starts, places.lengths, places.missing, text=text, plugin="mysql")
 
 
 def _members(column: TableColumn) -> list[str]:

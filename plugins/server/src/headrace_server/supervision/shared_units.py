@@ -51,9 +51,12 @@ class SharedUnits:
         self._entered: set[str] = set()
         self._offers: set[tuple[str, int]] = set()
 
-    def entered(self, jobs: Mapping[str, Mapping[str, JobRecord]]) -> set[str]:
-        """Return the units of this server with which it has begun. Those of others are forgotten when nothing of them runs here."""
-        owned, units = self._member.owned(), self._supervisor.units
+    def entered(self, jobs: Mapping[str, Mapping[str, JobRecord]], had: frozenset[str]) -> set[str]:
+        """Return the units of this server with which it has begun. Those of others are forgotten when nothing of them runs here.
+
+        ``had``: units that were this server's before ``jobs`` were read.
+        """
+        owned, units = self._member.owned() & had, self._supervisor.units
         self._entered &= owned
         for name in [name for name, unit in units.items() if name not in owned and unit.is_idle]:
             if not self._supervisor.is_busy(name):
@@ -66,18 +69,27 @@ class SharedUnits:
                 self._go_on_with_versions(unit)
         return set(self._entered)
 
-    def is_let_go(self, unit: Unit) -> bool:
-        """Return whether a unit's process was just given to another server of this machine, as it runs. Kills one that is silent."""
-        if unit.runner is None or not unit.runner.specification.leased or self._supervisor.is_busy(unit.name):
+    def is_given_away(self, unit: Unit) -> bool:
+        """Return whether a unit's process belongs to another server of this machine now, which looks after it as it runs.
+
+        This server forgets the process as soon as nothing is done to it here; until then it must not stop it either. Kills a process of
+        an own unit that is silent.
+        """
+        if unit.runner is None or not unit.runner.specification.leased:
             return False
+        busy = self._supervisor.is_busy(unit.name)
         if unit.name in self._member.owned():
-            if self._member.is_silent(unit.name, unit.token):
+            if not busy and self._member.is_silent(unit.name, unit.token):
                 logger.warning(
                     "unit %s: its process %d shows no sign of life and is killed", unit.name, unit.runner.pid
                 )
                 unit.runner.kill()
             return False
-        return self._member.has_neighbour_with(unit.name) and unit.let_go()
+        if not self._member.has_neighbour_with(unit.name):
+            return False
+        if not busy:
+            unit.let_go()
+        return True
 
     def roll_out_offers(self, jobs: Mapping[str, Mapping[str, JobRecord]], owned: Iterable[str]) -> None:
         """Roll out what the server that reads the jobs directory has found for the units of this one."""
@@ -87,8 +99,11 @@ class SharedUnits:
             unit = self._supervisor.units[name]
             if not new or self._supervisor.is_busy(name) or not unit.settled.is_set():
                 continue
+            # A roll-out may have ended since the jobs were read: without another look its version would be rolled out again.
+            now = {job: self._services.registry.job(job) for job in new}
+            new = {job: number for job, number in new.items() if now[job].offered_version == number}
             self._offers |= set(new.items())
-            present = {job: number for job, number in new.items() if jobs[name][job].current_version == number}
+            present = {job: number for job, number in new.items() if now[job].current_version == number}
             self._end_offers(present, True)
             rest = {job: number for job, number in new.items() if job not in present}
             if rest:

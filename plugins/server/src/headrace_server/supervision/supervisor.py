@@ -7,7 +7,7 @@ import logging
 import os
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import asdict
 from datetime import timedelta
@@ -135,14 +135,18 @@ class Supervisor:
     def _tick(self) -> None:
         # Before the jobs are read: a roll-out that ends afterwards makes them old, and nothing may be stopped or started by them.
         known = {name: unit.changes for name, unit in list(self.units.items())}
+        # A unit that comes to this server while the jobs are read is entered in the next round: what was read of it is its last server's.
+        had = frozenset() if self.services.member is None else self.services.member.owned()
         all_jobs = self._all_jobs()
         jobs = _by_unit(all_jobs)
-        owned = set(jobs) if self.shared_units is None else self.shared_units.entered(jobs)
+        owned = set(jobs) if self.shared_units is None else self.shared_units.entered(jobs, had)
         for name in owned | set(self.units):
             unit = self.unit(name, jobs.get(name, {}))
             changes = known.get(name, 0)
             own = jobs.get(name, {}) if name in owned else {}
-            if self.shared_units is not None and self.shared_units.is_let_go(unit):
+            if self.shared_units is not None and (
+                self.shared_units.is_given_away(unit) or self._has_just_come(unit, owned)
+            ):
                 continue
             unit.tick(own, changes=changes)
             missing = unit.missing(own)
@@ -156,6 +160,11 @@ class Supervisor:
             self.services.member.publish(self.statuses.of_here(all_jobs), self.refused_files)
         if not self._draining:
             self.schedules.tick(all_jobs)
+
+    def _has_just_come(self, unit: Unit, entered: Set[str]) -> bool:
+        """Return whether a unit with a process is this server's, but was not yet when its jobs were read: they must not be acted on."""
+        member = self.services.member
+        return member is not None and unit.runner is not None and unit.name in member.owned() - entered
 
     def _hand_over(self) -> None:
         """Let other servers have the units of this one, each at a checkpoint; returns when no process of them is left here.
@@ -361,6 +370,7 @@ class Supervisor:
         with self._busy_lock:
             self._busy |= set(units)
         begun = self._roll_outs.submit(self._logged, work)
+        begun.add_done_callback(lambda ended: self._not_busy(units) if ended.cancelled() else None)
         with self._busy_lock:
             self._begun = [each for each in self._begun if not each.done()] + [begun]
 
@@ -409,6 +419,10 @@ class Supervisor:
         finally:
             with self._busy_lock:
                 self._busy.discard(unit)
+
+    def _not_busy(self, units: Iterable[str]) -> None:
+        with self._busy_lock:
+            self._busy -= set(units)
 
     @staticmethod
     def _logged(work: Callable[[], Any]) -> None:

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 import msgspec
+import numpy as np
 import polars as pl
-from headrace.flow.messages import WATERMARK, Batch, Queue, Watermark, watermark_times
+from headrace.flow.messages import WATERMARK, Batch, Queue, Watermark, watermark_times, with_column
 from headrace.plan.graph import Plan, ShuffleNode
 from headrace.runtime.lane import Shipment
 from headrace.runtime.shuffle import by_shard
@@ -20,10 +22,13 @@ from headrace_spark.shards.topology import Address, Topology
 from headrace_spark.transit.envelopes import Envelope, parts_of
 from headrace_spark.transit.marks import Control
 
+Times = np.ndarray[Any, np.dtype[np.int64]]
 #: More envelopes than a range makes: its places begin at the multiple of it that its number says.
 PLACES_PER_RANGE = 2**32
 #: What a lane has shipped is sent on before the end of its range when it is about so large.
 _HELD_BYTES_MAX = 32 * 1024**2
+#: So many rows are combined together: the hash table of more does not fit into the caches of a core, and takes twice the time per row.
+_COMBINED_ROWS = 1 << 17
 _NEVER = -(2**63)
 
 
@@ -71,7 +76,10 @@ class Outbox:
         self._plan = plan
         self._topology = topology
         self._queue = queue
+        #: By shuffle and side: frames as they came, with the watermark before each; frames that are to be sent.
+        self._came: dict[tuple[str, int], list[tuple[pl.DataFrame, int | None]]] = {}
         self._frames: dict[tuple[str, int], list[pl.DataFrame]] = {}
+        self._rows: dict[tuple[str, int], int] = {}
         self._marks: dict[tuple[str, int], int] = {}
         self._bytes = 0
         self._combining = topology.combining if combines else {}
@@ -84,19 +92,21 @@ class Outbox:
         for shipment in shipments:
             at, content = (shipment.shuffle, shipment.side), shipment.content
             if isinstance(content, Batch):
-                frame = with_mark(content.frame, self._marks.get(at))
-                self._frames.setdefault(at, []).append(frame)
-                self._bytes += int(frame.estimated_size())
+                self._came.setdefault(at, []).append((content.frame, self._marks.get(at)))
+                self._rows[at] = self._rows.get(at, 0) + content.frame.height
+                self._bytes += int(content.frame.estimated_size())
+                if self._rows[at] >= _COMBINED_ROWS:
+                    self._gather(at)
             elif isinstance(content, Watermark):
                 self._marks[at] = max(content.time_us, self._marks.get(at, content.time_us))
         if self._bytes > _HELD_BYTES_MAX:
-            for at in list(self._frames):
+            for at in [*self._frames, *(each for each in self._came if each not in self._frames)]:
                 for number, frame in self._by_shard(at):
                     yield from self._shipped(at, number, frame, None)
 
     def rest(self) -> Iterator[Envelope]:
         """Yield everything that is left, and the watermarks behind it. Called at the end of a range or entry."""
-        for at in sorted({*self._frames, *self._marks}):
+        for at in sorted({*self._frames, *self._came, *self._marks}):
             frames = dict(self._by_shard(at))
             mark = self._marks.get(at)
             for number in range(self._topology.shards):
@@ -104,12 +114,18 @@ class Outbox:
                     yield from self._shipped(at, number, frames.get(number), mark)
         self._marks.clear()
 
-    def _by_shard(self, at: tuple[str, int]) -> Iterator[tuple[int, pl.DataFrame]]:
-        frames = self._frames.pop(at, [])
-        if not frames:
+    def _gather(self, at: tuple[str, int]) -> None:
+        """Make one frame of those that came since the last call, combined if that is of use."""
+        came, self._rows[at] = self._came.pop(at, []), 0
+        if not came:
             return
-        frame = concatenated(frames)
-        self._bytes -= sum(int(each.estimated_size()) for each in frames)
+        frame = concatenated([frame for frame, _ in came])
+        self._bytes -= sum(int(each.estimated_size()) for each, _ in came)
+        if any(mark is not None for _, mark in came):
+            before = np.repeat(
+                [_NEVER if mark is None else mark for _, mark in came], [each.height for each, _ in came]
+            )
+            frame = with_column(frame, _raised(watermark_times(frame), before))
         combining = self._combining.get(at[0])
         if combining is not None:
             # What is combined has the watermark of its first row. The shard learns that of the last one by the mark.
@@ -117,9 +133,18 @@ class Outbox:
             if reached > _NEVER:
                 self._marks[at] = max(reached, self._marks.get(at, reached))
             frame = combining.combined(frame)
+        self._bytes += int(frame.estimated_size())
+        self._frames.setdefault(at, []).append(frame)
+
+    def _by_shard(self, at: tuple[str, int]) -> Iterator[tuple[int, pl.DataFrame]]:
+        self._gather(at)
+        frames = self._frames.pop(at, [])
+        if not frames:
+            return
+        self._bytes -= sum(int(each.estimated_size()) for each in frames)
         node = self._plan.nodes[at[0]]
         assert isinstance(node, ShuffleNode)
-        yield from by_shard(frame, node.keys[at[1]], self._topology.shards)
+        yield from by_shard(concatenated(frames), node.keys[at[1]], self._topology.shards)
 
     def _shipped(
         self, at: tuple[str, int], number: int, frame: pl.DataFrame | None, mark: int | None
@@ -164,6 +189,14 @@ def concatenated(frames: Sequence[pl.DataFrame]) -> pl.DataFrame:
         return frames[0]
     same = all(each.columns == frames[0].columns for each in frames)
     return pl.concat(frames, how="vertical" if same else "diagonal")
+
+
+def _raised(watermarks: Times, least: Times) -> pl.Series:
+    """Return the watermark of each row, raised to the least that it can be. Those of branches that meet go up and down."""
+    raised = np.maximum(watermarks, least)
+    column = pl.Series(WATERMARK, raised)
+    unknown = raised == _NEVER
+    return column.set(pl.Series(unknown), None) if unknown.any() else column
 
 
 def with_mark(frame: pl.DataFrame, mark: int | None) -> pl.DataFrame:

@@ -85,8 +85,18 @@ def connector_of(table: Table, kind: str) -> Connector:
             f"table {table.name!r} says no connector",
             "WITH ('connector' = 'kafka', …)",
         )
-    name = chosen.value.lower()
+    name = _by_url(chosen.value.lower(), options.get("url"))
     return Connector(name, _plugin_of(name, chosen, table, kind), options, chosen.node)
+
+
+def _by_url(name: str, url: Option | None) -> str:
+    """Return the connector's name with the kind of server that its URL has, where a plug-in offers that: ``jdbc:postgresql``."""
+    found = None if url is None else re.match(r"(\w+:\w+):", url.value.lower())
+    if found is None or found[1].split(":")[0] != name:
+        return name
+    registry = default_registry()
+    known = registry.has("connector", found[1]) or registry.to_install("connector", found[1]) is not None
+    return found[1] if known else name
 
 
 def _plugin_of(name: str, chosen: Option, table: Table, kind: str) -> str:

@@ -14,8 +14,9 @@ from headrace_sql.binding.intervals import interval_us
 from headrace_sql.binding.scope import Column, Relation, Time, is_updating, resolve
 from headrace_sql.compiling.match_reader import Reader, is_proctime, is_rowtime
 from headrace_sql.compiling.pattern_groups import needs_groups, program
+from headrace_sql.operators.match_automaton import PatternPart
 from headrace_sql.operators.match_groups import Program
-from headrace_sql.operators.match_operator import MatchRecognize, PatternPart
+from headrace_sql.operators.match_operator import MatchRecognize
 
 #: A name in backticks; anything may stand in it.
 _QUOTED = re.compile(r"`((?:[^`]|``)+)`")

@@ -15,14 +15,12 @@ import polars as pl
 from headrace.flow import changelog
 from headrace.flow.messages import CHANGE, INDEX, OFFSET, WATERMARK, Batch, ChangeKind
 from headrace.flow.schema import Schema
-from headrace.interfaces.key_shares import KeyShare
 from headrace.interfaces.operator import Changes, Operator, OperatorSpec, RejectedRows, StatefulOperator
 from headrace.interfaces.state_definition import StateDefinition
 from headrace_stateful.keys import keyed_rows
 from headrace_stateful.keys.columns import Places, equal_rows
+from headrace_stateful.keys.kept_rows import KeptRows
 from headrace_stateful.keys.row_log import RowLog
-from headrace_stateful.keys.shares import log_share, snapshots
-from headrace_stateful.keys.state_bytes import pack, unpack
 from headrace_stateful.keys.state_columns import StateInColumns, kept_columns
 
 #: The column of a row's name, and the one that says of the table's rows that they are there.
@@ -87,14 +85,14 @@ class LookedUpRows(StateInColumns):
         return f"{'inner' if self.inner else 'left'} per {', '.join(self.keys) or 'all'}"
 
 
-class RunningLookedUpRows(StatefulOperator):
+class RunningLookedUpRows(KeptRows):
     """The running operator: what was given for each row that has not been taken back."""
 
     def __init__(self, spec: LookedUpRows, schema: Schema) -> None:
+        super().__init__(RowLog(dict(schema), spec.keys))
         self._spec = spec
         self._columns = list(schema)
         self._given = [name for name in schema if name not in (TAG, FOUND)]
-        self._log = RowLog(dict(schema), spec.keys)
 
     def process(self, batch: Batch) -> Iterable[Batch | RejectedRows]:
         frame, log = batch.frame, self._log
@@ -137,20 +135,3 @@ class RunningLookedUpRows(StatefulOperator):
         if self._spec.inner:
             rows = rows.filter(pl.col(FOUND).is_not_null())
         return rows.select(*self._given, pl.lit(kind, dtype=pl.Int8).alias(CHANGE))
-
-    def delta(self) -> bytes:
-        frames = self._log.delta()
-        return pack("delta", frames) if frames else b""
-
-    def snapshot(self) -> bytes:
-        return pack("snapshot", self._log.snapshot())
-
-    def apply(self, state: bytes) -> None:
-        self._log.apply(unpack(state)[1])
-
-    def share_of(self, states: Sequence[bytes], share: KeyShare) -> bytes:
-        logs = [frames["added"] for frames, _ in snapshots(states)]
-        return pack("snapshot", {"added": log_share(logs, [share.holds(log) for log in logs])})
-
-    def state_rows(self) -> int:
-        return len(self._log)

@@ -1,16 +1,15 @@
 """The operator of MATCH_RECOGNIZE: rows of each key in the order of their times, and the matches that are under way.
 
-A match under way is a list of rows, each with the variable that it stands for. A row that comes next is tried for the variable at hand
-(once more) and for those that may follow. Greedy variables take every row that they can, as in Flink: those that may follow get what is
-left of them.
+A row that comes next is tried for the variable at hand (once more) and for those that may follow. Greedy variables take every row that
+they can, as in Flink: those that may follow get what is left of them. How rows are taken: conditions on one row alone are evaluated in
+columns (``match_frames``), rows are followed by a function written for the pattern (``match_walker``), and of each key only the
+matches that begin at the first row held are followed (``match_keys``).
 """
 
 from __future__ import annotations
 
-import heapq
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from decimal import ROUND_HALF_UP, Decimal
 from typing import Any, ClassVar
 
 import numpy as np
@@ -26,27 +25,16 @@ from headrace_stateful.keys.state_bytes import pack, unpack
 from headrace_stateful.keys.state_columns import kept_columns
 from headrace_stateful.keys.ticks import ttl_tick_seconds
 
-from headrace_sql.operators.match_groups import GroupPartition, Program
-from headrace_sql.operators.match_rows import NEVER, NUMBER, SEQUENCE, TIME
-from headrace_sql.operators.match_values import Node, evaluated
-
-_END = 2**62
-_SEQ, _TS, _MARK, _NUMBER = SEQUENCE, TIME, "__mr_mark", NUMBER
-
-
-@dataclass(frozen=True)
-class PatternPart:
-    """One variable of the pattern and how many rows it may stand for; ``most`` None: any number."""
-
-    variable: str
-    least: int
-    most: int | None
-    greedy: bool = True
-
-    @property
-    def is_exclusive(self) -> bool:
-        """Whether the variables behind it get only rows that this one cannot take: with ``*``, ``+``, ``{n,m}``, not with ``?``."""
-        return self.greedy and self.least != self.most and (self.least, self.most) != (0, 1)
+from headrace_sql.operators import match_measures, match_walker
+from headrace_sql.operators.match_automaton import PatternPart, of_parts, of_program
+from headrace_sql.operators.match_deadlines import Deadlines
+from headrace_sql.operators.match_frames import Key, RowMaker
+from headrace_sql.operators.match_groups import Program
+from headrace_sql.operators.match_keys import END, Decided, Held, Matcher
+from headrace_sql.operators.match_rows import MARK, NEVER, SEQUENCE, TIME
+from headrace_sql.operators.match_source import leaves
+from headrace_sql.operators.match_values import Node
+from headrace_sql.operators.match_walker import Row
 
 
 class MatchRecognize(StatefulSpec):
@@ -86,18 +74,8 @@ class MatchRecognize(StatefulSpec):
 
     def columns(self) -> list[str]:
         """Return the columns that conditions and measures read."""
-        found: dict[str, None] = {}
-
-        def walk(node: Node) -> None:
-            if node[0].isupper() and len(node) == 4 and node[2] is not None:
-                found[node[2]] = None
-            for part in node[1:]:
-                if isinstance(part, tuple):
-                    walk(part)
-
-        for node in (*self.definitions.values(), *self.measures.values()):
-            walk(node)
-        return list(found)
+        nodes = (*self.definitions.values(), *self.measures.values())
+        return list(dict.fromkeys(leaf[2] for node in nodes for leaf in leaves(node) if leaf[2] is not None))
 
     def open(self, schema: Schema | None) -> StatefulOperator:
         assert schema is not None
@@ -136,16 +114,6 @@ class MatchRecognize(StatefulSpec):
         return f"per {', '.join(self.keys) or 'all'} by {self.on or 'processing time'}: {' '.join(parts)}, skip {skip}"
 
 
-@dataclass
-class _Run:
-    """A match under way: ``rows`` are (place in the pattern, row), ``start`` the number of its first row in its key."""
-
-    start: int
-    place: int
-    count: int
-    rows: tuple[tuple[int, dict[str, Any]], ...]
-
-
 class RunningMatch(StatefulOperator):
     """The running operator. State: rows that wait for the watermark, and per key the rows that matches under way still need."""
 
@@ -153,18 +121,25 @@ class RunningMatch(StatefulOperator):
         self._spec = spec
         self._columns = spec.kept()
         kinds = {name: schema[name] for name in self._columns}
-        extra = {_SEQ: pl.Int64(), _TS: pl.Int64(), _MARK: pl.Int64()}
+        extra = {SEQUENCE: pl.Int64(), TIME: pl.Int64(), MARK: pl.Int64()}
         self._waiting = pl.DataFrame(schema={**kinds, **extra})
-        self._schema = {**{name: schema[name] for name in spec.keys}, **spec.types}
-        self._partitions: dict[tuple[Any, ...], _Partition | GroupPartition] = {}
-        #: (event time at which a match under way ends by WITHIN, running number, key): at most one for each partition.
-        self._deadlines: list[tuple[int, int, tuple[Any, ...]]] = []
-        self._number = 0
+        automaton = of_parts(spec.pattern) if spec.program is None else of_program(spec.program)
+        columns = [name for name in self._columns if name not in spec.keys or name in spec.columns()]
+        numbered = match_measures.numbered(spec.definitions, spec.measures, columns, kinds)
+        walker = match_walker.walker(automaton, spec.definitions, columns, kinds, spec.within_us)
+        self._matcher = Matcher(automaton, walker, spec.skip, spec.within_us)
+        self._maker = RowMaker(spec.keys, columns, kinds, numbered, automaton, spec.definitions, walker)
+        self._measures = match_measures.Measures(
+            spec.measures, spec.types, automaton.variables, columns, kinds, numbered
+        )
+        #: Of each key its rows and the match under way; a row alone when it is the first and no other one was taken.
+        self._held: dict[Key, Held | Row] = {}
+        self._deadlines = Deadlines()
+        #: By key the time of the first match that is complete and not given yet; the watermark that was passed on.
+        self._complete: dict[Key, int] = {}
+        self._told = NEVER
         self._sequence = 0
         self._watermark = NEVER
-        #: By key the time of the first match that is complete and not given yet; the watermark that was passed on.
-        self._held: dict[tuple[Any, ...], int] = {}
-        self._told = NEVER
         self._now_us = 0
         self._late = 0
         self._changed = False
@@ -180,13 +155,13 @@ class RunningMatch(StatefulOperator):
             yield RejectedRows(frame.filter(timeless), [reason] * int(timeless.sum()))
             frame = frame.filter(~timeless)
         rows = frame.select(self._columns).with_columns(
-            pl.int_range(self._sequence, self._sequence + frame.height, dtype=pl.Int64).alias(_SEQ),
-            pl.col(self._spec.on).dt.epoch("us").alias(_TS), pl.Series(_MARK, watermark_times(frame)),
+            pl.int_range(self._sequence, self._sequence + frame.height, dtype=pl.Int64).alias(SEQUENCE),
+            pl.col(self._spec.on).dt.epoch("us").alias(TIME), pl.Series(MARK, watermark_times(frame)),
         )  # fmt: skip
         self._sequence += frame.height
         self._changed = True
         # A row that the watermark has passed when it comes is late: what stands behind it in time has been matched.
-        on_time = rows.filter(pl.col(_TS) >= pl.col(_MARK))
+        on_time = rows.filter(pl.col(TIME) >= pl.col(MARK))
         self._late += rows.height - on_time.height
         self._waiting = pl.concat([self._waiting, on_time])
 
@@ -194,8 +169,8 @@ class RunningMatch(StatefulOperator):
         """Take rows by the clock. What is given has the watermark of the rows that were taken."""
         frame = batch.frame
         rows = frame.select(self._columns).with_columns(
-            pl.int_range(self._sequence, self._sequence + frame.height, dtype=pl.Int64).alias(_SEQ),
-            pl.lit(self._now_us, dtype=pl.Int64).alias(_TS), pl.Series(_MARK, watermark_times(frame)),
+            pl.int_range(self._sequence, self._sequence + frame.height, dtype=pl.Int64).alias(SEQUENCE),
+            pl.lit(self._now_us, dtype=pl.Int64).alias(TIME), pl.Series(MARK, watermark_times(frame)),
         )  # fmt: skip
         self._sequence += frame.height
         for given in self._matched(batch.queue, rows, self._now_us):
@@ -210,99 +185,147 @@ class RunningMatch(StatefulOperator):
             if isinstance(message, Tick):
                 self._now_us = max(self._now_us, message.time_us)
             if isinstance(message, Tick | EndOfInput):
-                ends_us = self._now_us if isinstance(message, Tick) else _END
-                if (self._deadlines and self._deadlines[0][0] <= ends_us) or (self._spec.program and ends_us == _END):
+                ends_us = self._now_us if isinstance(message, Tick) else END
+                if self._deadlines.is_due(ends_us) or (self._spec.program and ends_us == END):
                     yield from self._matched(Queue("clock"), self._waiting.clear(), ends_us)
             return
         if isinstance(message, Watermark):
             yield from self._reached(message.queue, message.time_us)
             # Of a match that is complete and waits for one that began before it the time is known: it is not to be late behind.
-            self._told = max(self._told, min([message.time_us, *(time - 1 for time in self._held.values())]))
+            self._told = max(self._told, min([message.time_us, *(time - 1 for time in self._complete.values())]))
             if self._told < message.time_us:
                 yield Watermark(message.queue, self._told)
         elif isinstance(message, EndOfInput):
             if self._waiting.height:
-                last: Any = self._waiting[_TS].max()
+                last: Any = self._waiting[TIME].max()
                 yield from self._reached(Queue("end"), max(int(last) + 1, self._watermark))
             if self._deadlines or self._spec.program:  # no row comes any more that could complete what is under way
-                yield from self._matched(Queue("end"), self._waiting.clear(), _END)
+                yield from self._matched(Queue("end"), self._waiting.clear(), END)
 
     def _reached(self, queue: Queue, time_us: int) -> Iterable[Batch]:
         if time_us <= self._watermark:
             return
         self._watermark = time_us
         self._changed = True
-        due = pl.col(_TS) < time_us
-        rows = self._waiting.filter(due).sort(_TS, *self._spec.order, _SEQ)
+        due = pl.col(TIME) < time_us
+        rows = self._waiting.filter(due).sort(TIME, *self._spec.order, SEQUENCE)
         self._waiting = self._waiting.filter(~due)
         yield from self._matched(queue, rows, time_us)
 
     def _matched(self, queue: Queue, rows: pl.DataFrame, time_us: int) -> Iterable[Batch]:
         """Take rows in their order, and leave out matches under way that are too old at a time; give what is decided by that."""
         self._changed = True
-        found: list[tuple[Any, ...]] = []
-        marks: list[int] = []
-        for row in rows.iter_rows(named=True):
-            key = tuple(row[name] for name in self._spec.keys)
-            partition = self._partitions.get(key)
-            if partition is None:
-                partition = self._partitions[key] = _partition(self._spec)
-            for match in partition.take(row):
-                found.append((*key, *match))
-                marks.append(partition.last_time_us - 1)
-            self._settle(key, partition)
-        for key, partition in self._ended() if self._spec.program and time_us == _END else self._expired(time_us):
-            for match in partition.expire(time_us):
-                found.append((*key, *match))
-                marks.append(partition.last_time_us - 1)
-            self._settle(key, partition)
-        if found:
-            frame = pl.DataFrame([self._rounded(row) for row in found], schema=self._schema, orient="row")
-            if self._spec.on is None:
-                yield Batch(queue, frame)
-                return
-            # Results of one step of the watermark: none is late for what comes behind because another was given before it.
-            least = np.minimum.accumulate(np.array(marks, dtype=np.int64)[::-1])[::-1]
-            yield Batch(queue, frame.with_columns(pl.Series(WATERMARK, least, dtype=pl.Int64)))
-
-    def _ended(self) -> Iterable[tuple[tuple[Any, ...], GroupPartition]]:
-        """Return the partitions of patterns with groups at the end of the input: what they have found by then is a match."""
-        self._deadlines = []
-        return [(key, each) for key, each in self._partitions.items() if isinstance(each, GroupPartition)]
-
-    def _expired(self, time_us: int) -> Iterable[tuple[tuple[Any, ...], _Partition | GroupPartition]]:
-        """Return the partitions of which a match under way has begun too long ago, by WITHIN, once event time is so far."""
-        while self._deadlines and self._deadlines[0][0] <= time_us:
-            _, number, key = heapq.heappop(self._deadlines)
-            partition = self._partitions.get(key)
-            if partition is not None and partition.awaited == number:
-                partition.awaited = None
-                yield key, partition
-
-    def _settle(self, key: tuple[Any, ...], partition: _Partition | GroupPartition) -> None:
-        """Forget a partition without matches; note when the oldest match under way of another ends by WITHIN."""
-        waits = self._spec.within_us is not None and partition.complete  # without WITHIN it may wait for ever
-        if waits:
-            self._held[key] = min(int(run.rows[-1][1][_TS]) for run in partition.complete)
-        else:
-            self._held.pop(key, None)
-        if partition.is_idle:
-            del self._partitions[key]
+        found = self._taken(rows)
+        found.sort(key=_place)  # in the order of the rows that decided them
+        found += self._ended() if self._spec.program and time_us == END else self._expired(time_us)
+        if not found:
             return
-        deadline = partition.deadline_us
-        if deadline is not None and partition.awaited is None:
-            self._number += 1
-            partition.awaited = self._number
-            heapq.heappush(self._deadlines, (deadline, self._number, key))
+        frame = self._results([key for _, key, _, _ in found], [values for _, _, values, _ in found])
+        if self._spec.on is None:
+            yield Batch(queue, frame)
+            return
+        # Results of one step of the watermark: none is late for what comes behind because another was given before it.
+        marks = np.array([last_us - 1 for _, _, _, last_us in found], dtype=np.int64)
+        least = np.minimum.accumulate(marks[::-1])[::-1]
+        yield Batch(queue, frame.with_columns(pl.Series(WATERMARK, least, dtype=pl.Int64)))
 
-    def _rounded(self, row: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Return a result with decimals of the digits that their columns have."""
-        return tuple(
-            value.quantize(Decimal(1).scaleb(-kind.scale), rounding=ROUND_HALF_UP)
-            if isinstance(value, Decimal) and isinstance(kind, pl.Decimal)
-            else value
-            for value, kind in zip(row, self._schema.values(), strict=True)
-        )
+    def _taken(self, rows: pl.DataFrame) -> list[_Found]:
+        """Take rows of a step; return what they decide."""
+        found: list[_Found] = []
+        held, tells, within_us = self._held, self._maker.tells_beginnings, self._spec.within_us
+        for part in self._maker.parts(rows, held):
+            key, new = part.key, part.rows
+            known = held.get(key)
+            if known is None:
+                if tells and len(new) == 1:  # the most frequent case: the row begins a match, and that is all
+                    held[key] = new[0]
+                    if within_us is not None:
+                        self._deadlines.note(new[0][match_walker.TIME] + within_us, key)
+                        if self._spec.program:
+                            self._note_complete(key, Held(new))
+                    continue
+                known = Held(new)
+            elif isinstance(known, tuple):
+                known = self._with_deadline(Held([known, *new]))
+            else:
+                known.rows += new
+            before = len(known.rows) - len(new)
+            taken = known.rows
+            for place, first, match in self._matcher.decided(known):
+                at = min(max(place - before, 0), len(new) - 1)
+                found.append(self._result(part.places[at], key, taken, first, match))
+            self._settle(key, known)
+        self._deadlines.seal()
+        return found
+
+    def _with_deadline(self, held: Held) -> Held:
+        if self._spec.within_us is not None:
+            held.noted_us = self._matcher.deadline_us(held)
+        return held
+
+    def _result(self, place: int, key: Key, rows: list[Row], first: int, match: match_walker.Match) -> _Found:
+        return place, key, self._measures.of(rows, first, match), rows[first + match[1] - 1][match_walker.TIME]
+
+    def _ended(self) -> list[_Found]:
+        """Return what patterns with groups have found by the end of the input: that is a match."""
+        self._deadlines = Deadlines()
+        return [each for key in list(self._held) for each in self._over(key, END)]
+
+    def _expired(self, time_us: int) -> list[_Found]:
+        """Return what is decided by matches under way that have begun too long ago, by WITHIN, once event time is so far."""
+        found: list[_Found] = []
+        for deadline_us, key in self._deadlines.due(time_us):
+            held = self._held.get(key)
+            if held is None:
+                continue
+            noted_us = held[match_walker.TIME] + self._spec.within_us if isinstance(held, tuple) else held.noted_us
+            if noted_us == deadline_us:
+                found += self._over(key, time_us)
+        self._deadlines.seal()
+        return found
+
+    def _over(self, key: Key, time_us: int) -> list[_Found]:
+        """Return what a key has found when no row before a time comes any more."""
+        held = self._held[key]
+        if isinstance(held, tuple):
+            if not self._spec.program:
+                del self._held[key]
+                return []
+            held = Held([held])
+        rows = held.rows
+        decided: Decided = self._matcher.decided(held, time_us)
+        held.noted_us = None
+        self._settle(key, held)
+        return [self._result(0, key, rows, first, match) for _, first, match in decided]
+
+    def _settle(self, key: Key, held: Held) -> None:
+        """Forget a key without matches under way; note when the oldest of another ends by WITHIN."""
+        if not held.rows:
+            self._held.pop(key, None)
+            self._complete.pop(key, None)
+            return
+        self._held[key] = held
+        if self._spec.within_us is not None:
+            if held.noted_us is None:
+                held.noted_us = self._matcher.deadline_us(held)
+                self._deadlines.note(held.noted_us, key)
+            self._note_complete(key, held)
+
+    def _note_complete(self, key: Key, held: Held) -> None:
+        if self._spec.on is None:
+            return
+        waits_us = self._matcher.waits_us(held)
+        if waits_us is None:
+            self._complete.pop(key, None)
+        else:
+            self._complete[key] = waits_us
+
+    def _results(self, keys: list[Key], values: list[tuple[Any, ...]]) -> pl.DataFrame:
+        made = {name: self._waiting.schema[name] for name in self._spec.keys}
+        columns = [
+            pl.Series(name, [key[place] for key in keys], dtype=kind) for place, (name, kind) in enumerate(made.items())
+        ]
+        return pl.DataFrame([*columns, *self._measures.columns(values).values()])
 
     def late_rows(self) -> int:
         return self._late
@@ -312,38 +335,38 @@ class RunningMatch(StatefulOperator):
 
     def snapshot(self) -> bytes:
         self._changed = False
-        # Rows of matches under way are taken again when the state is applied: they lead to the same matches and deadlines.
-        kept = [row for partition in self._partitions.values() for row in partition.history()]
-        frames = {"waiting": self._waiting, "kept": pl.DataFrame(kept, schema=self._waiting.schema, orient="row")}
-        starts = [partition.starts() for partition in self._partitions.values()]
+        rows = [[held] if isinstance(held, tuple) else held.rows for held in self._held.values()]
+        frames = {"waiting": self._waiting, "kept": self._kept(rows)}
+        # Each row may begin a match behind the one that is followed.
+        starts = [[row[match_walker.SEQUENCE] for row in each] for each in rows]
         return pack("snapshot", frames, {"sequence": self._sequence, "watermark": self._watermark, "starts": starts})
+
+    def _kept(self, rows: list[list[Row]]) -> pl.DataFrame:
+        """Return the rows that are held, key by key. They are taken again when the state is applied, and lead to the same matches."""
+        made = self._maker.frame(list(itertools.chain.from_iterable(rows)), self._waiting.schema)
+        if self._spec.keys:
+            kinds = {name: self._waiting.schema[name] for name in self._spec.keys}
+            keys = pl.DataFrame(list(self._held), schema=kinds, orient="row")
+            counts = [len(each) for each in rows]
+            made = made.with_columns(keys[np.repeat(np.arange(len(rows)), counts)].get_columns())
+        return made.with_columns(pl.lit(None, dtype=pl.Int64).alias(MARK)).select(self._waiting.columns)
 
     def apply(self, state: bytes) -> None:
         _, frames, values = unpack(state)
         self._waiting = frames["waiting"]
         self._sequence, self._watermark = int(values["sequence"]), int(values["watermark"])
-        self._partitions = {}
-        order = iter(values["starts"])
-        for row in frames["kept"].iter_rows(named=True):
-            key = tuple(row[name] for name in self._spec.keys)
-            partition = self._partitions.get(key)
-            if partition is None:
-                partition = self._partitions[key] = _partition(self._spec, restored=frozenset(next(order)))
-            partition.take(row)
-        self._deadlines, self._held = [], {}
-        for key, partition in self._partitions.items():
-            partition.restored = None
-            self._settle(key, partition)
+        self._held, self._deadlines, self._complete = {}, Deadlines(), {}
+        self._taken(frames["kept"])  # decides nothing: the first match of each key was under way
         self._changed = False
 
     def share_of(self, states: Sequence[bytes], share: KeyShare) -> bytes:
         reached, order, parts, starts = Reached(), Renumbering(), [], list[list[int]]()
         for frames, values in snapshots(states):
             waiting, kept = frames["waiting"], frames["kept"]
-            reached.add(int(values["watermark"]), waiting[_TS])
+            reached.add(int(values["watermark"]), waiting[TIME])
             waiting, kept = (rows_of(frame, share.holds(frame)) for frame in (waiting, kept))
-            new = order.of(np.sort(np.concatenate([numbers(waiting, _SEQ), numbers(kept, _SEQ)])))
-            parts.append([renumbered(frame, _SEQ, new.to(numbers(frame, _SEQ))) for frame in (waiting, kept)])
+            new = order.of(np.sort(np.concatenate([numbers(waiting, SEQUENCE), numbers(kept, SEQUENCE)])))
+            parts.append([renumbered(frame, SEQUENCE, new.to(numbers(frame, SEQUENCE))) for frame in (waiting, kept)])
             # A match under way has its first row among the rows that are kept; keys stand in the order of theirs.
             theirs = [new.to(np.array(each, dtype=np.int64)) for each in values["starts"]]
             starts += [each.tolist() for each in theirs if len(each) and each[0] >= 0]
@@ -352,141 +375,16 @@ class RunningMatch(StatefulOperator):
         return pack("snapshot", made, values)
 
     def state_rows(self) -> int:
-        return self._waiting.height + sum(
-            len(partition.runs) + len(partition.complete) for partition in self._partitions.values()
-        )
+        held = sum(1 if isinstance(each, tuple) else len(each.rows) for each in self._held.values())
+        return self._waiting.height + held
 
 
-def _partition(spec: MatchRecognize, *, restored: frozenset[int] | None = None) -> _Partition | GroupPartition:
-    if spec.program is None:
-        return _Partition(spec, restored=restored)
-    return GroupPartition(spec.program, spec.definitions, spec.measures, spec.skip, spec.within_us)
+#: (place of the row that decided it, key, values, time of its last row) of a match.
+_Found = tuple[int, Key, tuple[Any, ...], int]
 
 
-class _Partition:
-    """The matches of one key: under way, and complete but waiting for one that began earlier.
+def _place(found: _Found) -> int:
+    return found[0]
 
-    ``restored``: the first rows (by their sequence) of the matches that a state held; others are not begun again.
-    """
 
-    def __init__(self, spec: MatchRecognize, *, restored: frozenset[int] | None = None) -> None:
-        self.spec = spec
-        self.runs: list[_Run] = []
-        self.complete: list[_Run] = []
-        self.restored = restored
-        #: Time of the last row of the match that was given last.
-        self.last_time_us = NEVER + 1
-        #: The number of the deadline that the operator has noted for it.
-        self.awaited: int | None = None
-        self._number = 0
-
-    @property
-    def is_idle(self) -> bool:
-        return not self.runs and not self.complete
-
-    @property
-    def deadline_us(self) -> int | None:
-        """The event time at which the oldest match under way ends by WITHIN; None without WITHIN, or when none is under way."""
-        within = self.spec.within_us
-        return None if within is None or not self.runs else min(run.rows[0][1][_TS] for run in self.runs) + within
-
-    def expire(self, time_us: int) -> list[tuple[Any, ...]]:
-        """Leave out matches under way that no row from a time on can complete; return the measures of those decided by that."""
-        self._prune(time_us)
-        return self._decided()
-
-    def _prune(self, time_us: int) -> None:
-        within = self.spec.within_us
-        if within is not None:
-            self.runs = [run for run in self.runs if time_us - run.rows[0][1][_TS] < within]
-
-    def starts(self) -> list[int]:
-        return sorted({int(run.rows[0][1][_SEQ]) for run in (*self.runs, *self.complete)})
-
-    def history(self) -> list[dict[str, Any]]:
-        """Return the rows that matches hold, in the order in which they were taken."""
-        rows = {row[_NUMBER]: row for run in (*self.runs, *self.complete) for _, row in run.rows}
-        return [{name: value for name, value in rows[number].items() if name != _NUMBER} for number in sorted(rows)]
-
-    def take(self, row: dict[str, Any]) -> list[tuple[Any, ...]]:
-        """Take the next row; return the measures of the matches that are decided by it."""
-        self._number += 1
-        row = {**row, _NUMBER: self._number}
-        self._prune(row[_TS])
-        made = [] if self.restored is not None else self._decided()
-        begins = self.restored is None or row[_SEQ] in self.restored
-        going: list[_Run] = []
-        for run in [*self.runs, *([_Run(self._number, 0, 0, ())] if begins else [])]:
-            for after in self._advanced(run, row):
-                (self.complete if self._is_complete(after) else going).append(after)
-        self.runs = going
-        return made if self.restored is not None else [*made, *self._decided()]
-
-    def _advanced(self, run: _Run, row: dict[str, Any]) -> Iterable[_Run]:
-        """Yield the matches that a row makes of one.
-
-        A greedy variable takes every row that it can: what is behind it gets only rows that it cannot take.
-        """
-        pattern, place, count = self.spec.pattern, run.place, run.count
-        part = pattern[place]
-        stays = self._with(run, place, count + 1, row)
-        if stays is not None and (part.most is None or count < part.most):
-            yield stays
-        taken = stays is not None and part.is_exclusive
-        while not taken and count >= pattern[place].least and place + 1 < len(pattern):
-            place, count = place + 1, 0
-            goes = self._with(run, place, 1, row)
-            if goes is not None:
-                yield goes
-            taken = goes is not None and pattern[place].is_exclusive
-
-    def _with(self, run: _Run, place: int, count: int, row: dict[str, Any]) -> _Run | None:
-        """Return a match with one row more, which stands for the variable at a place; None where it does not fit."""
-        rows = (*run.rows, (place, row))
-        return _Run(run.start, place, count, rows) if self._fits(place, rows) else None
-
-    def _fits(self, place: int, rows: tuple[tuple[int, dict[str, Any]], ...]) -> bool:
-        definition = self.spec.definitions.get(self.spec.pattern[place].variable)
-        return definition is None or evaluated(definition, self._view(rows)) is True
-
-    def _view(self, rows: Sequence[tuple[int, dict[str, Any]]]) -> dict[str | None, list[dict[str, Any]]]:
-        view: dict[str | None, list[dict[str, Any]]] = {part.variable: [] for part in self.spec.pattern}
-        view[None] = [row for _, row in rows]
-        for place, row in rows:
-            view[self.spec.pattern[place].variable].append(row)
-        return view
-
-    def _is_complete(self, run: _Run) -> bool:
-        last = len(self.spec.pattern) - 1
-        rest = self.spec.pattern[run.place + 1 :]
-        if run.count < self.spec.pattern[run.place].least or any(part.least for part in rest):
-            return False
-        part = self.spec.pattern[run.place]
-        return (
-            run.place == last and (not part.greedy or run.count == part.most or part.most == part.least)
-        ) or run.place < last
-
-    def _decided(self) -> list[tuple[Any, ...]]:
-        """Return the measures of complete matches before which no other that is under way has begun."""
-        made = []
-        while self.complete:
-            run = min(self.complete, key=lambda each: each.start)
-            if any(each.start < run.start for each in self.runs):
-                break
-            view = self._view(run.rows)
-            made.append(tuple(evaluated(node, view) for node in self.spec.measures.values()))
-            self.last_time_us = int(run.rows[-1][1][_TS])
-            first_kept = max(run.start + 1, self._skipped_to(run, view))
-            self.complete = [each for each in self.complete if each is not run and each.start >= first_kept]
-            self.runs = [each for each in self.runs if each.start >= first_kept]
-        return made
-
-    def _skipped_to(self, run: _Run, view: Mapping[str | None, list[dict[str, Any]]]) -> int:
-        """Return the number of the first row at which another match may begin."""
-        how, variable = self.spec.skip
-        rows = [row for _, row in run.rows]
-        if how == "PAST LAST ROW":
-            return int(rows[-1][_NUMBER]) + 1
-        if how == "TO NEXT ROW" or not view.get(variable):
-            return run.start + 1
-        return int(view[variable][0 if how == "TO FIRST" else -1][_NUMBER])
+__all__ = ["MatchRecognize", "PatternPart", "RunningMatch"]

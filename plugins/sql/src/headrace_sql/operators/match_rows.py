@@ -3,5 +3,5 @@
 from __future__ import annotations
 
 NEVER = -(2**63)
-#: The order of arrival, the time in microseconds, and the row's number in its key.
-SEQUENCE, TIME, NUMBER = "__mr_seq", "__mr_time", "__mr_number"
+#: The order of arrival, the time in microseconds, and the watermark that the row came with.
+SEQUENCE, TIME, MARK = "__mr_seq", "__mr_time", "__mr_mark"

@@ -1,10 +1,9 @@
-"""The values of expressions in MEASURES and DEFINE: of the rows that stand for each variable."""
+"""What expressions in MEASURES and DEFINE are made of, and what their source text calls (see ``match_source``)."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from datetime import timedelta
+from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from functools import lru_cache
 from typing import Any
@@ -17,48 +16,29 @@ from headrace_columnar.expressions import CompiledExpression, compile_expression
 
 #: (kind, …): operators over other nodes; ("LAST", variable, column, distance) and its like; ("value", constant).
 Node = tuple[Any, ...]
+AGGREGATED = ("COUNT", "SUM", "AVG", "MIN", "MAX", "FIRST", "LAST")
 
 
-def evaluated(node: Node, view: Mapping[str | None, list[dict[str, Any]]]) -> Any:
-    """Return the value of a node, with SQL's logic of NULL."""
-    kind = node[0]
-    if kind == "value":
-        return node[1]
-    if kind == "interval":
-        return timedelta(microseconds=node[1])
-    if kind == "null":
-        return evaluated(node[1], view) is None
-    if kind == "not":
-        value = evaluated(node[1], view)
-        return None if value is None else not value
-    if kind in ("and", "or"):
-        left = evaluated(node[1], view)
-        if left is (kind == "or"):
-            return left
-        right = evaluated(node[2], view)
-        if right is (kind == "or"):
-            return right
-        return None if left is None or right is None else kind == "and"
-    if kind in _AGGREGATED:
-        return _aggregated(kind, node, view)
-    if kind == "case":
-        for at in range(1, len(node) - 1, 2):
-            if evaluated(node[at], view) is True:
-                return evaluated(node[at + 1], view)
-        return evaluated(node[-1], view)
-    if kind == "call":
-        return _called(node, view)
-    left, right = evaluated(node[1], view), evaluated(node[2], view)
-    return None if left is None or right is None else _BINARY[kind](*_alike(left, right))
-
-
-def _called(node: Node, view: Mapping[str | None, list[dict[str, Any]]]) -> Any:
+def called(text: str, kinds: Mapping[str, pl.DataType], values: Sequence[Any]) -> Any:
     """Evaluate a function of values that come of several rows."""
-    _, text, kinds, *parts = node
-    values = {name: [evaluated(part, view)] for name, part in zip(kinds, parts, strict=True)}
-    frame = pl.DataFrame(values, schema=kinds) if kinds else pl.DataFrame({"__none": [0]})
+    columns = {name: [value] for name, value in zip(kinds, values, strict=True)}
+    frame = pl.DataFrame(columns, schema=dict(kinds)) if kinds else pl.DataFrame({"__none": [0]})
     made, failures = evaluate_all([_compiled(text, tuple(kinds.items()))], frame, ["value"])
     return None if failures else made["value"].to_list()[0]
+
+
+def called_in_columns(text: str, columns: Mapping[str, pl.Series]) -> pl.Series:
+    """Evaluate a function for many matches at once; a row that fails gives NULL."""
+    compiled = _compiled(text, tuple((name, column.dtype) for name, column in columns.items()))
+    return evaluate_all([compiled], pl.DataFrame(columns), ["value"])[0]["value"]
+
+
+def constant(node: Node) -> tuple[bool, Any]:
+    """Return whether a call is of no columns and always gives the same, and that."""
+    _, text, kinds, *_ = node
+    if kinds or not _compiled(text, ()).deterministic:
+        return False, None
+    return True, called(text, {}, [])
 
 
 @lru_cache(maxsize=256)
@@ -73,7 +53,9 @@ def _alike(left: Any, right: Any) -> tuple[Any, Any]:
     return (left, float(right)) if isinstance(left, float) and isinstance(right, Decimal) else (left, right)
 
 
-def _divided(left: Any, right: Any) -> Any:
+def divided(left: Any, right: Any) -> Any:
+    """Divide as SQL does: whole numbers without the rest."""
+    left, right = _alike(left, right)
     if not right:
         if isinstance(left, float) or isinstance(right, float):
             return math.nan if not left or math.isnan(left) else math.copysign(math.inf, left)
@@ -83,26 +65,33 @@ def _divided(left: Any, right: Any) -> Any:
     return left / right
 
 
-_BINARY: Mapping[str, Any] = {
-    ">": lambda a, b: a > b, ">=": lambda a, b: a >= b, "<": lambda a, b: a < b, "<=": lambda a, b: a <= b,
-    "=": lambda a, b: a == b, "<>": lambda a, b: a != b, "+": lambda a, b: a + b, "-": lambda a, b: a - b, "*": lambda a, b: a * b,
-    "/": _divided,
+def _of_two(calculated: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    return lambda left, right: calculated(*_alike(left, right))
+
+
+#: Operators on any two numbers.
+BINARY: Mapping[str, Callable[[Any, Any], Any]] = {
+    ">": _of_two(lambda a, b: a > b), ">=": _of_two(lambda a, b: a >= b), "<": _of_two(lambda a, b: a < b),
+    "<=": _of_two(lambda a, b: a <= b), "=": _of_two(lambda a, b: a == b), "<>": _of_two(lambda a, b: a != b),
+    "+": _of_two(lambda a, b: a + b), "-": _of_two(lambda a, b: a - b), "*": _of_two(lambda a, b: a * b), "/": divided,
 }  # fmt: skip
-_AGGREGATED = ("COUNT", "SUM", "AVG", "MIN", "MAX", "FIRST", "LAST")
 
 
-def _aggregated(kind: str, node: Node, view: Mapping[str | None, list[dict[str, Any]]]) -> Any:
-    _, variable, column, distance = node
-    rows = view.get(variable, [])
-    if kind == "COUNT":
-        return len(rows) if column is None else sum(1 for row in rows if row[column] is not None)
-    if kind in ("FIRST", "LAST"):
-        at = distance if kind == "FIRST" else len(rows) - 1 - distance
-        return rows[at][column] if 0 <= at < len(rows) else None
-    values = [row[column] for row in rows if row[column] is not None]
+def mean(total: Any, count: int) -> Any:
+    """Return the mean of numbers that are no NULL; of none NULL."""
+    if not count:
+        return None
+    return divided(total, count) if isinstance(total, int) else total / count
+
+
+def total(values: Sequence[Any]) -> Any:
+    """Return the sum of values; of none NULL. One after the other, as the conditions add them up."""
     if not values:
         return None
-    if kind in ("MIN", "MAX"):
-        return min(values) if kind == "MIN" else max(values)
-    total = sum(values[1:], values[0])
-    return total if kind == "SUM" else _divided(total, len(values)) if isinstance(total, int) else total / len(values)
+    found = values[0]
+    for value in values[1:]:
+        found = found + value
+    return found
+
+
+HELPERS: Mapping[str, Any] = {"called": called, "mean": mean, "total": total}

@@ -8,21 +8,17 @@ from typing import ClassVar
 import numpy as np
 import polars as pl
 from headrace.flow import changelog
-from headrace.flow.messages import CHANGE, WATERMARK, Batch, ChangeKind, SystemMessage, Tick
+from headrace.flow.messages import CHANGE, WATERMARK, Batch, ChangeKind
 from headrace.flow.schema import Schema
-from headrace.interfaces.key_shares import KeyShare
 from headrace.interfaces.operator import Changes, RejectedRows, StatefulOperator
 from headrace.interfaces.state_definition import StateDefinition
 from headrace.interfaces.windows import Duration, microseconds
 from headrace_stateful.keys import keyed_rows
 from headrace_stateful.keys.columns import Flags
 from headrace_stateful.keys.kept_by_key import KeptByKey
+from headrace_stateful.keys.kept_rows import TICK, KeptRowsWithTicks
 from headrace_stateful.keys.row_log import RowLog
-from headrace_stateful.keys.shares import log_share, snapshots
-from headrace_stateful.keys.state_bytes import pack, unpack
 from headrace_stateful.keys.state_columns import kept_columns
-
-_TICK = "tick"
 
 
 class OneRowPerKey(KeptByKey):
@@ -54,14 +50,13 @@ class OneRowPerKey(KeptByKey):
         return ", ".join(self.keys)
 
 
-class RunningOneRowPerKey(StatefulOperator):
+class RunningOneRowPerKey(KeptRowsWithTicks):
     """The running operator: the row of each key."""
 
     def __init__(self, spec: OneRowPerKey, schema: Schema) -> None:
+        super().__init__(RowLog(dict(schema), spec.keys, (TICK,)), spec.ttl_us)
         self._spec = spec
         self._columns = list(schema)
-        self._log = RowLog(dict(schema), spec.keys, (_TICK,))
-        self._now_us = 0
 
     def process(self, batch: Batch) -> Iterable[Batch | RejectedRows]:
         frame, log = batch.frame, self._log
@@ -78,7 +73,7 @@ class RunningOneRowPerKey(StatefulOperator):
             yield RejectedRows(twice, [f"another row has the same {', '.join(self._spec.keys)}"] * twice.height)
         more = more[new]
         if more.size:
-            log.append(user[more], **{_TICK: np.full(more.size, self._now_us)})
+            log.append(user[more], **{TICK: np.full(more.size, self._now_us)})
         log.tidy()
         if back.size or more.size:
             given = frame[np.concatenate([back, more])]
@@ -95,28 +90,3 @@ class RunningOneRowPerKey(StatefulOperator):
         new: Flags = rows.select(pl.struct(self._spec.keys).is_first_distinct()).to_series().to_numpy().copy()
         new[taken] = False
         return new
-
-    def on_system(self, message: SystemMessage) -> Iterable[Batch | RejectedRows]:
-        if isinstance(message, Tick):
-            self._now_us = message.time_us
-            if self._spec.ttl_us is not None:
-                self._log.remove(self._log.places_where_below(_TICK, self._now_us - self._spec.ttl_us + 1))
-                self._log.tidy()
-        return ()
-
-    def delta(self) -> bytes:
-        frames = self._log.delta()
-        return pack("delta", frames) if frames else b""
-
-    def snapshot(self) -> bytes:
-        return pack("snapshot", self._log.snapshot())
-
-    def apply(self, state: bytes) -> None:
-        self._log.apply(unpack(state)[1])
-
-    def share_of(self, states: Sequence[bytes], share: KeyShare) -> bytes:
-        logs = [frames["added"] for frames, _ in snapshots(states)]
-        return pack("snapshot", {"added": log_share(logs, [share.holds(log) for log in logs])})
-
-    def state_rows(self) -> int:
-        return len(self._log)

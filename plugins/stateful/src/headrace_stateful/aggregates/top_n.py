@@ -15,10 +15,9 @@ from typing import Literal
 import numpy as np
 import polars as pl
 from headrace.flow import changelog
-from headrace.flow.messages import WATERMARK, Batch, ChangeKind, SystemMessage, Tick, watermark_times
+from headrace.flow.messages import WATERMARK, Batch, ChangeKind, watermark_times
 from headrace.flow.schema import Schema
 from headrace.foundation.errors import OptionError
-from headrace.interfaces.key_shares import KeyShare
 from headrace.interfaces.operator import Changes, RejectedRows, StatefulOperator
 from headrace.interfaces.state_definition import StateDefinition, quoted
 from headrace.interfaces.windows import Duration, microseconds
@@ -27,13 +26,11 @@ from headrace_stateful.joins.join_shape import Part, assembled
 from headrace_stateful.keys import keyed_rows
 from headrace_stateful.keys.columns import Places, equal_rows
 from headrace_stateful.keys.kept_by_key import KeptByKey
+from headrace_stateful.keys.kept_rows import TICK, KeptRowsWithTicks
 from headrace_stateful.keys.row_log import RowLog
-from headrace_stateful.keys.shares import log_share, snapshots
 from headrace_stateful.keys.slots import KeySlots
-from headrace_stateful.keys.state_bytes import pack, unpack
 from headrace_stateful.keys.state_columns import kept_columns
 
-_TICK = "tick"
 _SLOT = "__hr_slot"
 _PLACE = "__hr_place"
 _TERM = re.compile(
@@ -171,20 +168,19 @@ class Deduplicate(TopN):
         super().__init__(keys, 1, by=order, keep=keep, ttl=ttl)
 
 
-class RunningTopN(StatefulOperator):
+class RunningTopN(KeptRowsWithTicks):
     """The running operator."""
 
     def __init__(self, spec: TopN, schema: Schema) -> None:
+        super().__init__(RowLog(dict(schema), spec.keys, (TICK,)), spec.ttl_us)
         self._spec = spec
         self._columns = list(schema)
         self._takes_back = spec.takes_back
         self._with_change = spec.takes_back or not spec.is_settled
         #: Rows are replaced place by place where the place is part of the result's key.
         self._by_place = spec.rank is not None or spec.n == 1
-        self._log = RowLog(dict(schema), spec.keys, (_TICK,))
         self._key_types = keyed_rows.key_types(schema, spec.keys)
         self._groups = keyed_rows.SlotGroups()
-        self._now_us = 0
 
     def process(self, batch: Batch) -> Iterable[Batch | RejectedRows]:
         frame, log = batch.frame, self._log
@@ -193,7 +189,7 @@ class RunningTopN(StatefulOperator):
         keys, last, groups = self._keys_of(user)
         at, before = log.find(keys, keys.columns if self._spec.keys else ())
         back, more = np.flatnonzero(signs < 0), np.flatnonzero(signs > 0)
-        added = log.append(user[more] if back.size else user, **{_TICK: np.full(more.size, self._now_us)})
+        added = log.append(user[more] if back.size else user, **{TICK: np.full(more.size, self._now_us)})
         if back.size:
             # What is taken back is the oldest of equal rows, so that it does not matter that rows are added first.
             gone = log.find_equal(user[back])
@@ -271,28 +267,3 @@ class RunningTopN(StatefulOperator):
                 order = (slots[rows] * 2 + side) * (self._spec.n + 1) + ranks[rows]
             parts.append(Part(frame, order, watermarks[slots[rows]], kinds))
         return parts
-
-    def on_system(self, message: SystemMessage) -> Iterable[Batch | RejectedRows]:
-        if isinstance(message, Tick):
-            self._now_us = message.time_us
-            if self._spec.ttl_us is not None:
-                self._log.remove(self._log.places_where_below(_TICK, self._now_us - self._spec.ttl_us + 1))
-                self._log.tidy()
-        return ()
-
-    def delta(self) -> bytes:
-        frames = self._log.delta()
-        return pack("delta", frames) if frames else b""
-
-    def snapshot(self) -> bytes:
-        return pack("snapshot", self._log.snapshot())
-
-    def apply(self, state: bytes) -> None:
-        self._log.apply(unpack(state)[1])
-
-    def share_of(self, states: Sequence[bytes], share: KeyShare) -> bytes:
-        logs = [frames["added"] for frames, _ in snapshots(states)]
-        return pack("snapshot", {"added": log_share(logs, [share.holds(log) for log in logs])})
-
-    def state_rows(self) -> int:
-        return len(self._log)

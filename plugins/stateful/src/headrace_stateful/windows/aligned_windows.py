@@ -42,8 +42,9 @@ from headrace_stateful.windows.window_shape import (
     window_starts,
 )
 
-#: Rows that are put aside at most before they are aggregated.
+#: Rows that are put aside at most before they are aggregated; rows that stand for others.
 MOST_PENDING = 1 << 17
+_MOST_COMBINED = 1 << 19
 _AT = "__hr_at"
 _FRAMES = ("rows", "base", "given")
 
@@ -70,6 +71,8 @@ class AlignedWindows(WindowOperator):
         #: Rows of a pane are aggregated before they are spread over its windows.
         self._by_panes = window.kind != "tumbling" and not shape.changes and not shape.plan.order_sensitive
         self._panes: list[pl.DataFrame] = []
+        #: Partial results of rows that were combined before they came, with several rows per group.
+        self._combined: list[pl.DataFrame] = []
         #: Windows that have given a result since the last delta: their rows are in ``base`` now.
         self._moved: set[int] = set()
 
@@ -109,6 +112,8 @@ class AlignedWindows(WindowOperator):
         begins, first = panes(self.shape.window, arrived.times)
         if not (first > arrived.watermarks).all():
             return False
+        if self._combined:
+            self._aggregate_pending()
         self._panes.append(with_column(arrived.values, pl.Series(END, begins)))
         self._pending_count += len(begins)
         self._pending_least = min(self._pending_least, int(first.min()))
@@ -139,11 +144,18 @@ class AlignedWindows(WindowOperator):
             taken, count = self._taken_and_late(combined, times, self._watermarks(combined))
             parts.append(taken.select(*self._by, OFFSET, INDEX, *shape.plan.partial_schema))
             late += count
-        self._aggregate_pending()
+        if self._pending or self._panes:
+            self._aggregate_pending()
         # As if each row had come by itself: groups are kept in the order of their first row.
-        found = pl.concat([part.select(parts[0].columns) for part in parts]).sort(OFFSET, INDEX, maintain_order=True)
+        found = parts[0] if len(parts) == 1 else pl.concat([part.select(parts[0].columns) for part in parts])
+        if not _in_order(found):
+            found = found.sort(OFFSET, INDEX, maintain_order=True)
         if found.height:
-            self._rows.append(shape.plan.merge(found.drop(OFFSET, INDEX), self._by))
+            self._combined.append(found.drop(OFFSET, INDEX))
+            self._pending_count += found.height
+            self._pending_least = min(self._pending_least, int(found[END].min()))  # type: ignore[arg-type]
+        if self._pending_count >= _MOST_COMBINED:
+            self._aggregate_pending()
         return late
 
     def _taken_and_late(self, entries: pl.DataFrame, times: Times, watermarks: Times) -> tuple[pl.DataFrame, int]:
@@ -161,6 +173,8 @@ class AlignedWindows(WindowOperator):
         return with_column(entries[places], pl.Series(END, ends[in_time])), count
 
     def _put_aside(self, entries: pl.DataFrame, least: int) -> None:
+        if self._combined:
+            self._aggregate_pending()
         self._pending.append(entries)
         self._pending_count += entries.height
         self._pending_least = min(self._pending_least, least)
@@ -175,6 +189,9 @@ class AlignedWindows(WindowOperator):
             self._rows.append(self.shape.plan.partial(entries, self._by))
         if self._panes:
             self._rows.append(self._spread_panes())
+        combined, self._combined = self._combined, []
+        if combined:
+            self._rows.append(pl.concat(combined), repeats=True)
 
     def _accept_in_pieces(self, entries: pl.DataFrame, ends: Times, watermarks: Times) -> list[pl.DataFrame]:
         results: list[pl.DataFrame] = []
@@ -408,6 +425,13 @@ class AlignedWindows(WindowOperator):
 
     def state_rows(self) -> int:
         return len(self._rows) + len(self._base) + self._pending_count
+
+
+def _in_order(rows: pl.DataFrame) -> bool:
+    """Return whether rows are in the order of their offsets and indexes. Sorting rows that are takes longer than to look."""
+    offsets, indexes = rows[OFFSET].to_numpy(), rows[INDEX].to_numpy()
+    before, after = offsets[:-1], offsets[1:]
+    return bool(((before < after) | ((before == after) & (indexes[:-1] <= indexes[1:]))).all())
 
 
 def _in_time(ends: Times, watermarks: Times, until_us: int) -> np.ndarray[Any, np.dtype[np.bool_]]:

@@ -39,15 +39,18 @@ class PartialLog:
         self._stored: list[_Part] = []
         self._fresh: list[_Part] = []
 
-    def append(self, frame: pl.DataFrame, *, stored: bool = False) -> None:
-        """Append rows that came after all others, at most one per group and window."""
+    def append(self, frame: pl.DataFrame, *, stored: bool = False, repeats: bool = False) -> None:
+        """Append rows that came after all others. ``repeats``: there may be several per group and window; else at most one."""
         if frame.height == 0:
             return
         parts = self._stored if stored else self._fresh
-        frame = frame.select(self._empty.columns)
-        while parts and parts[-1].frame.height < 2 * frame.height:
-            frame = self._merge(pl.concat([parts.pop().frame, frame]))
-        parts.append(_Part(frame))
+        together, height = [frame.select(self._empty.columns)], frame.height
+        while parts and parts[-1].frame.height < 2 * height:
+            part = parts.pop().frame
+            together.append(part)
+            height += part.height
+        merged = len(together) > 1 or repeats
+        parts.append(_Part(self._merge(pl.concat(together[::-1])) if merged else together[0]))
 
     def take(self, ends: pl.Expr, until: int = _FOREVER) -> tuple[pl.DataFrame, pl.DataFrame]:
         """Remove the rows for which ``ends``, a condition over ``END``, is true: those that were stored, and the others.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import polars as pl
+
 from headrace.flow.schema import Schema, type_name
 from headrace.foundation.errors import DataError, OptionError, did_you_mean
 
@@ -14,7 +15,10 @@ _DAY_US = 86_400_000_000
 class DeclaredColumns:
     """Casts frames of a table to declared types. Made when the job is built, and passed to where it runs."""
 
-    def __init__(self, native: Mapping[str, pl.DataType], declared: Mapping[str, pl.DataType]) -> None:
+    def __init__(
+        self, native: Mapping[str, pl.DataType], declared: Mapping[str, pl.DataType], plugin: str | None = None
+    ) -> None:
+        self._plugin = plugin
         self._different = {name: kind for name, kind in declared.items() if native[name] != kind}
         self.types = dict(declared)
 
@@ -31,14 +35,14 @@ class DeclaredColumns:
             except pl.exceptions.PolarsError as error:
                 raise DataError(
                     f"column {name!r} has values that are no {type_name(kind)}: {error}",
-                    plugin="mysql_changes",
+                    plugin=self._plugin,
                     hint="declare the column with a wider type",
                 ) from error
         return frame.with_columns(made)
 
 
 def declared_columns(
-    native: Mapping[str, pl.DataType], columns: list[str] | Mapping[str, str] | None, table: str
+    native: Mapping[str, pl.DataType], columns: list[str] | Mapping[str, str] | None, table: str, plugin: str
 ) -> DeclaredColumns:
     """Return the columns that are read. Raises OptionError for names that the table does not have, and types that do not fit."""
     chosen = list(columns if columns is not None else native)
@@ -46,22 +50,22 @@ def declared_columns(
         if name not in native:
             raise OptionError(
                 f"table {table} has no column {name!r}",
-                plugin="mysql_changes",
+                plugin=plugin,
                 option="columns",
                 hint=did_you_mean(name, native, known="columns of the table"),
             )
     if not isinstance(columns, Mapping):
-        return DeclaredColumns(native, {name: native[name] for name in chosen})
+        return DeclaredColumns(native, {name: native[name] for name in chosen}, plugin)
     declared = dict(Schema.of(columns))
     for name, kind in declared.items():
         if not _fits(native[name], kind):
             raise OptionError(
                 f"column {name!r} of table {table} is {type_name(native[name])}, which cannot be read as {type_name(kind)}",
-                plugin="mysql_changes",
+                plugin=plugin,
                 option="columns",
                 hint=f"declare it as {type_name(native[name])} and CAST it in the query",
             )
-    return DeclaredColumns(native, declared)
+    return DeclaredColumns(native, declared, plugin)
 
 
 def _fits(native: pl.DataType, kind: pl.DataType) -> bool:

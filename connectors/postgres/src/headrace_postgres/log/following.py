@@ -1,0 +1,256 @@
+"""Follows the changes of one table in the log of a slot from a position on: rows as columns, with offsets and positions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import polars as pl
+from headrace.flow.byte_slices import SPARE_BYTES
+from headrace.flow.messages import CHANGE, ChangeKind
+from headrace.foundation.clock import Clock
+from headrace.foundation.errors import HeadraceError, RetriableError
+from numpy.typing import NDArray
+
+from headrace_postgres.log.decoding import Decoder, Relation, Scanned, Scanner
+from headrace_postgres.log.places import LogPlace
+from headrace_postgres.log.stream import SlotStream, open_stream
+from headrace_postgres.settings import PostgresChangesSettings
+from headrace_postgres.tables import TableColumn
+
+#: How much of the log is taken at once, at most.
+_BYTES_MAX = 8 << 20
+#: Nothing for so long, though the server was asked: the connection is lost.
+_SILENCE_SECONDS = 30
+Integers = NDArray[np.int64]
+
+#: Returns for each row whether its change is passed over: (keys, number of the transaction).
+AlreadyThere = Callable[[pl.DataFrame, int], NDArray[np.bool_]]
+
+
+@dataclass(frozen=True, slots=True)
+class LogRows:
+    """Changes in the order of the log. An update is two rows with the same offset."""
+
+    #: The wanted columns and ``CHANGE``.
+    frame: pl.DataFrame
+    #: One for each row.
+    offsets: Integers
+    #: Behind the last row, and behind transactions without rows that follow it.
+    end: LogPlace
+    #: For each row: the place where its transaction begins, by number in ``_places``, and the number of its change there.
+    _places: Sequence[LogPlace]
+    _groups: Integers
+    _numbers: Integers
+
+    def place_at(self, row: int) -> LogPlace:
+        """Return the place before a row, which is the first one of its change."""
+        if row >= len(self.offsets):
+            return self.end
+        return replace(self._places[int(self._groups[row])], rows=int(self._numbers[row]))
+
+
+@dataclass(frozen=True)
+class Followed:
+    """What is followed, and how."""
+
+    slot: str
+    publication: str
+    wanted: Mapping[str, TableColumn]
+    types: Mapping[str, pl.DataType]
+    key: Sequence[str]
+    #: Whether old rows are whole (REPLICA IDENTITY FULL).
+    full: bool
+
+
+class LogReader:
+    """Reads the changes of a table from a place on. Opens its connection at the first ``read``.
+
+    ``on_relation`` and ``on_truncate`` raise JobError when the table was changed in a way that cannot be followed. ``already_there``
+    is asked for transactions that end before the place's ``until``.
+    """
+
+    def __init__(
+        self,
+        settings: PostgresChangesSettings,
+        followed: Followed,
+        place: LogPlace,
+        clock: Clock,
+        on_relation: Callable[[Relation], None],
+        on_truncate: Callable[[], None],
+        already_there: AlreadyThere,
+    ) -> None:
+        self._settings = settings
+        self._followed = followed
+        self._clock = clock
+        self._decoder = Decoder(followed.wanted, followed.types, followed.key, full=followed.full)
+        self._hooks = (on_relation, on_truncate)
+        self._already_there = already_there
+        #: Behind the last change that was read.
+        self.place = place
+        self._stream: SlotStream | None = None
+        self._scanner: Scanner | None = None
+        self._heard = 0.0
+        #: Raised by the next ``read``, as rows before it had to be given.
+        self._failure: Exception | None = None
+
+    def read(self, wait_seconds: float) -> LogRows | None:
+        """Return the next changes, or None when nothing came; the place may have moved all the same.
+
+        Raises RetriableError when the connection is lost: the next call begins again at the place.
+        """
+        try:
+            self._raise_failure()
+            stream, scanner = self._opened()
+            buffer, begins = bytearray(), list[int]()
+            before = stream.alive
+            stream.receive(buffer, begins, _BYTES_MAX, wait_seconds)
+            if not begins:
+                self._check_silence(stream.alive > before)
+                self._advance(stream.sent)
+                return None
+            self._heard = self._clock.monotonic()
+            buffer += bytes(SPARE_BYTES)
+            found = scanner.scan(buffer, begins)
+            rows = self._rows(buffer, found)
+            self._failure = found.error
+            if self._failure is None:
+                self._advance(stream.sent)
+            if rows is None:
+                self._raise_failure()
+            elif rows.end is not self.place:
+                rows = replace(rows, end=self.place)
+            return rows
+        except HeadraceError:
+            self.close()
+            raise
+
+    def confirm(self, lsn: int) -> bool:
+        """Tell the server what is not needed any more; returns whether a stream is open for that."""
+        if self._stream is None:
+            return False
+        try:
+            self._stream.confirm(lsn)
+        except HeadraceError:
+            self.close()
+            return False
+        return True
+
+    def _advance(self, sent: int) -> None:
+        """Move the place to where the server is, while no transaction is open."""
+        if not self.place.commit and sent > self.place.lsn:
+            self.place = replace(self.place, lsn=sent)
+
+    def _raise_failure(self) -> None:
+        failure, self._failure = self._failure, None
+        if failure is not None:
+            raise failure
+
+    def _opened(self) -> tuple[SlotStream, Scanner]:
+        if self._stream is None or self._scanner is None:
+            followed = self._followed
+            self._stream = open_stream(self._settings, followed.slot, followed.publication, self.place.lsn, self._clock)
+            self._scanner = Scanner(self._settings.schema, self._settings.table, *self._hooks)
+            self._skipped = self.place.rows
+            self._waits_for = self.place.commit
+            self._heard = self._clock.monotonic()
+        return self._stream, self._scanner
+
+    def _check_silence(self, heard: bool) -> None:
+        now = self._clock.monotonic()
+        if heard:
+            self._heard = now
+        elif now - self._heard > _SILENCE_SECONDS:
+            raise RetriableError(
+                f"PostgreSQL at {self._settings.host}:{self._settings.port} has sent nothing for {_SILENCE_SECONDS} s",
+                plugin="postgres_changes",
+            )
+
+    def close(self) -> None:
+        """End the connection. A later ``read`` begins again at the place."""
+        stream, self._stream, self._scanner = self._stream, None, None
+        if stream is not None:
+            stream.close()
+
+    # ---------------------------------------------------------------------------------------------------- decoding
+
+    def _rows(self, buffer: bytearray, found: Scanned) -> LogRows | None:
+        counts = np.bincount(np.array(found.groups, dtype=np.int64), minlength=len(found.transactions))
+        places, firsts = self._places(found, counts.tolist())
+        if not found.kinds:
+            return None
+        images = self._decoder.images(buffer, found)
+        groups = np.array(found.groups, dtype=np.int64)
+        starts = np.cumsum(counts) - counts
+        numbers = np.arange(len(groups)) - starts[groups] + np.array(firsts, dtype=np.int64)[groups]
+        of_change = images.changes
+        row_groups, row_numbers = groups[of_change], numbers[of_change]
+        skipped = np.array([place.rows for place in places], dtype=np.int64)
+        kept = row_numbers >= skipped[row_groups]
+        kept &= ~self._seen(images.keys, found, places, row_groups, kept)
+        offsets = (
+            np.array([place.offset_of(place.commit) for place in places], dtype=np.int64)[row_groups] + row_numbers
+        )
+        frame = images.frame
+        if not kept.all():
+            frame = _alone(frame, row_groups, row_numbers, kept).filter(pl.Series(kept))
+        if not frame.height:
+            return None
+        return LogRows(frame, offsets[kept], self.place, places, row_groups[kept], row_numbers[kept])
+
+    def _places(self, found: Scanned, counts: Sequence[int]) -> tuple[list[LogPlace], list[int]]:
+        """Return the place at which reading of each transaction goes on, and the number of its first change here. Moves the place."""
+        places, firsts = [], []
+        for transaction, count in zip(found.transactions, counts, strict=True):
+            again = transaction.commit < self._waits_for
+            if again:
+                # Before the transaction that was read in part: it has no rows of the table.
+                places.append(replace(self.place, commit=transaction.commit, rows=count))
+                firsts.append(0)
+                continue
+            continues = self.place.commit == transaction.commit and self._waits_for == 0
+            if not continues:
+                skipped = self._skipped if self.place.commit == transaction.commit else 0
+                self._skipped = self._waits_for = 0
+                self._done = 0
+                self.place = replace(self.place, commit=transaction.commit, rows=skipped)
+            places.append(self.place)
+            firsts.append(self._done)
+            self._done += count
+            rows = max(self.place.rows, self._done)
+            self.place = replace(self.place, rows=rows)
+            if transaction.end:
+                self.place = self.place.after(transaction.end)
+        return places, firsts
+
+    def _seen(
+        self, keys: pl.DataFrame, found: Scanned, places: Sequence[LogPlace], groups: Integers, kept: NDArray[np.bool_]
+    ) -> NDArray[np.bool_]:
+        """Return which rows the chunks of the snapshot already have."""
+        there = np.zeros(len(groups), dtype=bool)
+        for group in np.unique(groups[kept]).tolist():
+            if places[group].commit < places[group].until:
+                rows = np.flatnonzero((groups == group) & kept)
+                there[rows] = self._already_there(keys[rows], found.transactions[group].number)
+        return there
+
+    _skipped = 0
+    _waits_for = 0
+    #: Changes of the open transaction that were gone through.
+    _done = 0
+
+
+def _alone(frame: pl.DataFrame, groups: Integers, numbers: Integers, kept: NDArray[np.bool_]) -> pl.DataFrame:
+    """Make an insert or a delete of the row of an update whose other row is passed over."""
+    change = pl.col(CHANGE)
+    shown = pl.DataFrame({"kept": kept, "group": groups, "number": numbers})
+    both = shown.select(pl.col("kept").cast(pl.Int8).sum().over("group", "number") == 2).to_series()
+    kind = (
+        pl.when(change == ChangeKind.UPDATE_BEFORE)
+        .then(pl.lit(int(ChangeKind.DELETE), dtype=pl.Int8))
+        .when(change == ChangeKind.UPDATE_AFTER)
+        .then(pl.lit(int(ChangeKind.INSERT), dtype=pl.Int8))
+        .otherwise(change)
+    )
+    return frame.with_columns(pl.when(both).then(change).otherwise(kind).alias(CHANGE))

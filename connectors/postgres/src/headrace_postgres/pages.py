@@ -1,0 +1,116 @@
+"""Reads the rows of a table page by page, in the order of its key, each page by one COPY."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import polars as pl
+from headrace.flow.byte_slices import SPARE_BYTES
+
+from headrace_postgres.connection import literal, quoted, quoted_table, translating
+from headrace_postgres.settings import PostgresSettings
+from headrace_postgres.tables import TableColumn
+from headrace_postgres.tuples import texts_of, values_of, walk
+
+_SIGNATURE = b"PGCOPY\n\xff\r\n\0"
+_TRAILER = b"\xff\xff"
+
+#: The key of a row, as the server writes its values.
+Key = tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Page:
+    """Rows in the order of the key."""
+
+    frame: pl.DataFrame
+    #: A column of texts for each column of the key.
+    keys: pl.DataFrame
+
+    def key_at(self, row: int) -> Key:
+        """Return the key of a row."""
+        return tuple(self.keys.row(row))
+
+
+class Pages:
+    """Reads pages of a table on connections that the caller gives.
+
+    ``key``: the columns that identify a row; none: rows are read by where they lie in the table's file (``ctid``), which a row
+    keeps until it is changed.
+    """
+
+    def __init__(
+        self,
+        settings: PostgresSettings,
+        columns: Mapping[str, TableColumn],
+        key: Sequence[TableColumn],
+        plugin: str,
+    ) -> None:
+        self._settings = settings
+        self._columns = dict(columns)
+        self._plugin = plugin
+        self._key = [(quoted(column.name), column.full_type) for column in key] or [("ctid", "tid")]
+
+    def read(self, connection: Any, after: Key | None, rows_max: int) -> Page:
+        """Return the rows behind a key. Raises RetriableError, or DataError for values that have no type here."""
+        # With the table's name, else the texts that are selected would be ordered.
+        order = ", ".join(f"t.{name}" for name, _ in self._key)
+        listed = [f"{name}::text" for name, _ in self._key] + [f"{quoted(name)}::text" for name in self._columns]
+        query = (
+            f"SELECT {', '.join(listed)} FROM {quoted_table(self._settings)} AS t{self._behind(after)}"  # noqa: S608
+            f" ORDER BY {order} LIMIT {int(rows_max)}"
+        )
+        return self._page(*self._copied(connection, query))
+
+    def last(self, connection: Any) -> Key | None:
+        """Return the greatest key; None: there are no rows."""
+        names = ", ".join(f"{name}::text" for name, _ in self._key)
+        order = ", ".join(f"t.{name} DESC" for name, _ in self._key)
+        with translating(self._settings), connection.cursor() as cursor:
+            cursor.execute(f"SELECT {names} FROM {quoted_table(self._settings)} AS t ORDER BY {order} LIMIT 1")  # noqa: S608
+            found = cursor.fetchone()
+        return None if found is None else tuple(found)
+
+    def count(self, connection: Any, after: Key | None) -> int:
+        """Return how many rows there are behind a key."""
+        with translating(self._settings), connection.cursor() as cursor:
+            cursor.execute(f"SELECT count(*) FROM {quoted_table(self._settings)}{self._behind(after)}")  # noqa: S608
+            [(found,)] = cursor.fetchall()
+        return int(found)
+
+    def _behind(self, after: Key | None) -> str:
+        if after is None:
+            return ""
+        names = ", ".join(name for name, _ in self._key)
+        values = ", ".join(f"{literal(value)}::{kind}" for value, (_, kind) in zip(after, self._key, strict=True))
+        return f" WHERE ({names}) > ({values})"
+
+    def _copied(self, connection: Any, query: str) -> tuple[bytearray, list[int]]:
+        """Return what a query gives as COPY's binary format, and where each row's values begin."""
+        buffer, begins = bytearray(), []
+        statement = f"COPY ({query}) TO STDOUT (FORMAT binary)"
+        with translating(self._settings), connection.cursor() as cursor, cursor.copy(statement) as copy:
+            for data in copy:
+                row = bytes(data)
+                if row.startswith(_SIGNATURE):
+                    row = row[len(_SIGNATURE) + 8 :]
+                if row and row != _TRAILER:
+                    begins.append(len(buffer) + 2)
+                    buffer += row
+        buffer += bytes(SPARE_BYTES)
+        return buffer, begins
+
+    def _page(self, buffer: bytearray, begins: list[int]) -> Page:
+        array = np.frombuffer(buffer, dtype=np.uint8)
+        count = len(self._key) + len(self._columns)
+        places, _ = walk(array, np.array(begins, dtype=np.int64), count, marked=False)
+        texts = [texts_of(buffer, each, self._plugin) for each in places]
+        keys = pl.DataFrame([text.alias(f"k{number}") for number, text in enumerate(texts[: len(self._key)])])
+        values = [
+            values_of(column, text, self._plugin)
+            for column, text in zip(self._columns.values(), texts[len(self._key) :], strict=True)
+        ]
+        return Page(pl.DataFrame(values), keys)

@@ -1,0 +1,180 @@
+"""The options of source, source of changes, and sink."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+from typing import Annotated, ClassVar, Literal
+
+from headrace.foundation.errors import OptionError
+from headrace.interfaces.settings import Secret, Settings, option
+from headrace.interfaces.sink import SinkSettings
+
+# What source and sink have in common is described once.
+_Database = Annotated[str, option("database of the table")]
+_Schema = Annotated[str, option("schema of the table")]
+_Host = Annotated[str, option("address of the server, or the directory of its local socket")]
+_Port = Annotated[int, option("port of the server", ge=1, le=65535)]
+_User = Annotated[str | None, option("user name")]
+_Password = Annotated[Secret | None, option('password; "${VARIABLE}" reads an environment variable')]
+_Ssl = Annotated[bool, option("whether TLS is required, with a check of the server's certificate and host name")]
+_SslCa = Annotated[str | None, option("file with the trusted certificates; default: those of the system; implies ssl")]
+_SslCertificate = Annotated[str | None, option("file with the client's certificate; implies ssl")]
+_SslKey = Annotated[str | None, option("file with the client's key, if it is not in ssl_certificate")]
+_ConnectTimeout = Annotated[timedelta, option("how long to wait for a connection")]
+_ReadTimeout = Annotated[timedelta, option("how long a statement may take")]
+
+
+class PostgresSourceSettings(Settings, frozen=True, kw_only=True):
+    """Options of ``from_postgres``."""
+
+    in_pictures: ClassVar[tuple[str, ...]] = ("table",)
+
+    table: Annotated[str, option("table or view to read")]
+    database: _Database
+    schema: _Schema = "public"
+    host: _Host = "localhost"
+    port: _Port = 5432
+    user: _User = None
+    password: _Password = None
+    columns: Annotated[list[str] | None, option("columns to read; default: all")] = None
+    key: Annotated[
+        list[str] | None,
+        option(
+            "columns that give the order of reading, unique together and never NULL; default: the primary key, or such a key"
+        ),
+    ] = None
+    page_rows: Annotated[int, option("number of rows that one query reads", ge=1)] = 50_000
+    ssl: _Ssl = False
+    ssl_ca: _SslCa = None
+    ssl_certificate: _SslCertificate = None
+    ssl_key: _SslKey = None
+    connect_timeout: _ConnectTimeout = timedelta(seconds=10)
+    read_timeout: _ReadTimeout = timedelta(minutes=1)
+
+    def validate(self) -> None:
+        check_client_certificate(self)
+
+
+class PostgresChangesSettings(Settings, frozen=True, kw_only=True):
+    """Options of ``from_postgres_changes``."""
+
+    in_pictures: ClassVar[tuple[str, ...]] = ("table",)
+
+    table: Annotated[str, option("table to read")]
+    database: _Database
+    schema: _Schema = "public"
+    host: _Host = "localhost"
+    port: _Port = 5432
+    user: _User = None
+    password: _Password = None
+    columns: Annotated[
+        list[str] | dict[str, str] | None,
+        option("columns to read, or their types by their names; default: all that the table has when the job is built"),
+    ] = None
+    slot: Annotated[
+        str | None,
+        option(
+            "replication slot, which keeps the log for this job; created on first use; default: named after job and table"
+        ),
+    ] = None
+    publication: Annotated[
+        str | None,
+        option("publication that has the table; created on first use; default: headrace and the name of the table"),
+    ] = None
+    chunks_table: Annotated[
+        str,
+        option(
+            "table of the same schema for the chunks of snapshots that are not in a checkpoint yet; created on first use"
+        ),
+    ] = "headrace_chunks"
+    chunk_rows: Annotated[int, option("most rows that one query of the snapshot reads", ge=1)] = 50_000
+    ignore_truncate: Annotated[
+        bool,
+        option("whether TRUNCATE is passed over; else it stops the job, as the log does not have the removed rows"),
+    ] = False
+    ssl: _Ssl = False
+    ssl_ca: _SslCa = None
+    ssl_certificate: _SslCertificate = None
+    ssl_key: _SslKey = None
+    connect_timeout: _ConnectTimeout = timedelta(seconds=10)
+    read_timeout: _ReadTimeout = timedelta(minutes=1)
+
+    def validate(self) -> None:
+        check_client_certificate(self)
+        for name in ("slot", "publication"):
+            value = getattr(self, name)
+            if value is not None and (not value or len(value.encode()) > 63):
+                raise OptionError("names have 1 to 63 bytes", plugin="postgres_changes", option=name)
+        if self.slot is not None and re.fullmatch(r"[a-z0-9_]+", self.slot) is None:
+            raise OptionError(
+                f"{self.slot!r} cannot be the name of a slot", plugin="postgres_changes", option="slot",
+                hint="it has small letters, digits and underscores only",
+            )  # fmt: skip
+
+
+class PostgresSinkSettings(SinkSettings, frozen=True, kw_only=True):
+    """Options of ``to_postgres``."""
+
+    in_pictures: ClassVar[tuple[str, ...]] = ("table",)
+
+    table: Annotated[str, option("table to write")]
+    database: _Database
+    schema: _Schema = "public"
+    host: _Host = "localhost"
+    port: _Port = 5432
+    user: _User = None
+    password: _Password = None
+    mode: Annotated[
+        Literal["insert", "upsert"],
+        option(
+            "what happens to a row whose key already exists: insert sends it to the dead letters, upsert updates its columns"
+        ),
+    ] = "insert"
+    columns: Annotated[
+        dict[str, str] | None, option("column of the table by column of the stream, for columns with different names")
+    ] = None
+    key: Annotated[list[str] | None, option("columns of the stream that are the primary key of a created table")] = None
+    create_table: Annotated[
+        bool, option("whether to create the table from the stream's columns if it does not exist")
+    ] = False
+    offsets_table: Annotated[
+        str, option("table of the same schema for the positions of the queues; created on first use")
+    ] = "headrace_offsets"
+    ssl: _Ssl = False
+    ssl_ca: _SslCa = None
+    ssl_certificate: _SslCertificate = None
+    ssl_key: _SslKey = None
+    connect_timeout: _ConnectTimeout = timedelta(seconds=10)
+    read_timeout: _ReadTimeout = timedelta(minutes=1)
+
+    def validate(self) -> None:
+        check_client_certificate(self)
+        if self.key is not None and not self.create_table:
+            raise OptionError(
+                "key has an effect only together with create_table", plugin="postgres", option="key",
+                hint="an existing table has its keys; remove the option, or add create_table=True",
+            )  # fmt: skip
+        if self.create_table and self.mode != "insert" and not self.key:
+            raise OptionError(
+                f"mode {self.mode!r} needs a key, and the table that is created would have none", plugin="postgres",
+                option="key", hint="name the columns that are the primary key: key=['id']",
+            )  # fmt: skip
+        if self.offsets_table == self.table:
+            raise OptionError("offsets_table must not be the table itself", plugin="postgres", option="offsets_table")
+        targets = list((self.columns or {}).values())
+        for name in targets:
+            if targets.count(name) > 1:
+                raise OptionError(f"two columns of the stream go to {name!r}", plugin="postgres", option="columns")
+
+
+PostgresSettings = PostgresSourceSettings | PostgresChangesSettings | PostgresSinkSettings
+
+
+def check_client_certificate(settings: PostgresSettings) -> None:
+    """Check the options of TLS. Raises OptionError."""
+    if settings.ssl_key and not settings.ssl_certificate:
+        raise OptionError(
+            "ssl_key goes together with ssl_certificate", plugin="postgres", option="ssl_key",
+            hint="name the file with the client's certificate too",
+        )  # fmt: skip

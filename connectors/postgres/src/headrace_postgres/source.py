@@ -1,0 +1,236 @@
+"""The PostgreSQL source: a table, read once."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, ClassVar
+
+import numpy as np
+from headrace.flow.messages import Queue, RawBatch, ReadPosition
+from headrace.flow.schema import Schema
+from headrace.foundation.errors import HeadraceError, JobError, did_you_mean
+from headrace.interfaces.settings import Settings
+from headrace.interfaces.source import EARLIEST, Reader, Source, StartAt, StartPosition
+
+from headrace_postgres.connection import connect, place_of, quoted
+from headrace_postgres.pages import Page, Pages
+from headrace_postgres.settings import PostgresSourceSettings
+from headrace_postgres.table_options import SOURCE_TABLES
+from headrace_postgres.tables import Table, TableColumn, describe, no_such_table
+from headrace_postgres.types import column_type
+
+
+@dataclass(frozen=True)
+class _Described:
+    """What is read, looked up once and then passed to other processes."""
+
+    columns: Mapping[str, TableColumn]
+    key: tuple[TableColumn, ...]
+
+
+class PostgresSource(Source):
+    """Reads a table once, in the order of its key, page by page. One queue, named as the table.
+
+    The offset of a row is its number in that order; a position also holds the key of the row before it, so that rows which are added
+    or deleted before that key do not move it. See ``key_of`` for the key.
+    """
+
+    Settings: ClassVar[type[Settings]] = PostgresSourceSettings
+    table_options = SOURCE_TABLES
+    bounded = True
+
+    def __init__(self, settings: PostgresSourceSettings) -> None:
+        self.settings: PostgresSourceSettings = settings
+        self._table: _Described | None = None
+
+    def check(self) -> None:
+        """Check names. Raises JobError."""
+        for option in ("table", "schema", "database"):
+            quoted(getattr(self.settings, option), option=option)
+
+    def schema(self) -> Schema:
+        """Return the columns as the table has them. Raises JobError or RetriableError."""
+        return Schema({name: column_type(column) for name, column in self._described().columns.items()})
+
+    def queues(self) -> Collection[Queue]:
+        self._described()
+        return [Queue(self.settings.table)]
+
+    def open(self, queue: Queue, start: StartPosition) -> Reader:
+        """Return a reader with a connection of its own. Raises JobError for a start by time, which rows do not have."""
+        if isinstance(start, StartAt):
+            raise JobError(
+                "rows of a table have no time, so a time cannot be the start",
+                plugin="postgres",
+                option="start",
+                hint="use where() on a column",
+            )
+        reader = PostgresReader(self.settings, self._described(), queue)
+        try:
+            if isinstance(start, ReadPosition):
+                reader.restore(start)
+            elif start is not EARLIEST:
+                reader.skip_all()
+        except BaseException:
+            reader.close()
+            raise
+        return reader
+
+    def _described(self) -> _Described:
+        if self._table is None:
+            settings = self.settings
+            connection = connect(settings)
+            try:
+                table = describe(connection, settings)
+                if table is None:
+                    raise no_such_table(connection, settings)
+            finally:
+                connection.close()
+            where = f"PostgreSQL at {settings.host}:{settings.port}, table {place_of(settings)}"
+            for name in [*(settings.columns or ()), *(settings.key or ())]:
+                if name not in table.columns:
+                    hint = did_you_mean(name, table.columns, known="columns of the table")
+                    raise JobError(
+                        f"{where}: it has no column {name!r}", plugin="postgres", option="columns", hint=hint
+                    )
+            chosen = {name: table.columns[name] for name in settings.columns or table.columns}
+            self._table = _Described(chosen, key_of(table, settings, where))
+        return self._table
+
+
+def key_of(table: Table, settings: PostgresSourceSettings, where: str) -> tuple[TableColumn, ...]:
+    """Return the columns to read by: those of ``key``, the primary key, or a unique key of columns that are NOT NULL.
+
+    None at all for a table that has no such key: its rows are read in the order of its file. Raises JobError for a view without
+    ``key``.
+    """
+    if settings.key is not None:
+        return tuple(table.columns[name] for name in settings.key)
+    for names in (table.primary_key, *table.unique_keys.values()):
+        columns = tuple(table.columns[name] for name in names)
+        if columns and not any(column.nullable for column in columns):
+            return columns
+    if table.kind in ("v", "f", "p"):
+        raise JobError(
+            f"{where}: it has no key by which its rows could be read in order", plugin="postgres", option="key",
+            hint="name columns that are unique and never NULL: key=['id']",
+        )  # fmt: skip
+    return ()
+
+
+class PostgresReader(Reader):
+    """Reads pages behind the last key, on a connection of its own. Each page is a query of its own, which sees what is committed then."""
+
+    def __init__(self, settings: PostgresSourceSettings, described: _Described, queue: Queue) -> None:
+        self._settings = settings
+        self._queue = queue
+        self._pages = Pages(settings, described.columns, described.key, "postgres")
+        self._key_types = [column.full_type for column in described.key]
+        self._position = ReadPosition(0)
+        self._connection: Any = None
+        self._page: Page | None = None
+        self._given = 0
+        #: The greatest offset that `latest` has given: a caller may wait until the position reaches it.
+        self._promised = 0
+        self._end: int | None = None
+        self._ended = False
+
+    def restore(self, position: ReadPosition) -> None:
+        """Take a checkpoint's position. Raises JobError when it is none of this source's."""
+        self._check(position)
+        self._position = position
+
+    def skip_all(self) -> None:
+        """Begin behind all rows that are there."""
+        after = self._asked(self._pages.last)
+        self._position = ReadPosition(self.latest, {"after": None if after is None else list(after)})
+
+    def seek(self, position: ReadPosition) -> None:
+        self._check(position)
+        self._position, self._page, self._end, self._ended = position, None, None, False
+
+    def limit(self, end: ReadPosition) -> None:
+        self._end = end.offset
+
+    def _check(self, position: ReadPosition) -> None:
+        if position.offset and "after" not in position.hint:
+            raise JobError(
+                f"offset {position.offset} does not say behind which row it is", plugin="postgres", queue=self._queue.id,
+                offset=position.offset, hint="offsets of this source cannot be set by hand; start with a new checkpoint",
+            )  # fmt: skip
+
+    @property
+    def position(self) -> ReadPosition:
+        return self._position
+
+    @property
+    def earliest(self) -> int:
+        return 0
+
+    @property
+    def latest(self) -> int:
+        if not self._ended:
+            found = self._position.offset + self._asked(
+                lambda connection: self._pages.count(connection, self._after)
+            )  # fmt: skip
+            self._promised = max(self._promised, found)
+        return max(self._promised, self._position.offset)
+
+    def position_after(self, max_records: int) -> ReadPosition:
+        ahead = PostgresReader.__new__(PostgresReader)
+        ahead.__dict__.update(self.__dict__, _connection=None, _page=None, _given=0, _end=None)
+        try:
+            left = max_records
+            while left > 0 and (raw := ahead.poll(left, timedelta(0))) is not None:
+                left -= len(raw)
+            return ahead.position
+        finally:
+            ahead.close()
+
+    def poll(self, max_records: int, timeout: timedelta) -> RawBatch | None:
+        if self._ended:
+            return None
+        if self._end is not None:
+            max_records = min(max_records, self._end - self._position.offset)
+            if max_records <= 0:
+                return None
+        if self._page is None or self._given >= self._page.frame.height:
+            self._page = self._asked(
+                lambda connection: self._pages.read(connection, self._after, self._settings.page_rows)
+            )  # fmt: skip
+            self._given = 0
+        page, begin = self._page, self._given
+        count = min(max_records, page.frame.height - begin)
+        if not count:
+            # Rows that existed when a caller asked for `latest` may have been deleted.
+            self._ended = True
+            self._position = ReadPosition(
+                max(self._position.offset, self._promised), self._position.hint or {"after": None}
+            )
+            return None
+        first = self._position.offset
+        self._given += count
+        self._position = ReadPosition(first + count, {"after": list(page.key_at(self._given - 1))})
+        offsets = np.arange(first, first + count, dtype=np.int64)
+        return RawBatch(offsets, self._position, frame=page.frame.slice(begin, count))
+
+    @property
+    def _after(self) -> tuple[str, ...] | None:
+        after = self._position.hint.get("after")
+        return None if after is None else tuple(after)
+
+    def _asked(self, ask: Any) -> Any:
+        try:
+            if self._connection is None:
+                self._connection = connect(self._settings, autocommit=True)
+            return ask(self._connection)
+        except HeadraceError:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()

@@ -1,0 +1,72 @@
+"""What the tests of changes share: readers, everything up to the end of the log, and the table that changes make."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any
+
+import polars as pl
+from headrace.flow.messages import CHANGE, ChangeKind, Queue, RawBatch
+from headrace.interfaces.source import EARLIEST, Reader, StartPosition
+from headrace_postgres import PostgresChangesSettings, PostgresChangesSource
+from postgres_world import PostgresDatabase
+
+SECOND = timedelta(seconds=1)
+
+
+def changes_of(database: PostgresDatabase, **more: Any) -> PostgresChangesSource:
+    """Return a source as a job has it."""
+    source = PostgresChangesSource(PostgresChangesSettings.of(database.options(**more), plugin="postgres_changes"))
+    source.check()
+    return source
+
+
+@contextmanager
+def opened(database: PostgresDatabase, start: StartPosition = EARLIEST, **more: Any) -> Iterator[Reader]:
+    source = changes_of(database, **more)
+    reader = source.open(Queue(source.settings.table), start)
+    try:
+        yield reader
+    finally:
+        reader.close()
+        source.close()
+
+
+def read_to_end(reader: Reader, *, per_poll: int = 1000) -> list[RawBatch]:
+    """Read to where the log ends now."""
+    batches, end, idle = [], reader.latest, 0
+    while reader.position.offset < end:
+        raw = reader.poll(per_poll, SECOND)
+        idle = idle + 1 if raw is None else 0
+        assert idle < 20, f"nothing comes after {reader.position}, up to {end}"
+        if raw is not None and len(raw):
+            batches.append(raw)
+    return batches
+
+
+def changes_in(batches: Sequence[RawBatch]) -> list[tuple[Any, ...]]:
+    """Return (kind, values …) of each row."""
+    frames = [raw.frame for raw in batches if raw.frame is not None]
+    return pl.concat(frames).select(CHANGE, pl.exclude(CHANGE)).rows() if frames else []
+
+
+def applied(rows: Sequence[tuple[Any, ...]], *, full: bool) -> dict[Any, tuple[Any, ...]]:
+    """Return the table that changes make, by its first column. With old rows, each must be the one that is there."""
+    table: dict[Any, tuple[Any, ...]] = {}
+    for kind, *values in rows:
+        row = tuple(values)
+        if kind in (ChangeKind.INSERT, ChangeKind.UPDATE_AFTER):
+            if full:
+                assert row[0] not in table, f"{row} comes, but {table[row[0]]} is there"
+            table[row[0]] = row
+        else:
+            if full:
+                assert table.get(row[0]) == row, f"{row} goes, but {table.get(row[0])} is there"
+            table.pop(row[0], None)
+    return table
+
+
+def table_of(database: PostgresDatabase, columns: str = "*") -> dict[Any, tuple[Any, ...]]:
+    return {row[0]: row for row in database.execute(f"SELECT {columns} FROM t")}  # noqa: S608

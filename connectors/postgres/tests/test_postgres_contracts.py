@@ -1,0 +1,120 @@
+"""The contract suite: the sink in each of its modes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, ClassVar
+
+import pytest
+from headrace.flow.schema import Schema
+from headrace_contract.sink import SinkContract
+from headrace_contract.values import ALL_TYPES
+from headrace_postgres import PostgresSink, PostgresSinkSettings
+from postgres_world import PostgresDatabase
+
+from tests.relay import Relay
+from tests.servers.postgresql import PostgreSQLServer
+
+
+class WithServer:
+    """Gives each check the shared server behind a relay, which can be cut, and a database of its own."""
+
+    database: PostgresDatabase
+    relay: Relay
+
+    @pytest.fixture(autouse=True)
+    def _server(self, postgresql_server: PostgreSQLServer, postgresql_database: str) -> Iterator[None]:
+        self.database = PostgresDatabase(postgresql_server, postgresql_database)
+        self.relay = Relay(postgresql_server)
+        yield
+        self.relay.cut()
+        self.database.close()
+
+    def options(self, **more: Any) -> dict[str, Any]:
+        return self.database.options(port=self.relay.port, **more)
+
+    def begin_outage(self) -> None:
+        self.relay.cut()
+
+    def end_outage(self) -> None:
+        self.relay.open()
+
+
+class SinkChecks(WithServer, SinkContract):
+    plugin = "postgres"
+    types: ClassVar[Sequence[str]] = ALL_TYPES
+    mode: ClassVar[str] = "insert"
+    more: ClassVar[Mapping[str, Any]] = {}
+
+    def make_sink(self) -> PostgresSink:
+        options = self.options(mode=self.mode, create_table=True, **self.more)
+        return PostgresSink(PostgresSinkSettings.of(options, plugin="postgres"))
+
+    def make_with_secret(self, secret: str) -> PostgresSink:
+        options = {**self.options(), "password": secret, "create_table": True}
+        return PostgresSink(PostgresSinkSettings.of(options, plugin="postgres"))
+
+    def make_sink_without_target(self) -> PostgresSink:
+        return PostgresSink(PostgresSinkSettings.of(self.options(table="nothing"), plugin="postgres"))
+
+    def unfit_schema(self) -> Mapping[str, Any]:
+        return {"id": "int64", "a" * 64: "string"}
+
+    def bad_row(self) -> dict[str, Any]:
+        # Too long for the column as the check below has it.
+        return {**self.make_row(10**9), "text": "x" * 300}
+
+    def test_bad_row_goes_to_dead_letters(self) -> None:
+        self.prepared_sink()
+        self.database.execute("ALTER TABLE t ALTER text TYPE varchar(200)")
+        super().test_bad_row_goes_to_dead_letters()
+
+    def edge_values(self, type_name: str) -> Sequence[Any]:
+        # No server stores a NUL in a text: such rows are dead letters, see test_postgres_sink.py.
+        return [value for value in super().edge_values(type_name) if "\\x00" not in repr(value)]
+
+    def read_rows(self) -> Sequence[Mapping[str, Any]]:
+        kinds = self.database.execute("SELECT attname, atttypid::regtype::text FROM pg_attribute WHERE attrelid = 't'::regclass"
+                                      " AND attnum > 0")  # fmt: skip
+        # The driver rounds texts of a real as if they were those of a double.
+        return self.database.rows(
+            "t", ", ".join(f'"{name}"::float8' if kind == "real" else f'"{name}"' for name, kind in kinds)
+        )
+
+    def as_read(self, row: dict[str, Any]) -> dict[str, Any]:
+        return {name: _as_read(value) for name, value in row.items()}
+
+
+def _as_read(value: Any) -> Any:
+    """Return a value as the driver shows it."""
+    if isinstance(value, datetime) and value.tzinfo is not None:
+        return value.astimezone(UTC)
+    return value
+
+
+class TestInsert(SinkChecks):
+    """Rows of a table without a key."""
+
+
+class TestUpsert(SinkChecks):
+    """Rows by key; a later one changes the columns that it has."""
+
+    mode = "upsert"
+    key = ("id",)
+    more: ClassVar[Mapping[str, Any]] = {"key": ["id"]}
+    types: ClassVar[Sequence[str]] = ("string", "int64", "decimal(38, 18)")
+
+
+class TestExistingTable(SinkChecks):
+    """Rows whose columns are known only one by one, into a table that is there."""
+
+    types: ClassVar[Sequence[str]] = ("string", "json")
+
+    def make_sink(self) -> PostgresSink:
+        return PostgresSink(PostgresSinkSettings.of(self.options(), plugin="postgres"))
+
+    def create_target(self, schema: Schema) -> None:
+        maker = PostgresSink(PostgresSinkSettings.of(self.options(create_table=True), plugin="postgres"))
+        maker.check(schema)
+        maker.prepare(schema)

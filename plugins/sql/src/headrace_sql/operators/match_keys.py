@@ -1,0 +1,139 @@
+"""The rows of each key from the first at which a match is under way, and what is known of that match.
+
+Only the matches that begin at that row are followed. Those that begin behind it wait for it in any case; when it has come to its end,
+the rows behind it are gone through again from the next one at which a match can begin.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from headrace_sql.operators.match_automaton import Automaton
+from headrace_sql.operators.match_walker import BITS, TIME, Match, Path, Row, Walker, Way
+
+#: From this time on no row comes any more.
+END = 2**62
+
+
+class Held:
+    """The rows of a key. ``taken``: how many of them the ways have gone; ``noted_us``: when the operator looks at it for WITHIN."""
+
+    __slots__ = ("best", "complete_us", "followed", "later", "noted_us", "rows", "taken", "ways")
+
+    def __init__(self, rows: list[Row]) -> None:
+        self.rows = rows
+        self.taken = 0
+        self.ways: Sequence[Way] = ()
+        self.best: Match | None = None
+        self.noted_us: int | None = None
+        #: The matches under way that began behind the first row, up to which row they are followed, and the time of the first complete one.
+        self.later: list[tuple[int, Sequence[Way]]] = []
+        self.followed = 1
+        self.complete_us: int | None = None
+
+
+#: (place of the row that decided it, its first row, match); places count from the first row that was held.
+Decided = list[tuple[int, int, Match]]
+
+
+class Matcher:
+    """Finds the matches among the rows of one key."""
+
+    def __init__(self, automaton: Automaton, walker: Walker, skip: tuple[str, str], within_us: int | None) -> None:
+        self._walk = walker.walk
+        self._start = walker.start
+        self._preferred = automaton.preferred
+        self._least_rows = automaton.least_rows
+        self._how, variable = skip
+        self._variable = automaton.variables.index(variable) if variable in automaton.variables else -2
+        self._within_us = within_us
+
+    def decided(self, held: Held, time_us: int | None = None) -> Decided:
+        """Go through rows that are new; return the matches that are decided. The caller drops rows before ``dropped`` of them.
+
+        ``time_us``: no row before it comes any more. Places are those of ``held.rows`` before the call.
+        """
+        rows, end = held.rows, len(held.rows)
+        first, at, ways, best = 0, held.taken, held.ways, held.best
+        found: Decided = []
+        front, walk = at, self._walk
+        while first < end:
+            if at == first:
+                if not rows[first][BITS] & 1:
+                    first = at = first + 1
+                    continue
+                ways, best = self._start, None
+            at, ways, best = walk(rows, first, at, end, ways, best)
+            if ways:
+                if at == end and (time_us is None or not self._is_over(rows[first], time_us)):
+                    break
+                front = max(front, at)
+            else:
+                front = max(front, at - 1)
+            if best is None:
+                first += 1
+            else:
+                found.append((front, first, best))
+                first = max(first + 1, self._skipped_to(first, best))
+            at = first
+        self._keep(held, first)
+        held.taken, held.ways, held.best = at - first, ways, best
+        return found
+
+    def _keep(self, held: Held, first: int) -> None:
+        if first:
+            held.rows = held.rows[first:]
+            held.later, held.followed, held.complete_us = [], 1, None
+
+    def _is_over(self, row: Row, time_us: int) -> bool:
+        """Return whether nothing from a time on can belong to the match that begins at a row."""
+        if self._preferred and time_us >= END:
+            return True
+        return self._within_us is not None and time_us - int(row[TIME]) >= self._within_us
+
+    def _skipped_to(self, first: int, match: Match) -> int:
+        """Return the first row at which another match may begin; rows at or before the match's first do not count."""
+        path, count = match
+        if self._how == "PAST LAST ROW":
+            return first + count
+        if self._how == "TO NEXT ROW":
+            return first
+        last = self._how == "TO LAST"
+        found, end = 0, count
+        while path[1] >= 0:
+            if path[1] == self._variable:
+                found = end - 1 if last else path[2]
+                if last:
+                    break
+            path, end = path[0], path[2]
+        return first + found
+
+    def deadline_us(self, held: Held) -> int:
+        assert self._within_us is not None
+        return int(held.rows[0][TIME]) + self._within_us
+
+    def waits_us(self, held: Held) -> int | None:
+        """Return the time of the first match that is complete and waits for the one that began before it; None if there is none.
+
+        Of a pattern of which the preferred match counts it is the time of the first row: what it may become is not known before its end.
+        """
+        rows, end = held.rows, len(held.rows)
+        if self._preferred:
+            return int(rows[0][TIME]) if rows else None
+        if held.complete_us is not None or end <= self._least_rows:
+            return held.complete_us
+        for at in range(held.followed, end):
+            begins = [(at, self._start)] if rows[at][BITS] & 1 else []
+            later, held.later = [*held.later, *begins], []
+            for first, ways in later:
+                _, going, best = self._walk(rows, first, at, at + 1, ways, None)
+                if best is not None:
+                    held.complete_us, held.later = int(rows[at][TIME]), []
+                    return held.complete_us
+                if going and not self._is_over(rows[first], int(rows[at][TIME])):
+                    held.later.append((first, going))
+        held.followed = end
+        return None
+
+
+__all__ = ["END", "Held", "Matcher", "Path"]

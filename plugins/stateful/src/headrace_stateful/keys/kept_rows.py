@@ -1,0 +1,57 @@
+"""What operators have in common whose state is one log of rows: how it is stored, divided, and forgotten."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from headrace.flow.messages import Batch, SystemMessage, Tick
+from headrace.interfaces.key_shares import KeyShare
+from headrace.interfaces.operator import RejectedRows, StatefulOperator
+
+from headrace_stateful.keys.row_log import RowLog
+from headrace_stateful.keys.shares import log_share, snapshots
+from headrace_stateful.keys.state_bytes import pack, unpack
+
+#: The mark of a row in a log: the time of the tick at which it was kept. The name is a part of stored states.
+TICK = "tick"
+
+
+class KeptRows(StatefulOperator):
+    """Base of operators that keep rows in one log."""
+
+    def __init__(self, log: RowLog) -> None:
+        self._log = log
+
+    def delta(self) -> bytes:
+        frames = self._log.delta()
+        return pack("delta", frames) if frames else b""
+
+    def snapshot(self) -> bytes:
+        return pack("snapshot", self._log.snapshot())
+
+    def apply(self, state: bytes) -> None:
+        self._log.apply(unpack(state)[1])
+
+    def share_of(self, states: Sequence[bytes], share: KeyShare) -> bytes:
+        logs = [frames["added"] for frames, _ in snapshots(states)]
+        return pack("snapshot", {"added": log_share(logs, [share.holds(log) for log in logs])})
+
+    def state_rows(self) -> int:
+        return len(self._log)
+
+
+class KeptRowsWithTicks(KeptRows):
+    """Base of those that forget a row when it has been kept for the time to live. The log has the mark ``TICK``."""
+
+    def __init__(self, log: RowLog, ttl_us: int | None) -> None:
+        super().__init__(log)
+        self._ttl_us = ttl_us
+        self._now_us = 0
+
+    def on_system(self, message: SystemMessage) -> Iterable[Batch | RejectedRows]:
+        if isinstance(message, Tick):
+            self._now_us = message.time_us
+            if self._ttl_us is not None:
+                self._log.remove(self._log.places_where_below(TICK, self._now_us - self._ttl_us + 1))
+                self._log.tidy()
+        return ()
