@@ -16,6 +16,7 @@ from sqlalchemy.exc import IntegrityError
 import headrace_server
 from headrace_server.registry.engines import make_tables
 from headrace_server.registry.records import (
+    ON_SCHEDULE,
     Desired,
     JobRecord,
     OperationRecord,
@@ -82,6 +83,13 @@ class Registry:
         with self.engine.begin() as connection:
             connection.execute(update(jobs).where(jobs.c.name == name).values(**values))
 
+    def move(self, name: str, of: Desired, to: Desired) -> bool:
+        """Change what is wanted of a job, if it is still ``of``: a person may have asked for something else. Return whether it was."""
+        chosen = (jobs.c.name == name) & (jobs.c.desired == of.value)
+        values = {"desired": to.value} | ({"problem": None} if to is Desired.FINISHED else {})
+        with self.engine.begin() as connection:
+            return bool(connection.execute(update(jobs).where(chosen).values(**values)).rowcount)
+
     def count_start(self, name: str) -> None:
         """Note that a person starts a job: its server counts failures anew."""
         with self.engine.begin() as connection:
@@ -95,7 +103,9 @@ class Registry:
                 connection.execute(insert(scheduled_starts).values(job=name, due_ms=due_ms))
                 starts = func.coalesce(jobs.c.starts, 0) + 1
                 values = {"desired": Desired.RUNNING.value, "problem": None, "starts": starts}
-                connection.execute(update(jobs).where(jobs.c.name == name).values(**values))
+                # Unless a person has stopped it in this moment.
+                on_schedule = jobs.c.desired.in_([each.value for each in ON_SCHEDULE])
+                connection.execute(update(jobs).where(jobs.c.name == name, on_schedule).values(**values))
         except IntegrityError:
             return False
         return True

@@ -10,7 +10,7 @@ from headrace.foundation.errors import JobError
 from headrace_lease import Leases, SqlLeaseStore
 
 from headrace_server.jobs_directory.settings import schedule_of
-from headrace_server.registry.records import Desired, JobRecord
+from headrace_server.registry.records import ON_SCHEDULE, Desired, JobRecord
 from headrace_server.schedules import HistoryEntry, Scheduler, ScheduleSettings
 from headrace_server.schedules.history import to_milliseconds
 from headrace_server.supervision.specifications import Services
@@ -21,7 +21,6 @@ _TICK_SECONDS = 1.0
 _CLEAN_UP_SECONDS = 86_400.0
 #: Longer than the history of schedules is kept.
 _STARTS_KEPT = timedelta(days=100)
-_ON_SCHEDULE = frozenset({Desired.SCHEDULED, Desired.RUNNING, Desired.FINISHED})
 
 
 class JobSchedules:
@@ -55,7 +54,7 @@ class JobSchedules:
 
     def next_due(self, job: JobRecord) -> datetime | None:
         """Return when a job is started next; None if that is not known, or if it is stopped or paused."""
-        if self._scheduler is None or job.desired not in _ON_SCHEDULE or self.of(job) is None:
+        if self._scheduler is None or job.desired not in ON_SCHEDULE or self.of(job) is None:
             return None
         return self._scheduler.next_due(job.name)
 
@@ -90,7 +89,7 @@ class JobSchedules:
     def _schedules(self, jobs: Iterable[JobRecord]) -> dict[str, ScheduleSettings]:
         found: dict[str, ScheduleSettings] = {}
         for job in jobs:
-            if not job.present or job.desired not in _ON_SCHEDULE:
+            if not job.present or job.desired not in ON_SCHEDULE:
                 continue
             settings = self.of(job)
             if settings is not None:
@@ -107,7 +106,7 @@ class JobSchedules:
         elif settings is None and job.desired is Desired.SCHEDULED and job.current_version is not None:
             wanted = Desired.RUNNING
         if wanted is not job.desired:
-            self._services.registry.change_job(job.name, desired=wanted.value)
+            self._services.registry.move(job.name, job.desired, wanted)
 
     def _made(self) -> Scheduler:
         if self._scheduler is None:
@@ -145,7 +144,7 @@ class _Starter:
 
     def stop_job(self, name: str) -> None:
         """See JobStarter.stop_job."""
-        self._services.registry.change_job(name, desired=Desired.SCHEDULED.value)
+        self._services.registry.move(name, Desired.RUNNING, Desired.SCHEDULED)
 
     def is_running(self, name: str) -> bool:
         """See JobStarter.is_running. A job that rests after too many failures is not: its next time begins anew."""

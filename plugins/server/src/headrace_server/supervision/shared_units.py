@@ -200,5 +200,5 @@ class SharedUnits:
     def _end(self, run: RunRecord, outcome: str, reason: str | None) -> None:
         registry = self._services.registry
         registry.end_run(run.id, outcome, reason)
-        if outcome == _FINISHED and registry.job(run.job).desired is Desired.RUNNING:
-            registry.change_job(run.job, desired=Desired.FINISHED.value, problem=None)
+        if outcome == _FINISHED:
+            registry.move(run.job, Desired.RUNNING, Desired.FINISHED)

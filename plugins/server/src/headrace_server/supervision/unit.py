@@ -372,7 +372,7 @@ class Unit:
         self._services.registry.end_run(run, outcome, reason)
         if outcome == "finished":
             self._finished.add(job)
-            self._services.registry.change_job(job, desired=Desired.FINISHED.value, problem=None)
+            self._services.registry.move(job, Desired.RUNNING, Desired.FINISHED)
         self._runs.pop(job, None)
         if outcome in ("failed", "killed", "refused"):
             self._note_failure(job, reason or outcome)
