@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -98,6 +100,21 @@ def make_old_tables(engine: sa.Engine, version: str, *, without: tuple[str, ...]
         keys = ", ".join(name for name, each in columns.items() if each["key"])
         with engine.begin() as transaction:
             transaction.exec_driver_sql(f"CREATE TABLE {table} ({', '.join(parts)}, PRIMARY KEY ({keys}))")
+
+
+def test_servers_that_start_at_the_same_moment_make_the_tables_together(engine: sa.Engine) -> None:
+    count, begin = 6, threading.Barrier(6)
+
+    def start() -> None:
+        own = open_engine(engine.url.render_as_string(hide_password=False))
+        begin.wait()
+        Registry(own, ManualClock(), further=[access_tables, schedule_tables])
+        own.dispose()
+
+    with ThreadPoolExecutor(count) as pool:
+        for each in [pool.submit(start) for _ in range(count)]:
+            each.result()
+    assert set(today()) - {LEASES.name} <= set(sa.inspect(engine).get_table_names())
 
 
 @pytest.mark.parametrize("version", VERSIONS)

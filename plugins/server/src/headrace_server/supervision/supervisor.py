@@ -310,6 +310,7 @@ class Supervisor:
                     getattr(report, each).update(getattr(part, each))
                 if part.gap_seconds is not None:
                     report.gap_seconds = part.gap_seconds
+                    report.gap_parts = part.gap_parts
         except RollOutInterruptedError as error:
             registry.end_operation(operation, error=str(error))
             report.interrupted = True
