@@ -139,7 +139,7 @@ def test_the_server_knows_the_options_that_it_is_started_with(case: str) -> None
     volumes = {each["name"] for each in pod(case)["volumes"]} | {"data"}
     assert set(mounts.values()) == volumes
     assert {"/data", "/jobs", "/tls", "/tmp"} <= mounts.keys()
-    names = list(given["host_name"])
+    names = list(given["host_names"])
     assert "headrace.streams.svc" in names
     variables_of = {each["name"] for each in container["env"]}
     if case == "several":
