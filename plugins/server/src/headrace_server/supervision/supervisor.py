@@ -28,7 +28,7 @@ from headrace_server.supervision.job_statuses import WANTED, JobStatuses
 from headrace_server.supervision.roll_out import RollOut, RollOutInterruptedError, RollOutReport
 from headrace_server.supervision.shared_units import SharedUnits
 from headrace_server.supervision.specifications import Services
-from headrace_server.supervision.unit import Unit
+from headrace_server.supervision.unit import RUNS, Unit
 
 logger = logging.getLogger(__name__)
 _TICK_SECONDS = 0.2
@@ -483,7 +483,8 @@ class Supervisor:
             phases = {name: status.state for name, status in self.statuses.of(records).items()}
             if runs and all(_is_up(phase, name in open_runs) for name, phase in phases.items()):
                 return phases
-            if not runs and not open_runs & set(names):
+            # The end of a run is in the registry a moment before its unit forgets it.
+            if not runs and not open_runs & set(names) and not RUNS & set(phases.values()):
                 return phases
             troubled = [job for job in records if runs and job.problem]
             if troubled:
