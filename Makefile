@@ -17,7 +17,7 @@ WORKERS := $(shell cores=$$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2); if
 # Images of containers often set it. Tests start hundreds of processes, and each would compile every module anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup demo docs test lint types unit contracts test-servers bench bench-peers bench-sql chaos test-python test-lowest wheels damage fuzz fuzz-servers fuzz-flink fuzz-records fuzz-expressions clean
+.PHONY: setup demo docs test lint types unit contracts test-servers bench bench-peers bench-sql chaos test-python test-lowest wheels damage fuzz fuzz-servers fuzz-flink fuzz-records fuzz-expressions flink-programs clean
 
 setup: .venv/ready  ## .venv with every package of the workspace
 
@@ -113,6 +113,12 @@ fuzz-servers: setup  ## generated jobs into MySQL, Kafka, RocketMQ and Elasticse
 
 fuzz-flink: setup  ## generated streaming queries beside PyFlink, which it installs
 	$(BIN)/python -m tests.differential.streams.flink $(SEEDS)
+
+# Names of programs as a regular expression; FLAGS=--details shows texts and rows of what does not pass.
+PROGRAMS ?=
+PAGE ?= demo-output/flink-programs.md
+flink-programs: setup  ## the programs that Flink publishes, read from the folder that HEADRACE_FLINK_CHECKOUT names: tests/published/README.md
+	$(BIN)/python -m tests.published.flink '$(PROGRAMS)' --backend $(BACKEND) --page $(PAGE) $(FLAGS)
 
 # FROM:TO, 12 expressions a seed.
 EXPRESSION_SEEDS ?= 0:2000

@@ -16,7 +16,7 @@ ROOMS = ["operators", "reading", "binding", "compiling"]
 #: is needed only by catalogs of servers.
 IMPORTS_LATE = {"binding.jdbc_store": 1, "commands": 3}
 #: A builder of a function's call is given the translator, which calls it.
-NAMED_IN_TYPES = {("binding.functions", "binding.expressions")}
+NAMED_IN_TYPES = {("binding.functions", "binding.expressions"), ("binding.json_calls", "binding.expressions")}
 
 
 def name_of(path: Path) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from headrace.flow.messages import ChangeKind, Tick
 from headrace.flow.schema import Schema
+from headrace_stateful.aggregates import distinct_values
 from headrace_stateful.aggregates.aggregate import Aggregate
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -172,6 +173,46 @@ def test_result_that_fails_rejects_the_row() -> None:
     run.give(batch_of([row_of("5", 1), row_of("five", 1)], dict(SCHEMA)))
     assert len(run.rejected) == 1
     assert "five" in run.rejected[0]
+
+
+@given(
+    steps=st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 30), st.integers(0, 9)), max_size=120),
+    size=st.integers(1, 12),
+)
+@settings(max_examples=60, deadline=None)
+def test_groups_with_many_different_values(steps: list[tuple[str, int, int]], size: int) -> None:
+    """Their values are looked up in those that are known; also after a restart, and of a slot that another key had before."""
+    spec = Aggregate(
+        ["k"], {"n": "count(DISTINCT v)", "few": "count(DISTINCT v) FILTER (WHERE v < 5)", "all": "array_agg(DISTINCT v)"}, ttl="9 s",
+    )  # fmt: skip
+    run = Run(lambda: spec.open(SCHEMA))
+    seen: dict[str, dict[int, None]] = {}
+    last: dict[str, int] = {}
+    now = 0
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(distinct_values, "_MANY", 3)
+        for begin in range(0, len(steps), size):
+            rows = steps[begin : begin + size]
+            now += rows[0][2]
+            run.tell(Tick(now * 1_000_000))
+            for key in [each for each, at in last.items() if now - at >= 9]:
+                del seen[key], last[key]
+            if rows[0][2] == 1:
+                run.store(whole=rows[0][1] < 9)
+                run.restart()
+                run.tell(Tick(now * 1_000_000))
+            run.give(batch_of([row_of(key, value) for key, value, _ in rows], dict(SCHEMA)))
+            for key, value, _ in rows:
+                seen.setdefault(key, {})[value] = None
+                last[key] = now
+            given = {
+                row[0]: row
+                for (_, row), kind in zip(run.rows, run.kinds, strict=True)
+                if kind != ChangeKind.UPDATE_BEFORE
+            }
+            for key in {each for each, _, _ in rows}:
+                few = sum(value < 5 for value in seen[key])
+                assert given[key] == (key, len(seen[key]), few, list(seen[key]))
 
 
 def test_unknown_key_is_told() -> None:

@@ -35,6 +35,7 @@ class FileSink(TransactionalSink):
     Settings: ClassVar[type[SinkSettings]] = FileSinkSettings
     table_options = SINK_TABLES
     concurrent = True
+    can_replace = True
 
     def __init__(self, settings: FileSinkSettings, *, clock: Clock | None = None) -> None:
         self.settings: FileSinkSettings = settings

@@ -15,7 +15,7 @@ from headrace.foundation.errors import DataError, HeadraceError, JobError, Retri
 from headrace.interfaces.output_notes import adopted
 from headrace.interfaces.sink import SinkBatch, SinkSettings, TransactionalSink
 
-from headrace_mysql.changes import check_key, delete_statements
+from headrace_mysql.changes import check_key, delete_statements, replaced_keys
 from headrace_mysql.connection import connect, listed, quoted, translating
 from headrace_mysql.literals import checked_escapes, row_texts, statements
 from headrace_mysql.positions import Notes, Positions
@@ -248,7 +248,7 @@ class MySQLSink(TransactionalSink):
         if self.changes is not None:
             difference = collapsed(batch.frame, self.changes.key or ())
             frame = difference.upserts.drop(HEADER_COLUMNS, strict=False)
-            deleted = difference.deletes.select(self.changes.key or ())
+            deleted = replaced_keys(difference, self.changes.key or ())
         with self._lock:
             connection, table = self._connected()
             if batch.dynamic:

@@ -124,6 +124,10 @@ class Sink(ABC):
     concurrent: bool = False
     #: Which changes the sink takes: "append", "upsert" (by key) or "changelog".
     accepts: str = "append"
+    #: Whether ``adopt`` removes what is there when it is told to (``output.replace``).
+    can_replace: bool = False
+    #: Whether what is there is removed when the job begins anew, but not when it goes on: ``INSERT OVERWRITE``. For sinks that can.
+    replaces: bool = False
     #: Whether rows change earlier results, and by which key; set when the job is built. Then ``SinkBatch.frame`` has the
     #: ``CHANGE`` column, and the sink's own settings say what it does with it.
     changes: Changes | None = None

@@ -52,6 +52,7 @@ def tell_outputs(
         continued = None if stored is None else stored.get(name, digest)
         # Where each definition of the job has a name of its own what others have written stays.
         own = replace and not sink.names_writer_by_definition
+        own = own or (sink.replaces and stored is None and not elsewhere())
         repeats = begins and name in keyed
         read = sink.adopt(OutputDefinition(definition, digest, continued, repeats, own, elsewhere))
         if read is not None:

@@ -14,6 +14,8 @@ from headrace_changes.envelopes import Envelope
 
 if TYPE_CHECKING:
     import polars as pl
+    from headrace.codecs.json_columns import JsonColumn
+    from headrace.codecs.text_columns import TimestampOptions
     from headrace.flow.schema import Schema
 
 
@@ -62,9 +64,20 @@ class ChangeCodec(Codec):
         texts = self._json_columns(schema)
         timestamps = TimestampOptions(options.timestamp_unit, options.timestamp_format)
         wanted = check_columns(schema, columns, "format")
-        made = {name: json_column(schema[name], timestamps, name, raw_json=name in texts) for name in wanted}
+        made = {
+            name: json_column(schema[name], timestamps, name, raw_json=True)
+            if name in texts
+            else self.column(schema[name], timestamps, name)
+            for name in wanted
+        }
         payload_field = self.payload_field if getattr(options, "schema_include", False) else None
         return ChangeDecoder(self.envelope, made, metadata or {}, options, payload_field)
+
+    def column(self, data_type: pl.DataType, timestamps: TimestampOptions, name: str) -> JsonColumn:
+        """Return what reads the values of a column. Raises OptionError for a type that JSON has no form for."""
+        from headrace.codecs.json_columns import json_column
+
+        return json_column(data_type, timestamps, name)
 
     def encoder(self, schema: Schema | None) -> Encoder:
         from headrace.codecs.json_encoder import JsonEncoder

@@ -39,6 +39,7 @@ class ChangeDecoder(Decoder):
         self._columns = columns
         upserts = settings.changelog_mode == "upsert"
         self._envelope = envelope(object_type(columns), object_type(columns, msgspec.UNSET), upserts=upserts)
+        self._envelope.use(columns, settings)
         self._metadata = {name: envelope.metadata[what] for name, what in metadata.items()}
         self._tables = WantedTables(envelope, settings, payload_field)
         fields = dict(self._envelope.fields())

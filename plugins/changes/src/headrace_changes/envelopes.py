@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 import polars as pl
 from headrace.codecs.body_checks import REFUSALS
-from headrace.codecs.json_columns import Built, json_column
+from headrace.codecs.json_columns import Built, JsonColumn, json_column
 from headrace.codecs.text_columns import TimestampOptions, either
 from msgspec.structs import astuple
 
@@ -137,6 +137,9 @@ class Envelope(ABC):
         self.width = len(row.__struct_fields__)
         #: Whether old rows of updates are not wanted.
         self.upserts = upserts
+
+    def use(self, columns: Mapping[str, JsonColumn], settings: Any) -> None:
+        """Get the columns of rows and the format's options. Called once, before ``fields``. The default needs neither."""
 
     @abstractmethod
     def fields(self) -> Mapping[str, Any]:

@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 
 #: Modules that declare functions, in the order of the documentation.
 _MODULES = (
-    "conditional", "strings", "encodings", "patterns", "numbers", "dates", "date_arithmetic", "json", "arrays", "maps", "hashes",
-    "web", "environment",
+    "conditional", "strings", "encodings", "patterns", "numbers", "dates", "date_arithmetic", "json", "json_making", "arrays", "maps",
+    "formatting", "hashes", "web", "environment",
 )  # fmt: skip
 
 #: What a parameter may be declared as, and what it takes. ``T`` is any type, the same for all parameters that say so.

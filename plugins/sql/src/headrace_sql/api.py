@@ -138,6 +138,11 @@ def register(name: str, data: Any, *, session: SqlSession | None = None) -> None
     _session_of(session).register(name, data if is_stream else polars_frame(data), is_stream=is_stream)
 
 
+def default_session() -> SqlSession:
+    """Return the session of calls that name none. For tools that run texts beside ``headrace.sql``."""
+    return _default
+
+
 def forget() -> None:
     """Forget everything that the default session of this process knows."""
     _default.forget()
@@ -172,4 +177,4 @@ class SqlLanguage(Language):
         return list(job.notices)
 
 
-__all__ = ["SqlJob", "SqlLanguage", "forget", "register", "sql", "table"]
+__all__ = ["SqlJob", "SqlLanguage", "default_session", "forget", "register", "sql", "table"]

@@ -16,6 +16,7 @@ CREATE TABLE e (k STRING, x BIGINT, ts TIMESTAMP(3), WATERMARK FOR ts AS ts - IN
 CREATE TABLE r (k STRING, rate BIGINT, ts TIMESTAMP(3), PRIMARY KEY (k) NOT ENFORCED, WATERMARK FOR ts AS ts)
   WITH ('connector' = 'filesystem', 'path' = '${RATES}', 'format' = 'json');
 CREATE TABLE s (k STRING, x BIGINT) WITH ('connector' = 'print');
+CREATE TABLE files (k STRING, x BIGINT) WITH ('connector' = 'filesystem', 'path' = '${EVENTS}.parts', 'format' = 'json');
 """
 #: The rows of the tables ``e`` and ``r`` of SETUP, as JSON lines.
 EVENTS = "".join(
@@ -62,7 +63,7 @@ STATEMENTS: dict[str, tuple[Case, ...]] = {
     "Rows in other systems": (
         Case("INSERT INTO … SELECT", "INSERT INTO s SELECT k, x FROM v"), Case("INSERT INTO … VALUES", "INSERT INTO s VALUES ('c', 9)"),
         Case("INSERT INTO t (columns)", "INSERT INTO s (x) SELECT x FROM v"),
-        Case("INSERT OVERWRITE", "INSERT OVERWRITE s SELECT k, x FROM v"),
+        Case("INSERT OVERWRITE (files)", "INSERT OVERWRITE files SELECT k, x FROM v"), Case("INSERT OVERWRITE (other connectors)", "INSERT OVERWRITE s SELECT k, x FROM v"),
         Case("STATEMENT SET", "EXECUTE STATEMENT SET BEGIN INSERT INTO s SELECT k, x FROM v; INSERT INTO s SELECT k, 0 FROM u; END"),
         Case("UPDATE", "UPDATE s SET x = 1"), Case("DELETE", "DELETE FROM s WHERE x = 1"), Case("TRUNCATE TABLE", "TRUNCATE TABLE s"),
     ),

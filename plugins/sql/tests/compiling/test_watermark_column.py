@@ -63,7 +63,8 @@ def test_the_columns_of_a_partition_are_given_once(table: str, insert: str, want
         ("INSERT INTO u PARTITION (n = 'x') SELECT a, 'x' FROM t", "the partition n"),
         ("INSERT INTO u PARTITION (n) SELECT a, 'x', 1 FROM t", "expected = and the value"),
         ("INSERT INTO u PARTITION (n = 1) SELECT a FROM t", "gives 1 columns|gives 2 columns"),
-        ("INSERT OVERWRITE u SELECT a, 'x', 1 FROM t", "OVERWRITE is not supported in streams"),
+        ("INSERT OVERWRITE u SELECT a, 'x', 1 FROM t", "connector 'blackhole' cannot remove what is there"),
+        ("INSERT OVERWRITE u PARTITION (n = 1) SELECT a, 'x' FROM t", "rows of all partitions are in one directory"),
     ],
 )
 def test_mistakes_in_partitions(table: str, insert: str, message: str) -> None:

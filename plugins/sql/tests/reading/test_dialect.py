@@ -18,6 +18,7 @@ STATEMENTS = [
     "CREATE TEMPORARY VIEW v (a, b) AS SELECT x, y FROM t",
     "CREATE FUNCTION f AS 'package.module:name'",
     "INSERT INTO s (a, b) SELECT x, y FROM t",
+    "INSERT OVERWRITE s SELECT * FROM v",
     "INSERT INTO s SELECT * FROM v EMIT WITH DELAY '1' MINUTE BEFORE WATERMARK, WITHOUT DELAY AFTER WATERMARK",
     "SET 'table.exec.state.ttl' = '1 h'",
     "EXPLAIN SELECT a FROM t",
@@ -26,6 +27,8 @@ STATEMENTS = [
     "SELECT s.x FROM t CROSS JOIN UNNEST(a) AS s(x)",
     "SELECT a.k FROM t AS a JOIN d FOR SYSTEM_TIME AS OF a.p AS x ON a.k = x.k",
     "SELECT FLOOR(ts TO HOUR), CEIL(x), COUNT(DISTINCT a) FILTER (WHERE b > 1) FROM t GROUP BY GROUPING SETS ((a), ())",
+    "SELECT JSON_OBJECT(KEY 'a' VALUE b ABSENT ON NULL), JSON_ARRAY(a, b NULL ON NULL), JSON_OBJECTAGG(KEY a VALUE b NULL ON NULL) FROM t",
+    "SELECT JSON_ARRAYAGG(a ABSENT ON NULL), JSON_ARRAY( ABSENT ON NULL) FROM t QUALIFY ROW_NUMBER() OVER (ORDER BY a) = 1",
     "SELECT * FROM b MATCH_RECOGNIZE (PARTITION BY k ORDER BY ts MEASURES LAST(B.ts) AS e ONE ROW PER MATCH "
     "AFTER MATCH SKIP PAST LAST ROW PATTERN (A B+) WITHIN INTERVAL '5' SECOND DEFINE B AS B.p > A.p)",
 ]
@@ -101,7 +104,6 @@ def test_blink_is_known_by_its_options() -> None:
         ("CREATE TABLE t (a INT) WITH ('connector' 'print')", "expected = behind the option's name", (1, 42)),
         ("CREATE TABLE t (a INT) LIKE", "expected a name", (1, 24)),
         ("SELECT a FROM TABLE(JUMP(TABLE t, DESCRIPTOR(ts), INTERVAL '1' DAY))", "JUMP is no window function", (1, 21)),
-        ("INSERT OVERWRITE s SELECT a FROM t", "not supported in streams", (1, 8)),
         ("DROP t", "expected CATALOG, DATABASE, TABLE, VIEW or FUNCTION", (1, 6)),
         ("DELETE FROM t", "not supported: DELETE: rows that a sink has", (1, 1)),
         ("CREATE FUNCTION f AS 'x' USING JAR 'a.jar'", "not supported: USING JAR: no Java runs here", (1, 26)),

@@ -120,6 +120,16 @@ def array_distinct(call: Call) -> pl.Expr:
 
 
 @function(
+    "array_reverse",
+    signature="values array<T> -> array<T>",
+    summary="The elements in the opposite order.",
+    examples=[("array_reverse(array(1, NULL, 3))", [3, None, 1])],
+)
+def array_reverse(call: Call) -> pl.Expr:
+    return call[0].list.reverse()
+
+
+@function(
     "array_max",
     signature="values array -> ?",
     summary="The greatest element; NULL elements are left out.",

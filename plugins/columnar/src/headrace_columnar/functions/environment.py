@@ -69,13 +69,31 @@ def current_date(call: Call) -> pl.Expr:
 @function(
     "rand",
     "random",
-    signature="-> float64",
-    summary="A random number, at least 0 and below 1.",
-    examples=[("rand() < 1", True)],
+    signature=["-> float64", "seed constant integer -> float64"],
+    summary="A random number, at least 0 and below 1. With a seed each process gives the same numbers one after the other.",
+    examples=[("rand() < 1", True), ("rand(7) < 1", True)],
     deterministic=False,
 )
 def rand(call: Call) -> pl.Expr:
-    return call.compiler.add_call(_RANDOM, [])
+    return call.compiler.add_call(_random(call.constant(0)), [])
+
+
+def _random(seed: int | None) -> Outside:
+    return _RANDOM if seed is None else Outside("rand", random.Random(seed).random, pl.Float64())
+
+
+@function(
+    "rand_integer",
+    signature=["bound integer -> int32", "seed constant integer, bound integer -> int32"],
+    summary="A random whole number, at least 0 and below the bound; seeds as with rand. A bound below 1 fails the row.",
+    examples=[("rand_integer(1)", 0), ("rand_integer(10) < 10", True), ("rand_integer(7, 1)", 0)],
+    deterministic=False,
+)
+def rand_integer(call: Call) -> pl.Expr:
+    bound = call[len(call) - 1]
+    number = call.compiler.add_call(_random(call.constant(0) if len(call) > 1 else None), [])
+    call.compiler.fail_when(bound < 1, "RAND_INTEGER: the bound must be greater than 0, not {value}", bound)
+    return (number * bound).floor().cast(pl.Int32, strict=False)
 
 
 @function(

@@ -156,6 +156,25 @@ def _nested_at(path: JsonPath, text: str) -> str | None:
 
 
 @function(
+    "json_string_at",
+    signature="json string, path constant string -> string",
+    summary="The simple value at a path, as JSON; NULL for an object or array, and if nothing is there.",
+    examples=[
+        ("""json_string_at('{"a":"x"}', '$.a')""", '"x"'),
+        ("""json_string_at('{"a":1}', '$.a')""", "1"),
+        ("""json_string_at('{"a":[1]}', '$.a')""", None),
+    ],
+)
+def json_string_at(call: Call) -> pl.Expr:
+    return map_values(call[0], functools.partial(_simple_at, _path(call)), pl.String())
+
+
+def _simple_at(path: JsonPath, text: str) -> str | None:
+    value = path.find(_decoded(text))
+    return None if value is None or value is MISSING or isinstance(value, dict | list) else _encoded(value)
+
+
+@function(
     "json_exists",
     signature="json string, path constant string -> boolean",
     summary="Whether something other than null stands at a path.",

@@ -8,7 +8,7 @@ from typing import Any
 import polars as pl
 from headrace_columnar.registry import Call, function
 from headrace_columnar.rowwise import map_rows
-from headrace_columnar.sql_types import Typed, common_type, entry_types, is_scalar, shown, widen
+from headrace_columnar.sql_types import Typed, common_type, entry_types, inner_type, is_scalar, shown, widen
 
 
 def map_type(key: pl.DataType, value: pl.DataType) -> pl.DataType:
@@ -97,6 +97,60 @@ def map_keys(call: Call) -> Typed:
 )
 def map_values_(call: Call) -> Typed:
     return Typed(call[0].list.eval(pl.element().struct.field("value")), pl.List(_types(call)[1]))
+
+
+@function(
+    "map_entries",
+    signature="values map -> ?",
+    summary="The entries of a map, as an array of structs with the fields key and value.",
+    examples=[("map_entries(map('a', 1))", [{"key": "a", "value": 1}])],
+)
+def map_entries(call: Call) -> Typed:
+    return Typed(call[0], map_type(*_types(call)))
+
+
+@function(
+    "map_from_arrays",
+    signature="keys array, values array -> ?",
+    summary="A map of keys and their values, which must be as many; if they are not, the row fails. Of equal keys the last counts.",
+    examples=[
+        ("map_from_arrays(array('a', 'b'), array(1, 2))", [{"key": "a", "value": 1}, {"key": "b", "value": 2}]),
+        ("map_from_arrays(array('a', 'a'), array(1, 2))", [{"key": "a", "value": 2}]),
+    ],
+)
+def map_from_arrays(call: Call) -> Typed:
+    key, value = (inner_type(argument.data_type) for argument in call.arguments)
+    if not is_scalar(key):
+        raise call.error(0, "a key must be of a simple type")
+    different = call[0].list.len() != call[1].list.len()
+    call.compiler.fail_when(different, "MAP_FROM_ARRAYS: there are not as many keys as values: {value}", call[0])
+    made = map_type(key, value)
+    return Typed(map_rows([call[0], call[1]], _of_arrays, made), made)
+
+
+def _of_arrays(keys: list[Any], values: list[Any]) -> list[dict[str, Any]]:
+    # Lengths that differ fail the row, whatever stands here.
+    return _last_of_each([{"key": key, "value": value} for key, value in zip(keys, values, strict=False)])
+
+
+@function(
+    "map_union",
+    signature="values map, [more map...] -> ?",
+    summary="The entries of all maps; of equal keys the last map's counts. NULL if a map is NULL.",
+    examples=[("map_union(map('a', 1, 'b', 2), map('b', 3))", [{"key": "a", "value": 1}, {"key": "b", "value": 3}])],
+)
+def map_union(call: Call) -> Typed:
+    kind: pl.DataType = pl.Null()
+    for index, argument in enumerate(call.arguments):
+        common = common_type(kind, argument.data_type)
+        if common is None:
+            raise call.error(index, f"{shown(argument.data_type)} does not go together with {shown(kind)}")
+        kind = common
+    return Typed(map_rows([widen(each, kind) for each in call.arguments], _all_entries, kind), kind)
+
+
+def _all_entries(*maps: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return _last_of_each([entry for each in maps for entry in each])
 
 
 @function(

@@ -57,6 +57,8 @@ class Unit:
         self._runs: dict[str, int] = {}
         self._leaving: list[tuple[RunnerProcess, float]] = []
         self._exit_asked: float | None = None
+        #: Whether the process has heard that it is to end.
+        self._exit_heard = False
         self._looked = float("-inf")
         #: Bounded jobs that the last look found finished: what this tick was given says still that they are wanted.
         self._finished: set[str] = set()
@@ -178,6 +180,8 @@ class Unit:
             if self._services.clock.monotonic() >= self._exit_asked:
                 logger.warning("runner of %s does not end: it is killed", self.name)
                 self.runner.kill()
+            elif not self._exit_heard:
+                self._tell_to_exit(self.runner)
             return
         if not wanted:
             self.ask_to_exit()
@@ -324,11 +328,21 @@ class Unit:
         if self._runs and not runner.is_alive():
             return
         patience = max((each.stop_timeout_seconds for each in runner.specification.jobs), default=0.0)
+        self._exit_asked = self._services.clock.monotonic() + patience + _EXIT_GRACE_SECONDS
+        self._exit_heard = False
+        self._tell_to_exit(runner)
+
+    def _tell_to_exit(self, runner: RunnerProcess) -> None:
+        """Tell a runner to end. One that begins does not listen yet: the next ticks tell it again."""
         try:
             runner.ask("exit")
-        except (RunnerAwayError, RefusedError) as error:
+        except RunnerAwayError as error:
+            logger.debug("runner of %s: %s", self.name, error.message)
+        except RefusedError as error:
+            self._exit_heard = True
             logger.warning("runner of %s: %s", self.name, error.message)
-        self._exit_asked = self._services.clock.monotonic() + patience + _EXIT_GRACE_SECONDS
+        else:
+            self._exit_heard = True
 
     def _stop_one(self, job: str) -> None:
         """Stop one job of a group, whose process goes on. It may take long, so it gets a thread of its own."""

@@ -290,9 +290,13 @@ def _converted(settings: Any, options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def sink_job(
-    notices: Notices, table: Table, stream: Stream, name: str, by_key: Callable[[Stream, Sink, Table], Stream]
-) -> Job:
-    """End a stream in a table's sink. ``by_key`` returns what the sink is given, known by the table's primary key."""
+    notices: Notices, table: Table, stream: Stream, name: str, by_key: Callable[[Stream, Sink, Table], Stream],
+    *, overwrites: bool = False,
+) -> Job:  # fmt: skip
+    """End a stream in a table's sink. ``by_key`` returns what the sink is given, known by the table's primary key.
+
+    ``overwrites``: what the sink has is removed when the job begins.
+    """
     connector, declared, options, format_options = mapped_options(notices, table, "sink")
     plugin = connector.plugin
 
@@ -320,4 +324,9 @@ def sink_job(
     except OptionError as error:
         error.job = error.job or f"{stream.pipeline.namespace}.{stream.pipeline.pipeline}"
         raise
+    if overwrites and not sink.can_replace:
+        raise error_at(
+            connector.node, table.text, f"INSERT OVERWRITE: connector {connector.name!r} cannot remove what is there"
+        )
+    sink.replaces = overwrites
     return by_key(stream, sink, table).to(sink, name=name)

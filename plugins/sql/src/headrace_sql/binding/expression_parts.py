@@ -7,6 +7,8 @@ from typing import Any
 from headrace.interfaces.functions import AggregateFunction
 from sqlglot import exp
 
+from headrace_sql.reading import nodes
+
 
 def names_columns(node: exp.Expr) -> bool:
     """Return whether an expression holds columns or queries: then it is no constant."""
@@ -16,6 +18,7 @@ def names_columns(node: exp.Expr) -> bool:
 AGGREGATES = frozenset({
     "COUNT", "SUM", "AVG", "MIN", "MAX", "FIRST_VALUE", "LAST_VALUE", "LISTAGG", "STDDEV_POP", "STDDEV_SAMP", "STDDEV",
     "VAR_POP", "VAR_SAMP", "VARIANCE", "COLLECT", "ARRAY_AGG", "CONCAT_AGG", "ANY_VALUE", "APPROX_COUNT_DISTINCT", "STRING_AGG",
+    "PERCENTILE",
 })  # fmt: skip
 
 
@@ -43,6 +46,8 @@ def is_aggregate(node: exp.Expr, functions: Any) -> bool:
 
     if isinstance(node, exp.Filter):
         return is_aggregate(node.this, functions)
+    if isinstance(node, nodes.JsonCall):
+        return node.is_aggregate
     if not isinstance(node, exp.Anonymous):
         return False
     name = node.name

@@ -14,12 +14,13 @@ from headrace.foundation.errors import ExpressionError
 from headrace_columnar.expressions import CompiledExpression, compile_node
 from sqlglot import exp
 
-from headrace_sql.binding import functions, types, zones
+from headrace_sql.binding import functions, json_calls, types, zones
 from headrace_sql.binding.constants import folded
 from headrace_sql.binding.expression_parts import AGGREGATES, names_columns
 from headrace_sql.binding.intervals import interval_length
 from headrace_sql.binding.scope import Relation, error_at, resolve
 from headrace_sql.binding.trees import call, cast, physical, text_of
+from headrace_sql.reading import nodes
 
 
 class Translator:
@@ -415,12 +416,31 @@ def _similar(self: Translator, node: exp.SimilarTo) -> exp.Expr:
     return made
 
 
+def _overlaps(self: Translator, node: exp.Overlaps) -> exp.Expr:
+    """``(a, b) OVERLAPS (c, d)``: b and d are times, or intervals behind a and c. Bounds belong to the periods, in either order."""
+    periods = []
+    for key in ("this", "expression"):
+        period = node.args[key]
+        if not isinstance(period, exp.Tuple) or len(period.expressions) != 2:
+            raise self.error(
+                node, "OVERLAPS stands between two periods", "(start, end) OVERLAPS (start, INTERVAL '1' HOUR)"
+            )
+        start, end = (self.translate(each) for each in period.expressions)
+        is_length = isinstance(period.expressions[1].unnest(), exp.Interval)
+        if is_length or isinstance(self.compile(end).data_type, pl.Duration):
+            end = exp.Paren(this=exp.Add(this=start.copy(), expression=end))
+        periods.append((call("least", start, end), call("greatest", start.copy(), end.copy())))
+    (one, one_end), (other, other_end) = periods
+    reaches = exp.GTE(this=one_end, expression=other), exp.GTE(this=other_end, expression=one)
+    return exp.Paren(this=exp.And(this=reaches[0], expression=reaches[1]))
+
+
 _HANDLERS: dict[type, Callable[[Translator, Any], exp.Expr]] = {
     **dict.fromkeys((exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE), _compared), exp.Extract: _extract,
     exp.Column: _column, exp.Identifier: _identifier, exp.Dot: _dot, exp.Interval: _interval, exp.Cast: _cast, exp.TryCast: _cast,
     exp.Anonymous: _call, exp.Floor: _floor, exp.Ceil: _floor, exp.Is: _is, exp.Subquery: _subquery, exp.Select: _subquery,
     exp.Exists: _subquery, exp.Window: _window, exp.JSONValue: _json_value, exp.StrPosition: _position, exp.Bracket: functions.bracket,
     exp.Mul: _multiplied, exp.Div: _multiplied,
-    exp.CurrentDate: _current_date, exp.SimilarTo: _similar,
+    exp.CurrentDate: _current_date, exp.SimilarTo: _similar, exp.Overlaps: _overlaps, nodes.JsonCall: json_calls.json_call,
     exp.In: _in, exp.CurrentTimestamp: lambda self, node: call("current_timestamp"),
 }  # fmt: skip

@@ -188,7 +188,9 @@ def _json_function(name: str) -> Builder:
             if "UNCONDITIONAL" in wrapper or wrapper in ("WITH ARRAY WRAPPER", "WITH WRAPPER"):
                 return call("concat", _text("["), call("json_query", arguments[0], path), _text("]"))
             if "CONDITIONAL" in wrapper:
-                raise self.error(node, "JSON_QUERY … WITH CONDITIONAL WRAPPER is not supported")
+                nested = call("json_query", arguments[0], path)
+                simple = call("json_string_at", arguments[0].copy(), path.copy())
+                return call("coalesce", nested, call("concat", _text("["), simple, _text("]")))
         return call(name, arguments[0], path)
 
     return build
@@ -297,7 +299,16 @@ def _element(self: Translator, node: exp.Anonymous, arguments: list[Any]) -> exp
     return call("element_at", arguments[0], exp.Literal.number(1))
 
 
+def _variant(self: Translator, node: exp.Anonymous, arguments: list[Any]) -> exp.Expr:
+    raise self.error(
+        node,
+        f"{node.name.upper()}: there is no type VARIANT, JSON stays text",
+        "JSON_VALUE, JSON_QUERY and JSON_EXISTS read it",
+    )
+
+
 BUILDERS: dict[str, Builder] = {
+    "PARSE_JSON": _variant, "TRY_PARSE_JSON": _variant,
     "SIGN": _sign, "TRUNCATE": _truncate, "ELEMENT": _element,
     "TO_TIMESTAMP": _to_timestamp, "TO_DATE": _to_date, "DATE_ADD": _date_text("date_add"), "DATE_SUB": _date_text("date_sub"),
     "DATE_FORMAT": _date_format, "NOW": _now,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -17,6 +18,7 @@ from headrace_sql.binding.context import Context
 from headrace_sql.binding.expression_parts import aggregates_in, conjuncts
 from headrace_sql.binding.expressions import Translator, part_key
 from headrace_sql.binding.intervals import interval_length
+from headrace_sql.binding.json_calls import aggregated_json
 from headrace_sql.binding.scope import Column, Relation, resolve, standing_for, unused_name
 from headrace_sql.binding.trees import physical, text_of
 from headrace_sql.compiling.over import with_over
@@ -25,6 +27,7 @@ from headrace_sql.compiling.scalars import with_scalars
 from headrace_sql.compiling.sets import united
 from headrace_sql.operators.window_assign import TableWindow
 from headrace_sql.operators.window_results import TimedResults, WithoutEqualUpdates
+from headrace_sql.reading import nodes
 
 _GROUP_WINDOWS = ("TUMBLE", "HOP", "SESSION")
 _MILLISECOND_US = 1_000
@@ -270,6 +273,9 @@ def _aggregate_text(translator: Translator, node: exp.Expr) -> str:
     if isinstance(node, exp.Filter):
         filtered = f" FILTER (WHERE {translator.sql(node.expression.this)})"
         node = node.this
+    if isinstance(node, nodes.JsonCall):
+        value, (before, behind) = aggregated_json(translator, node)
+        return f"{before}collect({text_of(value)}){filtered}{behind}"
     name = node.name.upper()
     arguments = list(node.expressions)
     is_distinct = bool(arguments) and isinstance(arguments[0], exp.Distinct)
@@ -438,7 +444,7 @@ class _GroupTranslator(Translator):
         super().__init__(made, context.text, context.catalog.functions, context.catalog.zone, replaced, grouped=True)
         self.before = before
         self._present = {part_key(before, part, context.text) for part in parts}
-        self._every = {part_key(before, part, context.text) for part in every}
+        self._every = list(dict.fromkeys(part_key(before, part, context.text) for part in every))
 
     def key_of(self, node: exp.Expr) -> str:
         return part_key(self.before, node, self.text)
@@ -452,6 +458,10 @@ class _GroupTranslator(Translator):
                     raise self.error(each, f"{node.name}: this is no key of GROUP BY")
                 bits = bits * 2 + (key not in self._present)
             return exp.Literal.number(bits)
+        if isinstance(node, exp.Anonymous) and node.name.upper() == "GROUP_ID" and not node.expressions:
+            # As Flink's planner: the same as GROUPING_ID of all keys.
+            absent = (key not in self._present for key in self._every)
+            return exp.Literal.number(functools.reduce(lambda bits, is_absent: bits * 2 + is_absent, absent, 0))
         if isinstance(node, exp.Column) and self.key_of(node) not in self.replaced:
             column, _ = resolve(self.before, node, self.text)
             raise self.error(

@@ -24,6 +24,7 @@ from headrace_sql.compiling.from_clause import from_clause
 from headrace_sql.compiling.grouping import aggregated
 from headrace_sql.compiling.ordering import limited, with_grouped_order, with_order_columns
 from headrace_sql.compiling.over import with_over
+from headrace_sql.compiling.qualify import qualified
 from headrace_sql.compiling.ranking import ranked
 from headrace_sql.compiling.sets import distinct, set_operation
 from headrace_sql.compiling.subqueries import filtered
@@ -63,6 +64,8 @@ class QueryCompiler(Context):
         return from_clause(self, node, conditions)
 
     def select(self, node: exp.Select) -> Relation:
+        if node.args.get("qualify") is not None:
+            return qualified(self, node)
         for key, value in node.args.items():
             if value and key not in _CLAUSES and key != "hint":
                 raise self.error(

@@ -115,6 +115,7 @@ class Script:
         for statement in statements:
             try:
                 place_named_arguments(statement, self.catalog.functions, text)
+                self._name_database(statement)
                 self._run(statement)
             except RecursionError:
                 raise ExpressionError("the statement is nested too deeply", text=self.text, position=None) from None
@@ -126,6 +127,12 @@ class Script:
     def _register(self, name: str, frame: pl.DataFrame) -> None:
         stream = self.catalog.pipeline.from_(FrameSource.of(frame), name=name)
         self.catalog.streams[name] = stream
+
+    def _name_database(self, statement: exp.Expr) -> None:
+        """Put the name of the database that is in use where CURRENT_DATABASE() stands."""
+        for each in list(statement.find_all(exp.Anonymous)):
+            if each.name.upper() == "CURRENT_DATABASE" and not each.expressions:
+                each.replace(exp.Literal.string(self.session.place.database))
 
     def _run(self, node: exp.Expr) -> None:
         if isinstance(node, nodes.StatementSet | exp.EndStatement):
@@ -253,6 +260,11 @@ class Script:
         compiler = self._compiler(node.args.get("emit"))
         relation = compiler.settled(node.expression, compiler.query(node.expression))
         if node.args.get("partition"):
+            if node.args.get("overwrite"):
+                raise error_at(
+                    name_node, self.text, "INSERT OVERWRITE … PARTITION: rows of all partitions are in one directory",
+                    "INSERT OVERWRITE without PARTITION removes the rows of all of them",
+                )  # fmt: skip
             relation, listed = with_partition(compiler, relation, table, listed, node.args["partition"])
         return self._inserted(found, relation, listed, node)
 
@@ -308,7 +320,10 @@ class Script:
         by_key = partial(
             keyed, fits=insert.fits, conflict=insert.node.args.get("conflict"), options=self.catalog.options
         )
-        return sink_job(self.catalog.notices, table, insert.relation.stream, label_of(insert.table), by_key)
+        overwrites = bool(insert.node.args.get("overwrite"))
+        return sink_job(
+            self.catalog.notices, table, insert.relation.stream, label_of(insert.table), by_key, overwrites=overwrites
+        )
 
     def relations(self) -> dict[str, Relation]:
         """Return what the INSERTs and queries give, by table; a query alone is called ``result``."""

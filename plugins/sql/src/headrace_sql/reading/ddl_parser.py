@@ -276,13 +276,9 @@ class DefinitionParser(CatalogParser):
     # ------------------------------------------------------------------------------------------------------ INSERT
 
     def _parse_insert_into(self) -> exp.Expr:
-        if self._match(_T.OVERWRITE):
-            self.raise_error(
-                "INSERT OVERWRITE is not supported in streams: a sink adds to what it has, and after a restart adds to that",
-                self._prev,
-            )
-        if not self._match(_T.INTO):
-            self.raise_error("expected INTO")
+        overwrite = bool(self._match(_T.OVERWRITE))
+        if not overwrite and not self._match(_T.INTO):
+            self.raise_error("expected INTO or OVERWRITE")
         this = self._parse_name()
         partition = self._parse_wrapped_csv(self._parse_partition_value) if self._match(_T.PARTITION) else []
         is_query = self._next is not None and self._next.token_type in (_T.SELECT, _T.WITH, _T.L_PAREN)
@@ -293,6 +289,7 @@ class DefinitionParser(CatalogParser):
         if query is None:
             self.raise_error("expected a query or VALUES")
         made = exp.Insert(this=this, expression=query, conflict=self._parse_conflict(), partition=partition)
+        made.set("overwrite", overwrite)
         emit = self._parse_emit()
         if emit is not None:
             made.args["emit"] = emit

@@ -68,18 +68,47 @@ def _json_exists(parser: Any) -> exp.Expr:
     return parser.expression(exp.Anonymous(this="JSON_EXISTS", expressions=arguments))  # type: ignore[no-any-return]
 
 
-def _json_object(parser: Any) -> exp.Expr:
-    """JSON_OBJECT(KEY 'a' VALUE b, 'c' VALUE d, …)."""
-    arguments: list[Any] = []
-    while not parser._match(_T.R_PAREN, advance=False):
-        parser._match_text_seq("KEY")
-        arguments.append(parser._parse_bitwise())
-        if not (parser._match_text_seq("VALUE") or parser._match(_T.COLON) or parser._match(_T.COMMA)):
-            parser.raise_error("expected VALUE")
-        arguments.append(parser._parse_disjunction())
-        if not parser._match(_T.COMMA):
-            break
-    return parser.expression(exp.Anonymous(this="JSON_OBJECT", expressions=arguments))  # type: ignore[no-any-return]
+def _json_pairs(name: str) -> Any:
+    """Return a parser of JSON_OBJECT(KEY 'a' VALUE b, 'c' VALUE d, … NULL ON NULL), and of JSON_OBJECTAGG with one pair."""
+
+    def parse(parser: Any) -> exp.Expr:
+        arguments: list[Any] = []
+        while not parser._match(_T.R_PAREN, advance=False) and not _at_nulls(parser):
+            parser._match_text_seq("KEY")
+            arguments.append(parser._parse_bitwise())
+            if not (parser._match_text_seq("VALUE") or parser._match(_T.COLON) or parser._match(_T.COMMA)):
+                parser.raise_error("expected VALUE")
+            arguments.append(parser._parse_disjunction())
+            if not parser._match(_T.COMMA):
+                break
+        return _json_call(parser, name, arguments, "NULL")
+
+    return parse
+
+
+def _json_values(name: str) -> Any:
+    """Return a parser of JSON_ARRAY(a, b, … ABSENT ON NULL), and of JSON_ARRAYAGG with one value."""
+
+    def parse(parser: Any) -> exp.Expr:
+        at_end = parser._match(_T.R_PAREN, advance=False) or _at_nulls(parser)
+        return _json_call(parser, name, [] if at_end else parser._parse_csv(parser._parse_disjunction), "ABSENT")
+
+    return parse
+
+
+def _at_nulls(parser: Any) -> bool:
+    """Return whether NULL ON NULL or ABSENT ON NULL stands here, not a value."""
+    index = parser._index
+    found = bool(parser._match_text_seq("NULL", "ON", "NULL") or parser._match_text_seq("ABSENT", "ON", "NULL"))
+    parser._retreat(index)
+    return found
+
+
+def _json_call(parser: Any, name: str, arguments: list[Any], nulls: str) -> exp.Expr:
+    for word in ("NULL", "ABSENT"):
+        if parser._match_text_seq(word, "ON", "NULL"):
+            nulls = word
+    return parser.expression(nodes.JsonCall(this=name, expressions=arguments, nulls=nulls))  # type: ignore[no-any-return]
 
 
 class Flink(Dialect):
@@ -116,7 +145,10 @@ class Flink(Dialect):
             **{name: _BASE_FUNCTION_PARSERS[name] for name in ("CAST", "TRY_CAST", "EXTRACT", "TRIM", "SUBSTRING", "POSITION", "OVERLAY")},
             "JSON_VALUE": lambda self: self._parse_json_value(json_path=False),
             "JSON_QUERY": _json_query,
-            "JSON_OBJECT": _json_object,
+            "JSON_OBJECT": _json_pairs("JSON_OBJECT"),
+            "JSON_OBJECTAGG": _json_pairs("JSON_OBJECTAGG"),
+            "JSON_ARRAY": _json_values("JSON_ARRAY"),
+            "JSON_ARRAYAGG": _json_values("JSON_ARRAYAGG"),
             "JSON_EXISTS": _json_exists,
             "FLOOR": _rounding(exp.Floor),
             "CEIL": _rounding(exp.Ceil),
@@ -143,6 +175,7 @@ class Flink(Dialect):
             nodes.MatchPattern: lambda self, e: (
                 f"PATTERN ({e.name})" + (f" WITHIN {self.sql(e, 'within')}" if e.args.get("within") else "")
             ),
+            nodes.JsonCall: lambda self, e: _json_call_sql(self, e),
             nodes.TableCall: lambda self, e: f"TABLE({self.sql(e, 'this')})",
             nodes.Emit: lambda self, e: _emit_sql(self, e),
             nodes.OnConflict: lambda self, e: f"ON CONFLICT DO {e.name}",
@@ -201,7 +234,8 @@ class Flink(Dialect):
             values = expression.args.get("partition") or ()
             partition = ", ".join(f"{self.sql(each, 'this')} = {self.sql(each, 'expression')}" for each in values)
             target = self.sql(expression, "this") + (f" PARTITION ({partition})" if partition else "")
-            text = f"INSERT INTO {target} {self.sql(expression, 'expression')}"
+            verb = "OVERWRITE" if expression.args.get("overwrite") else "INTO"
+            text = f"INSERT {verb} {target} {self.sql(expression, 'expression')}"
             if expression.args.get("conflict") is not None:
                 text += f" {self.sql(expression, 'conflict')}"
             return f"{text} {self.sql(emit)}" if emit is not None else text
@@ -250,6 +284,13 @@ def _emit_sql(self: Any, node: exp.Expr) -> str:
             )
             parts.append(f"{how} {key.upper()} WATERMARK")
     return "EMIT " + ", ".join(parts)
+
+
+def _json_call_sql(self: Any, node: exp.Expr) -> str:
+    texts = [self.sql(each) for each in node.expressions]
+    if node.name.startswith("JSON_OBJECT"):
+        texts = [f"KEY {key} VALUE {value}" for key, value in zip(texts[::2], texts[1::2], strict=True)]
+    return f"{node.name}({', '.join(texts)} {node.args['nulls']} ON NULL)"
 
 
 def _rounding_sql(self: Any, node: exp.Expr, name: str) -> str:

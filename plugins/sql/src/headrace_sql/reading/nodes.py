@@ -50,6 +50,19 @@ class WindowTable(exp.Expression):
     }
 
 
+class JsonCall(exp.Expression, exp.Func):
+    """A JSON function with its own syntax: JSON_OBJECT, JSON_ARRAY, JSON_OBJECTAGG, JSON_ARRAYAGG. ``this`` is the name.
+
+    ``expressions`` are values, of objects keys and values in turn. ``nulls``: "NULL" or "ABSENT" (ON NULL).
+    """
+
+    arg_types: ClassVar[dict[str, Any]] = {"this": True, "expressions": False, "nulls": True}
+
+    @property
+    def is_aggregate(self) -> bool:
+        return self.name.endswith("AGG")
+
+
 class ChangelogTable(exp.Expression):
     """``TO_CHANGELOG(input => TABLE t, op => DESCRIPTOR(c), op_mapping => MAP[…])``, or FROM_CHANGELOG, in FROM."""
 

@@ -23,6 +23,7 @@ from headrace.interfaces.windows import Duration, microseconds
 from headrace_columnar.evaluation import RowFailure
 
 from headrace_stateful.aggregates.aggregates import SIGN, AggregatePlan, compile_aggregates
+from headrace_stateful.aggregates.distinct_values import DistinctValues
 from headrace_stateful.joins.join_shape import Part, assembled
 from headrace_stateful.keys import keyed_rows
 from headrace_stateful.keys.columns import Flags, Places, equal_rows
@@ -141,6 +142,7 @@ class RunningAggregate(PartedTable):
         if takes_back and not plan.takes_back_by_sign:
             self._log = RowLog({**plan.input_schema, _SLOT: pl.Int64()}, (_SLOT,))
         self._groups = keyed_rows.SlotGroups()
+        self._different = DistinctValues(plan, _GROUP)
         self._now_us = 0
 
     def process(self, batch: Batch) -> Iterable[Batch | RejectedRows]:
@@ -165,7 +167,7 @@ class RunningAggregate(PartedTable):
         marks = [pl.Series(_ROWS, counts[stays]), pl.repeat(self._now_us, merged.height, dtype=pl.Int64, eager=True)]
         self._table.put(changed[stays], merged.with_columns(marks[0], marks[1].alias(_TICK)))
         parts, wrong = self._changes(changed, last, is_new, stays, old, merged, watermark_times(frame))
-        self._table.remove(changed[~stays])
+        self._remove(changed[~stays])
         result = assembled(parts, with_watermark=WATERMARK in frame.columns, with_change=True)
         if result is not None:
             yield batch.with_frame(result)
@@ -197,10 +199,11 @@ class RunningAggregate(PartedTable):
             if self._signed:
                 rows = rows.with_columns(pl.Series(SIGN, signs.astype(np.int8)))
             new = self._plan.partial(rows, [_GROUP], signed=self._signed)
-            made = self._plan.merge(pl.concat([before.select(new.columns), new]), [_GROUP]) if before.height else new
+            made = self._different.merge(before, new, changed) if before.height else new
         places = np.empty(changed.size, dtype=np.int64)
         places[made[_GROUP].to_numpy()] = np.arange(changed.size)
-        return made[places], counts
+        is_ordered = (places == np.arange(changed.size)).all()  # lists of many values are not copied for nothing
+        return made if is_ordered else made[places], counts
 
     def _from_values(
         self, log: RowLog, rows: pl.DataFrame, signs: Places, changed: Places, counts: Places, before: pl.DataFrame
@@ -264,6 +267,10 @@ class RunningAggregate(PartedTable):
             _, places = self._log.find(pl.DataFrame({_SLOT: slots}), (_SLOT,))
             self._log.remove(places)
             self._log.tidy()
+        self._remove(slots)
+
+    def _remove(self, slots: Places) -> None:
+        self._different.forget(slots)
         self._table.remove(slots)
 
     # ---------------------------------------------------------------------------------------------------- state
@@ -287,6 +294,7 @@ class RunningAggregate(PartedTable):
 
     def apply(self, state: bytes) -> None:
         _, frames, _ = unpack(state)
+        self._different.clear()
         self._table.apply(keyed_rows.part("keys", frames))
         if self._log is not None:
             self._log.apply(keyed_rows.part("rows", frames))

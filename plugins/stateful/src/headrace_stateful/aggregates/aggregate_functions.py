@@ -295,6 +295,22 @@ def _collect(*, keep_nulls: bool, distinct: bool = False, empty: bool) -> Callab
     return build
 
 
+def _percentile(call: AggregateContext) -> Finish:
+    """The exact percentile of all values: between two of them, in proportion. Of several percentages: an array."""
+    if not call.data_type.is_numeric():
+        raise ArgumentError(f"needs numbers, not {shown(call.data_type)}")
+    given = call.arguments[1].constant
+    wanted = [float(each) for each in (given if isinstance(given, list) else [given]) if each is not None]
+    if not wanted or not all(0 <= each <= 1 for each in wanted):
+        raise ArgumentError("takes a constant percentage from 0 to 1, or an array of such")
+    values = _values(call).list.eval(pl.element().cast(pl.Float64))
+    made = [values.list.eval(pl.element().quantile(each, interpolation="linear")).list.first() for each in wanted]
+    if not isinstance(given, list):
+        return Finish(made[0], pl.Float64())
+    present = values.list.len() > 0
+    return Finish(pl.when(present).then(pl.concat_list(made)), pl.List(pl.Float64()))
+
+
 def _joined(call: AggregateContext) -> Finish:
     if not is_text(call.data_type):
         raise ArgumentError(f"joins texts, not {shown(call.data_type)}: CAST it")
@@ -382,7 +398,7 @@ def _table() -> Mapping[str, AggregateBuilder]:
         "bool_and": every, "every": every, "bool_or": some, "some": some,
         "collect": collect, "collect_list": collect, "collect_set": different,
         "array_agg": one(_collect(keep_nulls=True, empty=False), "values", order_sensitive=True),
-        "listagg": joined, "string_agg": joined,
+        "listagg": joined, "string_agg": joined, "percentile": AggregateBuilder(_percentile, 2, 2, "values"),
         "approx_count_distinct": one(_approximate, "values", distinct_matters=False),
     }  # fmt: skip
 

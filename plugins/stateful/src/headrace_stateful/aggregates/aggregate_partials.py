@@ -59,11 +59,16 @@ class PartialColumn:
         """The aggregation of partials within a group."""
         column = pl.col(self.name)
         if self.kind in ("concat", "distinct", "sketch"):
-            flat = column.explode(empty_as_null=False, keep_nulls=False)
+            flat = self.joined
             if self.kind == "concat":
                 return flat
             return flat.unique(maintain_order=True) if self.kind == "distinct" else greatest_codes(flat)
         return grouped(self.kind, column)
+
+    @property
+    def joined(self) -> pl.Expr:
+        """The lists of a group, one behind the other."""
+        return pl.col(self.name).explode(empty_as_null=False, keep_nulls=False)
 
     def fold_rows(self, lists: pl.Series) -> pl.Series:
         """Return the states of a user aggregate: of the lists of arguments that ``rows`` has made."""

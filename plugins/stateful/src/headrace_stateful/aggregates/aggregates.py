@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import ChainMap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any
 
 import polars as pl
@@ -128,9 +129,16 @@ class AggregatePlan:
             made = made.with_columns(column.fold_rows(made[column.name]) for column in self._users)
         return self._typed(made, by)
 
-    def merge(self, partials: pl.DataFrame, by: Sequence[str], *, others: Sequence[pl.Expr] = ()) -> pl.DataFrame:
-        """Merge partials of the same group, in the order in which they stand. ``others`` are aggregations beside these."""
-        made = _grouped(partials, by, [*others, *(column.merged for column in self._partials)])
+    def merge(
+        self, partials: pl.DataFrame, by: Sequence[str], *, others: Sequence[pl.Expr] = (),
+        disjoint: frozenset[str] = frozenset(),
+    ) -> pl.DataFrame:  # fmt: skip
+        """Merge partials of the same group, in the order in which they stand. ``others`` are aggregations beside these.
+
+        ``disjoint``: partials of different values of which it is known that those of a group have none in common.
+        """
+        merged = (column.joined if column.name in disjoint else column.merged for column in self._partials)
+        made = _grouped(partials, by, [*others, *merged])
         if self._users:
             made = made.with_columns(column.fold_partials(made[column.name]) for column in self._users)
         return self._typed(made, by)
@@ -380,8 +388,7 @@ class _PlanCompiler:
 
     def _argument(self, text: str, node: Any) -> Argument:
         name = self._input(text, node, predicate=False)
-        constant = node.this if isinstance(node, exp.Literal) and node.is_string else None
-        return Argument(name, self._inputs[name].data_type, constant)
+        return Argument(name, self._inputs[name].data_type, _constant(node))
 
     def _input(self, text: str, node: Any, *, predicate: bool) -> str:
         """Return the name of the input column that holds an expression over the row."""
@@ -430,6 +437,18 @@ def _columns(node: Any) -> Iterator[Any]:
 
 def _name(node: Any) -> str:
     return (node.this if isinstance(node.this, str) else node.this.name).lower()
+
+
+def _constant(node: Any) -> Any:
+    """Return the value of a literal, or of an array of them; None: it is none."""
+    if isinstance(node, exp.Cast | exp.Paren):
+        return _constant(node.this)
+    if isinstance(node, exp.Array) or (isinstance(node, exp.Anonymous) and _name(node) == "array"):
+        values = [_constant(each) for each in node.expressions]
+        return None if None in values else values
+    if not isinstance(node, exp.Literal):
+        return None
+    return node.this if node.is_string else Decimal(node.this)
 
 
 def _has_text(node: Any) -> bool:

@@ -247,23 +247,24 @@ class RunningTopN(KeptRowsWithTicks):
         ranks = both["rank"].fill_null(both["rank_new"]).to_numpy()
         was, now = places[0] >= 0, places[1] >= 0
         differs = np.ones(both.height, dtype=bool)
-        pairs = np.flatnonzero(was & now)
+        same = places[0] == places[1]
+        differs[same] = False
+        pairs = np.flatnonzero(was & now & ~same)
         if pairs.size:
             one, other = (self._log.take(each[pairs]) for each in places)
             differs[pairs] = ~equal_rows(one, other, self._columns)
-        parts = []
         # First all that goes, then all that comes, per key: with equal rows in a key nothing is then taken back twice.
-        for side, update, alone in (
-            (0, ChangeKind.UPDATE_BEFORE, ChangeKind.DELETE),
-            (1, ChangeKind.UPDATE_AFTER, ChangeKind.INSERT),
-        ):
-            rows = np.flatnonzero((places[side] >= 0) & differs)
-            frame = self._log.take(places[side][rows])
-            if self._spec.rank is not None:
-                frame = frame.with_columns(pl.Series(self._spec.rank, ranks[rows]))
-            kinds = np.where((was & now)[rows], update, alone)
-            order = (slots[rows] * (self._spec.n + 1) + ranks[rows]) * 2 + side
-            if not self._by_place:
-                order = (slots[rows] * 2 + side) * (self._spec.n + 1) + ranks[rows]
-            parts.append(Part(frame, order, watermarks[slots[rows]], kinds))
-        return parts
+        given = [np.flatnonzero((each >= 0) & differs) for each in places]
+        rows, side = np.concatenate(given), np.repeat([0, 1], [each.size for each in given])
+        order = (slots[rows] * (self._spec.n + 1) + ranks[rows]) * 2 + side
+        if not self._by_place:
+            order = (slots[rows] * 2 + side) * (self._spec.n + 1) + ranks[rows]
+        # Put into order before rows are taken: wide rows are copied once.
+        sequence = np.argsort(order, kind="stable")
+        rows, side = rows[sequence], side[sequence]
+        frame = self._log.take(np.where(side == 0, places[0][rows], places[1][rows]))
+        if self._spec.rank is not None:
+            frame = frame.with_columns(pl.Series(self._spec.rank, ranks[rows]))
+        updates = np.where(side == 0, ChangeKind.UPDATE_BEFORE, ChangeKind.UPDATE_AFTER)
+        kinds = np.where((was & now)[rows], updates, np.where(side == 0, ChangeKind.DELETE, ChangeKind.INSERT))
+        return [Part(frame, order[sequence], watermarks[slots[rows]], kinds)]

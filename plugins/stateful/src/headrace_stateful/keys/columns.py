@@ -33,7 +33,7 @@ class ChunkedFrame:
         """Append rows; the columns are picked by name."""
         if frame.height == 0:
             return
-        chunk = frame.select(list(self.schema))
+        chunk = self.rows_of(frame)
         merged = False
         while self._chunks and self._chunks[-1].height < 2 * chunk.height:
             chunk = pl.concat([self._chunks.pop(), chunk], rechunk=True)
@@ -42,12 +42,22 @@ class ChunkedFrame:
         self.height += frame.height
         self._whole = self._chunks[0] if len(self._chunks) == 1 else pl.concat(self._chunks, rechunk=False)
 
+    def rows_of(self, frame: pl.DataFrame) -> pl.DataFrame:
+        """Return the columns that are held."""
+        return frame.select(list(self.schema))
+
     def take(self, rows: Places, columns: Sequence[str] | None = None) -> pl.DataFrame:
         """Return the rows at these places, in that order; of ``columns`` only, when they are given."""
         if columns is not None and not columns:
             return pl.DataFrame(height=rows.size)
         whole = self._whole if columns is None else self._whole.select(columns)
         return whole[rows] if rows.size else whole.clear()
+
+    def look(self, rows: Places) -> pl.DataFrame:
+        """Return the rows at these places, in that order, to be read at once: they may be part of the chunks, which it keeps alive."""
+        if rows.size and rows[-1] - rows[0] == rows.size - 1 and (np.diff(rows) == 1).all():
+            return self._whole[int(rows[0]) : int(rows[-1]) + 1]
+        return self.take(rows)
 
     def replace(self, frame: pl.DataFrame) -> None:
         """Hold these rows instead."""
@@ -128,6 +138,8 @@ class SlotColumns:
         self._fixed = {name: _FixedColumn(kind) for name, kind in self.schema.items() if _is_fixed(kind)}
         long = {name: kind for name, kind in self.schema.items() if name not in self._fixed}
         self._log = ChunkedFrame(long) if long else None
+        # A list may be long: few dead ones may be much.
+        self._least_dead = 16 if any(kind.is_nested() for kind in long.values()) else _LEAST_DEAD
         self._row: Places = np.zeros(0, dtype=np.int64)
         self._capacity = 0
         self._dead = 0
@@ -149,7 +161,13 @@ class SlotColumns:
         for name, column in self._fixed.items():
             column.put(slots, frame[name])
         if self._log is not None:
-            self._dead += int(np.count_nonzero(self._row[slots] >= 0))
+            replaced = int(np.count_nonzero(self._row[slots] >= 0))
+            if replaced and replaced == self._log.height - self._dead:  # nothing of what was there is left
+                self._log.replace(self._log.rows_of(frame).rechunk())
+                self._row[slots] = np.arange(slots.size)
+                self._dead = 0
+                return
+            self._dead += replaced
             begin = self._log.height
             self._log.append(frame)
             self._row[slots] = np.arange(begin, begin + slots.size)
@@ -157,7 +175,7 @@ class SlotColumns:
 
     def take(self, slots: Places) -> pl.DataFrame:
         """Return the values of slots, in that order."""
-        long = None if self._log is None else self._log.take(self._row[slots])
+        long = None if self._log is None else self._log.look(self._row[slots])
         columns = [
             self._fixed[name].take(slots, name) if name in self._fixed else long[name]  # type: ignore[index]
             for name in self.schema
@@ -188,7 +206,7 @@ class SlotColumns:
 
     def _tidy(self) -> None:
         assert self._log is not None
-        if self._dead < _LEAST_DEAD or self._dead * 2 < self._log.height:
+        if self._dead < self._least_dead or self._dead * 2 < self._log.height:
             return
         slots = np.flatnonzero(self._row >= 0)
         self._log.replace(self._log.take(self._row[slots]).rechunk())

@@ -22,6 +22,7 @@ from headrace_stateful.keys.slot_parts import HASH, SLOT, ComingRows, Divided, j
 _EMPTY = -1
 _REMOVED = -2
 _LEAST_PLACES = 1024
+_ROW = "__hr_row"
 _NOTHING = (np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.uint64))
 
 
@@ -57,15 +58,12 @@ class KeySlots:
         if missing.size == 0:
             return slots, missing
         self._make_room(missing.size)
-        owners, places = self._claim(keys, hashes, missing)
-        first = owners == missing
-        new_rows = missing[first]
+        new_rows, which = self._different(keys, hashes, missing)
         new_slots = self._new_slots(new_rows.size)
-        self._table[places[first]] = new_slots
-        slots[new_rows] = new_slots
-        slots[missing] = slots[owners]
+        slots[missing] = new_slots[which]
         self._hashes[new_slots] = hashes[new_rows]
         self._live[new_slots] = True
+        self._enter(new_slots)
         self._keys.put(new_slots, keys[new_rows].select(self.names))
         self._count += new_rows.size
         return slots, new_rows
@@ -171,31 +169,18 @@ class KeySlots:
             going_on = going_on[other]
         return found, places
 
-    def _claim(self, keys: pl.DataFrame, hashes: NDArray[np.uint64], missing: Places) -> tuple[Places, Places]:
-        """Find a place for each missing key: return the first row with that key, and its place, per missing row.
-
-        The place holds a claim, ``-3 - row``, until the caller writes the slot into it.
-        """
-        owners = np.full(missing.size, -1, dtype=np.int64)
-        where = np.zeros(missing.size, dtype=np.int64)
-        active = np.arange(missing.size)
-        places = self._home(hashes[missing])
-        while active.size:
-            rows = missing[active]
-            free = np.flatnonzero(self._table[places] == _EMPTY)[::-1]
-            self._table[places[free]] = -3 - rows[free]  # of several, the last written stays: the first row
-            claims = -3 - self._table[places]
-            mine = claims == rows
-            alike = np.flatnonzero((claims >= 0) & ~mine)
-            alike = alike[hashes[claims[alike]] == hashes[rows[alike]]]
-            done = mine.copy()
-            if alike.size:
-                same = equal_rows(keys[claims[alike]], keys[rows[alike]], self.names)
-                done[alike[same]] = True
-            owners[active[done]] = claims[done]
-            where[active[done]] = places[done]
-            active, places = active[~done], self._next(places[~done])
-        return owners, where
+    def _different(self, keys: pl.DataFrame, hashes: NDArray[np.uint64], rows: Places) -> tuple[Places, Places]:
+        """Return the first row of each different key among rows, ascending, and for each of the rows which of these keys it has."""
+        _, first, which = np.unique(hashes[rows], return_index=True, return_inverse=True)
+        if first.size < rows.size and not equal_rows(keys[rows[first[which]]], keys[rows], self.names).all():
+            # Two keys have one hash: so told apart by their values.
+            named = keys[rows].select(self.names).with_row_index(_ROW)
+            owners = named.select(pl.col(_ROW).first().over(self.names)).to_series().to_numpy()
+            _, first, which = np.unique(owners, return_index=True, return_inverse=True)
+        order = np.argsort(first)
+        rank = np.empty(order.size, dtype=np.int64)
+        rank[order] = np.arange(order.size)
+        return rows[first[order]], rank[which]
 
     def _enter(self, slots: Places) -> None:
         """Write slots, whose keys are known to differ, into the table."""

@@ -1,0 +1,62 @@
+"""QUALIFY: a condition on what OVER gives, after the SELECT."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from sqlglot import exp
+
+from headrace_sql.binding.context import Context
+from headrace_sql.binding.emitting import state_ttl
+from headrace_sql.binding.expression_parts import conjuncts
+from headrace_sql.binding.scope import Relation
+from headrace_sql.compiling.ordering import limited
+from headrace_sql.compiling.sets import distinct
+
+_ADDED = "__qualify_"
+
+
+def qualified(context: Context, node: exp.Select) -> Relation:
+    """Return a SELECT with QUALIFY: without it, with the values that its condition needs as further columns; then the rows kept.
+
+    Raises ExpressionError if the condition has nothing to do with OVER.
+    """
+    inner = node.copy()
+    clause = inner.args["qualify"]
+    condition = exp.Paren(this=clause.this.copy())  # parts of it are replaced, maybe the whole
+    if not condition.find(exp.Window) and not any(each.find(exp.Window) for each in inner.expressions):
+        raise context.error(clause, "QUALIFY is for what OVER gives", "write WHERE, or HAVING behind GROUP BY")
+    for key in ("qualify", "order", "limit", "offset", "distinct"):
+        inner.set(key, None)
+    _with_values(inner, condition)
+    relation = context.where(context.query(inner), conjuncts(condition))
+    # A Top-N may have left out the column of its number.
+    relation = replace(relation, columns=tuple(c for c in relation.columns if not c.name.startswith(_ADDED)))
+    if node.args.get("distinct") is not None:
+        relation = distinct(relation, state_ttl(context.catalog.options))
+    return limited(context, node, relation, 0)
+
+
+def _with_values(inner: exp.Select, condition: exp.Expr) -> None:
+    """Let a SELECT give what a condition names: windows, and columns that it does not give yet."""
+    aliases = {each.alias.lower(): each.this for each in inner.expressions if isinstance(each, exp.Alias)}
+    given = {each.alias_or_name.lower() for each in inner.expressions}
+    gives_all = any(each.is_star for each in inner.expressions)
+
+    def added(part: exp.Expr) -> exp.Column:
+        name = f"{_ADDED}{len(inner.expressions)}"
+        value = part.copy()
+        value.meta.update(part.meta)
+        inner.append("expressions", exp.Alias(this=value, alias=exp.to_identifier(name)))
+        return exp.column(exp.to_identifier(name, quoted=True))
+
+    for window in list(condition.find_all(exp.Window)):
+        for column in list(window.find_all(exp.Column)):
+            meant = aliases.get(column.name.lower()) if not column.table else None
+            if meant is not None:
+                column.replace(exp.Paren(this=meant.copy()))
+        window.replace(added(window))
+    for column in list(condition.find_all(exp.Column)):
+        is_given = column.name.startswith(_ADDED) or (not column.table and (gives_all or column.name.lower() in given))
+        if not is_given and column.find_ancestor(exp.Query) is None:
+            column.replace(added(column))

@@ -1,0 +1,54 @@
+"""QUALIFY: conditions on what OVER gives."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import headrace as hr
+import polars as pl
+import pytest
+from headrace.foundation.errors import ExpressionError
+from headrace_sql import SqlSession
+
+ROWS = pl.DataFrame({"id": [1, 2, 3, 4], "k": ["a", "b", "a", None], "x": [1, 2, 3, 4]})
+
+
+def rows_of(text: str, **options: Any) -> list[tuple[Any, ...]]:
+    session = SqlSession()
+    hr.register("v", ROWS, session=session)
+    return sorted(hr.sql(text, session=session).collect(**options).rows(), key=repr)
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        (
+            "SELECT k, x FROM v QUALIFY ROW_NUMBER() OVER (PARTITION BY k ORDER BY x DESC) = 1",
+            [("a", 3), ("b", 2), (None, 4)],
+        ),
+        (
+            "SELECT *, ROW_NUMBER() OVER (PARTITION BY k ORDER BY x DESC) AS n FROM v QUALIFY n = 1",
+            [(2, "b", 2, 1), (3, "a", 3, 1), (4, None, 4, 1)],
+        ),
+        (
+            "SELECT * FROM v QUALIFY SUM(x) OVER (PARTITION BY k ORDER BY id) > 3",
+            [(3, "a", 3), (4, None, 4)],
+        ),
+        ("SELECT k AS g FROM v QUALIFY SUM(x) OVER (PARTITION BY k ORDER BY id) > 1 AND x < 3", [("b",)]),
+        ("SELECT x * 2 AS y FROM v QUALIFY SUM(y) OVER (PARTITION BY k ORDER BY id) >= 8", [(6,), (8,)]),
+        ("SELECT DISTINCT k FROM v QUALIFY COUNT(*) OVER (PARTITION BY k) = 2", [("a",)]),
+        ("SELECT x FROM v QUALIFY ROW_NUMBER() OVER (PARTITION BY k ORDER BY x) = 1 ORDER BY x DESC LIMIT 1", [(4,)]),
+        (
+            "SELECT k, SUM(x) AS s FROM v GROUP BY k QUALIFY ROW_NUMBER() OVER (ORDER BY SUM(x) DESC, k DESC) = 1",
+            [("a", 4)],
+        ),
+    ],
+)
+def test_rows_that_are_kept(text: str, wanted: list[tuple[Any, ...]]) -> None:
+    assert rows_of(text) == sorted(wanted, key=repr)
+    assert rows_of(text, max_batch_records=1) == sorted(wanted, key=repr)
+
+
+def test_a_condition_without_over_is_refused() -> None:
+    with pytest.raises(ExpressionError, match="QUALIFY is for what OVER gives"):
+        rows_of("SELECT k FROM v QUALIFY x = 1")

@@ -1,0 +1,1 @@
+"""The test programs that Flink publishes for its own SQL engine."""
