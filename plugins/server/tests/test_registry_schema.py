@@ -35,8 +35,8 @@ from sqlalchemy.schema import CreateColumn
 
 KEPT = Path(__file__).parent / "registry_schemas"
 DIALECTS: dict[str, sa.Dialect] = {
-    "sqlite": sqlite.dialect(),  # type: ignore[no-untyped-call]
-    "mysql": mysql.dialect(),  # type: ignore[no-untyped-call]
+    "sqlite": sqlite.dialect(),
+    "mysql": mysql.dialect(),
     "postgresql": postgresql.dialect(),  # type: ignore[no-untyped-call]
 }
 
