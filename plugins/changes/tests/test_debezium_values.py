@@ -76,7 +76,7 @@ def test_values_that_do_not_fit_are_bad_records(row: dict[str, Any], said: str) 
     assert said in bad.reason
 
 
-FIELDS = [
+FIELDS: list[dict[str, Any]] = [
     {"type": "int32", "field": "id"},
     {"type": "int32", "field": "d", "name": "io.debezium.time.Date"},
     {"type": "int64", "field": "t", "name": "io.debezium.time.MicroTime"},
