@@ -1,16 +1,27 @@
-"""The contract suite: the sink in each of its modes."""
+"""The contract suite: the sink in each of its modes, the source, and the source of changes through its snapshot and its log."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, ClassVar
 
 import pytest
+from headrace.flow.messages import CHANGE, ChangeKind
 from headrace.flow.schema import Schema
+from headrace.interfaces.source import EARLIEST, LATEST
 from headrace_contract.sink import SinkContract
+from headrace_contract.source import SourceContract
 from headrace_contract.values import ALL_TYPES
-from headrace_postgres import PostgresSink, PostgresSinkSettings
+from headrace_postgres import (
+    PostgresChangesSettings,
+    PostgresChangesSource,
+    PostgresSink,
+    PostgresSinkSettings,
+    PostgresSource,
+    PostgresSourceSettings,
+)
 from postgres_world import PostgresDatabase
 
 from tests.relay import Relay
@@ -118,3 +129,91 @@ class TestExistingTable(SinkChecks):
         maker = PostgresSink(PostgresSinkSettings.of(self.options(create_table=True), plugin="postgres"))
         maker.check(schema)
         maker.prepare(schema)
+
+
+class SourceChecks(WithServer, SourceContract):
+    """One table, whose rows are added in the order of its key."""
+
+    several_queues = False
+    kind: ClassVar[type[Any]] = PostgresSource
+    settings: ClassVar[type[Any]] = PostgresSourceSettings
+    plugin = "postgres"
+
+    @pytest.fixture(autouse=True)
+    def _table(self, _server: None) -> None:
+        self.database.execute(
+            "CREATE TABLE t (id BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY, number BIGINT, text TEXT)"
+        )
+
+    def options(self, **more: Any) -> dict[str, Any]:
+        return super().options(**{"columns": ["number", "text"], **more})
+
+    def made(self, **more: Any) -> Any:
+        return self.kind(self.settings.of(self.options(**more), plugin=self.plugin))
+
+    def make_source(self) -> Any:
+        return self.made()
+
+    def make_with_secret(self, secret: str) -> Any:
+        return self.made(password=secret)
+
+    def make_missing_source(self) -> Any:
+        return self.made(table="nothing")
+
+    def add_queue(self) -> str:
+        return "t"
+
+    def write(self, queue: str, bodies: Sequence[bytes]) -> None:
+        for body in bodies:
+            row = json.loads(body)
+            self.database.execute("INSERT INTO t (number, text) VALUES (%s, %s)", (row["number"], row["text"]))
+
+
+class TestTable(SourceChecks):
+    """A table that is read once."""
+
+
+class TestChanges(SourceChecks):
+    """Rows that are there are read by the snapshot, later ones from the log."""
+
+    kind: ClassVar[type[Any]] = PostgresChangesSource
+    settings: ClassVar[type[Any]] = PostgresChangesSettings
+    plugin = "postgres_changes"
+
+    @pytest.fixture(autouse=True)
+    def _server(self, logging_postgresql_server: PostgreSQLServer, logging_postgresql_database: str) -> Iterator[None]:
+        self.database = PostgresDatabase(logging_postgresql_server, logging_postgresql_database)
+        self.relay = Relay(logging_postgresql_server)
+        yield
+        self.relay.cut()
+        self.database.close()
+
+    def as_read(self, body: bytes) -> Any:
+        return {**json.loads(body), CHANGE: ChangeKind.INSERT}
+
+
+class TestChangesFromLog(TestChanges):
+    """All rows come from the log: the table is empty when the first source is made."""
+
+    @pytest.fixture(autouse=True)
+    def _begin(self, _table: None) -> None:
+        source = super().make_source()
+        [queue] = source.queues()
+        reader = source.open(queue, LATEST)
+        self.first_position = reader.position
+        reader.close()
+
+    def make_source(self) -> Any:
+        settings = self.settings.of(self.options(), plugin=self.plugin)
+        return _FromPosition(self.first_position, settings)
+
+
+class _FromPosition(PostgresChangesSource):
+    """Takes a position as the earliest one."""
+
+    def __init__(self, begin: Any, settings: Any) -> None:
+        super().__init__(settings)
+        self.begin = begin
+
+    def open(self, queue: Any, start: Any) -> Any:
+        return super().open(queue, self.begin if start is EARLIEST else start)

@@ -230,7 +230,7 @@ class TestChanges:
         schema = {"k": "string", "total": "int64"}
         sink.prepare(hr.Schema.of({"k": "string", "total": "int64"}))
         after = None
-        steps: list[list[tuple[str | None, int, ChangeKind]]] = [
+        steps: list[list[tuple[str | None, int, int]]] = [
             [(None, 1, ChangeKind.INSERT), ("a", 1, ChangeKind.INSERT)],
             [(None, 2, ChangeKind.UPDATE_AFTER), ("a", 2, ChangeKind.UPDATE_AFTER)],
             [(None, 2, ChangeKind.DELETE)],

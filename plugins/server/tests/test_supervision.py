@@ -120,6 +120,20 @@ def test_a_runner_that_does_not_answer_is_not_started_twice(world: World) -> Non
     assert len(world.launcher.runners) == 1
 
 
+def test_a_process_that_does_not_listen_yet_when_it_is_to_end_is_told_again(world: World) -> None:
+    world.write("one")
+    world.pass_time()
+    runner = world.runner
+    runner.answers = False
+    world.supervisor.desire(world.registry.jobs(), Desired.STOPPED)
+    world.pass_time(2)
+    assert runner.alive
+    runner.answers = True
+    world.pass_time(2)
+    assert runner.asked[-1] == "exit"
+    assert not runner.alive
+
+
 def test_a_job_that_is_stopped_stays_stopped_and_one_that_is_started_forgets_its_failures(world: World) -> None:
     world.write("orders")
     world.pass_time()

@@ -20,7 +20,7 @@ from headrace_postgres.chunks import Chunk, Chunks, Ranges
 from headrace_postgres.connection import connect
 from headrace_postgres.log.decoding import Relation
 from headrace_postgres.log.following import Followed, LogReader, LogRows
-from headrace_postgres.log.places import LogPlace
+from headrace_postgres.log.places import OFFSETS_PER_BYTE, LogPlace
 from headrace_postgres.log_server import LogServer
 from headrace_postgres.relations import check_relation
 from headrace_postgres.settings import PostgresChangesSettings
@@ -29,7 +29,7 @@ from headrace_postgres.tables import Table, TableColumn
 #: How much offsets of the log are greater after a snapshot, so that there is room for its rows: more than any table has.
 _SNAPSHOT_ROWS_MAX = 1 << 50
 #: A planner is not led on by the log of other tables unless it is so long: else it would never come to an end.
-_EMPTY_STEP = 1 << 24
+_EMPTY_STEP = (16 << 20) * OFFSETS_PER_BYTE
 
 
 @dataclass(frozen=True)

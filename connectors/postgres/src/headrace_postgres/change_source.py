@@ -15,7 +15,7 @@ from headrace.flow.declared_columns import declared_columns
 from headrace.flow.messages import Queue, ReadPosition
 from headrace.flow.schema import Schema
 from headrace.foundation.clock import Clock, SystemClock
-from headrace.foundation.errors import JobError
+from headrace.foundation.errors import DataError, JobError
 from headrace.interfaces.changes import SourceChanges
 from headrace.interfaces.settings import Settings
 from headrace.interfaces.source import LATEST, Reader, Source, StartAt, StartPosition
@@ -58,6 +58,8 @@ class PostgresChangesSource(Source):
         self._table: Described | None = None
         #: The reader that this process has opened last.
         self._reader: PostgresChangesReader | None = None
+        #: Rows of chunks before this number were removed.
+        self._chunks_before = 0
         self._chunks_are_gone = False
 
     def __getstate__(self) -> dict[str, Any]:
@@ -91,6 +93,11 @@ class PostgresChangesSource(Source):
                 "the log is not searched by time", plugin="postgres_changes", option="start",
                 hint="start='latest' leaves out the rows that are there; where() on a column leaves out older ones",
             )  # fmt: skip
+        if isinstance(start, ReadPosition) and not start.hint:
+            raise DataError(
+                f"offset {start.offset} does not say where in the log it is: it may be behind the end, or before the beginning",
+                plugin="postgres_changes", queue=queue.id, offset=start.offset, hint="start with a new checkpoint",
+            )  # fmt: skip
         place = place_of(start, queue) if isinstance(start, ReadPosition) else None
         if place is None:
             with closing(connect(self.settings, autocommit=True)) as connection:
@@ -108,18 +115,27 @@ class PostgresChangesSource(Source):
 
     def stored(self, positions: Mapping[Queue, ReadPosition]) -> None:
         """Let the server keep its log, and the chunks, only from the positions on. Raises RetriableError."""
-        described = self._named(self._described())
         for queue, position in positions.items():
             place = place_of(position, queue)
-            with closing(connect(self.settings, autocommit=True)) as connection:
-                if isinstance(place, SnapshotPlace):
-                    if place.chunk:
-                        self._chunks(described, place.run, connection).forget(before=place.chunk)
-                    continue
-                reader = self._reader
-                if reader is None or not reader.confirm(place.lsn):
+            if isinstance(place, SnapshotPlace):
+                if place.chunk > self._chunks_before:
+                    self._forget_chunks(place.run, place.chunk)
+                    self._chunks_before = place.chunk
+                continue
+            if self._reader is None or not self._reader.confirm(place.lsn):
+                described = self._named(self._described())
+                with closing(connect(self.settings, autocommit=True)) as connection:
                     LogServer(connection, self.settings).advance(described.slot, place.lsn)
-                self._forget_chunks(described, place, connection)
+            if not self._chunks_are_gone:
+                behind = place.lsn >= place.until
+                if behind or self._chunks_before < _ALL:
+                    self._forget_chunks(place.run, None if behind else _ALL)
+                self._chunks_before, self._chunks_are_gone = _ALL, behind
+
+    def _forget_chunks(self, run: str, before: int | None) -> None:
+        described = self._named(self._described())
+        with closing(Chunks(self.settings, described.slot, run, described.wanted, described.key)) as chunks:
+            chunks.forget(before=before)
 
     # ------------------------------------------------------------------------------------------------- where to begin
 
@@ -131,10 +147,12 @@ class PostgresChangesSource(Source):
         if not with_snapshot:
             self._chunks_are_gone = True
             return replace(begin, lsn=max(at, server.end()))
+        end = max(at, server.end())
+        server.wait_until_visible(self._clock)
+        if self._is_empty(connection):
+            self._chunks_are_gone = True
+            return replace(begin, lsn=end)
         if not described.key:
-            if self._is_empty(connection):
-                self._chunks_are_gone = True
-                return begin
             raise self._refused(
                 "has no primary key, and no unique key of columns that are NOT NULL, by which its rows could be read", "table",
                 "start='latest' reads the changes only; or give the table a primary key",
@@ -148,17 +166,6 @@ class PostgresChangesSource(Source):
         with translating(self.settings), connection.cursor() as cursor:
             cursor.execute(f"SELECT 1 FROM {quoted_table(self.settings)} LIMIT 1")  # noqa: S608
             return cursor.fetchone() is None
-
-    def _chunks(self, described: Described, run: str, connection: Any) -> Chunks:
-        return Chunks(self.settings, described.slot, run, described.wanted, described.key, connection)
-
-    def _forget_chunks(self, described: Described, place: LogPlace, connection: Any) -> None:
-        """Remove the rows of chunks behind which the log is read, and their ranges when the log is behind them."""
-        behind = place.lsn >= place.until
-        if self._chunks_are_gone or not described.key:
-            return
-        self._chunks(described, place.run, connection).forget(before=None if behind else _ALL)
-        self._chunks_are_gone = behind
 
     def _named(self, described: Described) -> Described:
         """Return the same with the names of slot and publication, which depend on the job."""

@@ -72,7 +72,6 @@ class Chunks:
         run: str,
         columns: Mapping[str, TableColumn],
         key: Sequence[TableColumn],
-        connection: Any = None,
     ) -> None:
         self._settings = settings
         self._place = (slot, run)
@@ -80,7 +79,7 @@ class Chunks:
         self._pages = Pages(settings, columns, key, "postgres_changes")
         self._table = f"{quoted(settings.schema)}.{quoted(settings.chunks_table)}"
         self._in_statements = self._table.replace("%", "%%")
-        self._connection: Any = connection
+        self._connection: Any = None
 
     def prepare(self) -> None:
         """Create the table unless it exists, and remove what earlier runs left. Raises JobError."""

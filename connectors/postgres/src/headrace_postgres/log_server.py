@@ -128,10 +128,10 @@ class LogServer:
             found = self._slot(name)
             if found is None:
                 raise RetriableError(f"the slot {name!r} was made and dropped at once", plugin="postgres_changes")
-        self._wait_until_visible(clock)
+        self.wait_until_visible(clock)
         return found
 
-    def _wait_until_visible(self, clock: Clock) -> None:
+    def wait_until_visible(self, clock: Clock) -> None:
         """Wait for the transactions that are open: one can be in the log before queries see its rows."""
         [(high,)] = self._query("SELECT pg_snapshot_xmax(pg_current_snapshot())::text::int8")
         never, told = threading.Event(), False

@@ -10,7 +10,8 @@ from typing import Any, ClassVar
 import numpy as np
 from headrace.flow.messages import Queue, RawBatch, ReadPosition
 from headrace.flow.schema import Schema
-from headrace.foundation.errors import HeadraceError, JobError, did_you_mean
+from headrace.foundation.clock import Clock, SystemClock
+from headrace.foundation.errors import DataError, HeadraceError, JobError, did_you_mean
 from headrace.interfaces.settings import Settings
 from headrace.interfaces.source import EARLIEST, Reader, Source, StartAt, StartPosition
 
@@ -20,6 +21,9 @@ from headrace_postgres.settings import PostgresSourceSettings
 from headrace_postgres.table_options import SOURCE_TABLES
 from headrace_postgres.tables import Table, TableColumn, describe, no_such_table
 from headrace_postgres.types import column_type
+
+#: At most one part in this many of the time goes into counting rows.
+_COUNTING_RATIO = 50
 
 
 @dataclass(frozen=True)
@@ -41,8 +45,9 @@ class PostgresSource(Source):
     table_options = SOURCE_TABLES
     bounded = True
 
-    def __init__(self, settings: PostgresSourceSettings) -> None:
+    def __init__(self, settings: PostgresSourceSettings, clock: Clock | None = None) -> None:
         self.settings: PostgresSourceSettings = settings
+        self._clock = clock or SystemClock()
         self._table: _Described | None = None
 
     def check(self) -> None:
@@ -67,7 +72,7 @@ class PostgresSource(Source):
                 option="start",
                 hint="use where() on a column",
             )
-        reader = PostgresReader(self.settings, self._described(), queue)
+        reader = PostgresReader(self.settings, self._described(), queue, self._clock)
         try:
             if isinstance(start, ReadPosition):
                 reader.restore(start)
@@ -123,7 +128,10 @@ def key_of(table: Table, settings: PostgresSourceSettings, where: str) -> tuple[
 class PostgresReader(Reader):
     """Reads pages behind the last key, on a connection of its own. Each page is a query of its own, which sees what is committed then."""
 
-    def __init__(self, settings: PostgresSourceSettings, described: _Described, queue: Queue) -> None:
+    def __init__(self, settings: PostgresSourceSettings, described: _Described, queue: Queue, clock: Clock) -> None:
+        self._clock = clock
+        #: Rows of a large table are not counted again at once: (when they were counted, how long that took).
+        self._counted = (float("-inf"), 0.0)
         self._settings = settings
         self._queue = queue
         self._pages = Pages(settings, described.columns, described.key, "postgres")
@@ -138,7 +146,7 @@ class PostgresReader(Reader):
         self._ended = False
 
     def restore(self, position: ReadPosition) -> None:
-        """Take a checkpoint's position. Raises JobError when it is none of this source's."""
+        """Take a checkpoint's position. Raises DataError when it is none of this source's."""
         self._check(position)
         self._position = position
 
@@ -156,9 +164,9 @@ class PostgresReader(Reader):
 
     def _check(self, position: ReadPosition) -> None:
         if position.offset and "after" not in position.hint:
-            raise JobError(
-                f"offset {position.offset} does not say behind which row it is", plugin="postgres", queue=self._queue.id,
-                offset=position.offset, hint="offsets of this source cannot be set by hand; start with a new checkpoint",
+            raise DataError(
+                f"offset {position.offset} does not say behind which row it is: it may be behind the end", plugin="postgres",
+                queue=self._queue.id, offset=position.offset, hint="start with a new checkpoint",
             )  # fmt: skip
 
     @property
@@ -171,10 +179,11 @@ class PostgresReader(Reader):
 
     @property
     def latest(self) -> int:
-        if not self._ended:
-            found = self._position.offset + self._asked(
-                lambda connection: self._pages.count(connection, self._after)
-            )  # fmt: skip
+        begun = self._clock.monotonic()
+        when, took = self._counted
+        if not self._ended and begun - when >= took * _COUNTING_RATIO:
+            found = self._position.offset + self._asked(lambda connection: self._pages.count(connection, self._after))
+            self._counted = (begun, self._clock.monotonic() - begun)
             self._promised = max(self._promised, found)
         return max(self._promised, self._position.offset)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -92,6 +93,7 @@ class LogReader:
         self._stream: SlotStream | None = None
         self._scanner: Scanner | None = None
         self._heard = 0.0
+        self._confirmed = 0
         #: Raised by the next ``read``, as rows before it had to be given.
         self._failure: Exception | None = None
 
@@ -104,6 +106,7 @@ class LogReader:
             self._raise_failure()
             stream, scanner = self._opened()
             buffer, begins = bytearray(), list[int]()
+            stream.confirm(self._confirmed)
             before = stream.alive
             stream.receive(buffer, begins, _BYTES_MAX, wait_seconds)
             if not begins:
@@ -127,15 +130,12 @@ class LogReader:
             raise
 
     def confirm(self, lsn: int) -> bool:
-        """Tell the server what is not needed any more; returns whether a stream is open for that."""
-        if self._stream is None:
-            return False
-        try:
-            self._stream.confirm(lsn)
-        except HeadraceError:
-            self.close()
-            return False
-        return True
+        """Let the next ``read``, or ``close``, tell the server what is not needed any more; returns whether a stream is open for that.
+
+        May be called by another thread than the one that reads.
+        """
+        self._confirmed = max(self._confirmed, lsn)
+        return self._stream is not None
 
     def _advance(self, sent: int) -> None:
         """Move the place to where the server is, while no transaction is open."""
@@ -171,6 +171,8 @@ class LogReader:
         """End the connection. A later ``read`` begins again at the place."""
         stream, self._stream, self._scanner = self._stream, None, None
         if stream is not None:
+            with suppress(HeadraceError):  # then the next checkpoint tells it
+                stream.confirm(self._confirmed)
             stream.close()
 
     # ---------------------------------------------------------------------------------------------------- decoding

@@ -6,6 +6,7 @@ import contextlib
 import logging
 import threading
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +57,8 @@ class Unit:
         self._runs: dict[str, int] = {}
         self._leaving: list[tuple[RunnerProcess, float]] = []
         self._exit_asked: float | None = None
+        #: Whether the process has heard that it is to end.
+        self._exit_heard = False
         self._looked = float("-inf")
         #: Bounded jobs that the last look found finished: what this tick was given says still that they are wanted.
         self._finished: set[str] = set()
@@ -64,6 +67,8 @@ class Unit:
         #: The token of the lease of the last process here; of the last one that has ended.
         self._token: int | None = None
         self._dead_token: int | None = None
+        #: The process before the last lease may wake up, and its jobs do not have another directory yet.
+        self._must_fence = False
         #: By job, how often a person had started it when it was last looked at.
         self._starts: dict[str, int] = {}
 
@@ -175,6 +180,8 @@ class Unit:
             if self._services.clock.monotonic() >= self._exit_asked:
                 logger.warning("runner of %s does not end: it is killed", self.name)
                 self.runner.kill()
+            elif not self._exit_heard:
+                self._tell_to_exit(self.runner)
             return
         if not wanted:
             self.ask_to_exit()
@@ -224,8 +231,8 @@ class Unit:
         if taken is None:
             self.take(self._services.launch(self.name, versions, group=self.group, wait=False))
             return
+        self.prepare_places(versions, taken)
         try:
-            self._services.prepare_places(versions, taken)
             token = taken.lease.token
             runner = self._services.launch(self.name, versions, group=self.group, wait=False, token=token)
         except BaseException:
@@ -242,7 +249,17 @@ class Unit:
         if taken is None:
             raise UnitElsewhereError(f"another process may be running the unit {self.name!r}")
         self._token = taken.lease.token
-        return taken
+        return taken if not self._must_fence else replace(taken, fenced=True)
+
+    def prepare_places(self, versions: Mapping[str, int], taken: Taken) -> None:
+        """See to it that a process with the lease finds what it needs and nothing that another one may write.
+
+        Raises OSError, RetriableError. After an error the lease is not released: whoever takes a released one would not know that a
+        process may wake up.
+        """
+        self._must_fence, self._dead_token = taken.fenced, taken.lease.token  # no process has this token yet
+        self._services.prepare_places(versions, taken)
+        self._must_fence = False
 
     def take(self, runner: RunnerProcess) -> None:
         """Make a process the runner of this unit, and note the runs that begin with it."""
@@ -254,6 +271,13 @@ class Unit:
             # A process of which the registry knows nothing would not be found again.
             runner.kill()
             raise
+
+    def secure_places(self, versions: Mapping[str, int]) -> None:
+        """Prepare the places of jobs that no process has, before processes for them are prepared. Raises OSError, RetriableError."""
+        taken = self.obtain() if self.runner is None else None
+        if taken is not None:
+            self.prepare_places(versions, taken)
+            taken.lease.release()
 
     def adopt(self, runner: RunnerProcess, runs: Mapping[str, RunRecord], *, token: int | None = None) -> None:
         """Take over a runner of an earlier server, with the runs that the registry has of it, and the token of its lease."""
@@ -304,11 +328,21 @@ class Unit:
         if self._runs and not runner.is_alive():
             return
         patience = max((each.stop_timeout_seconds for each in runner.specification.jobs), default=0.0)
+        self._exit_asked = self._services.clock.monotonic() + patience + _EXIT_GRACE_SECONDS
+        self._exit_heard = False
+        self._tell_to_exit(runner)
+
+    def _tell_to_exit(self, runner: RunnerProcess) -> None:
+        """Tell a runner to end. One that begins does not listen yet: the next ticks tell it again."""
         try:
             runner.ask("exit")
-        except (RunnerAwayError, RefusedError) as error:
+        except RunnerAwayError as error:
+            logger.debug("runner of %s: %s", self.name, error.message)
+        except RefusedError as error:
+            self._exit_heard = True
             logger.warning("runner of %s: %s", self.name, error.message)
-        self._exit_asked = self._services.clock.monotonic() + patience + _EXIT_GRACE_SECONDS
+        else:
+            self._exit_heard = True
 
     def _stop_one(self, job: str) -> None:
         """Stop one job of a group, whose process goes on. It may take long, so it gets a thread of its own."""
@@ -352,7 +386,7 @@ class Unit:
         self._services.registry.end_run(run, outcome, reason)
         if outcome == "finished":
             self._finished.add(job)
-            self._services.registry.change_job(job, desired=Desired.FINISHED.value, problem=None)
+            self._services.registry.move(job, Desired.RUNNING, Desired.FINISHED)
         self._runs.pop(job, None)
         if outcome in ("failed", "killed", "refused"):
             self._note_failure(job, reason or outcome)

@@ -16,7 +16,7 @@ from headrace.flow.messages import Queue, ReadPosition
 from headrace.foundation.clock import Clock, SystemClock
 from headrace.foundation.errors import BrokenQueueError, CheckpointError, JobFailedError, RetriableError
 from headrace.foundation.retrying import Tries, until_done
-from headrace.interfaces.source import EARLIEST, Reader, Source, StartPosition
+from headrace.interfaces.source import EARLIEST, GroupSource, Reader, Source, StartPosition
 from headrace.runtime.broken_queues import BrokenQueues
 
 from headrace_spark.checkpoints.offsets import JobOffsets
@@ -150,6 +150,17 @@ class Planner:
         self._retrying(self._payload.check_owned_on_driver, "the checkpoint")
         self._planned = end.queues
         return end
+
+    def stored(self, end: JobOffsets) -> None:
+        """Tell the sources that a micro-batch is done: Spark has stored where it ends, and never reads before that."""
+        for source_id, source in self._sources.items():
+            own = {queue: position for queue, position in end.queues.items() if queue.source == source_id}
+            if not own or isinstance(source, GroupSource):
+                continue
+            try:
+                source.stored(own)
+            except RetriableError as error:  # its server keeps more until the next micro-batch
+                logger.warning("source %s: its server was not told what is stored: %s", source_id, error.message)
 
     def whole_input(self) -> tuple[JobOffsets, JobOffsets]:
         """Return where the queues begin and where they end now: for a plain batch query, which reads all at once."""

@@ -150,6 +150,10 @@ class LaneReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if self._payload.shuffles:
                 _spare_the_collector("read")
 
+    def commit(self, end: dict[str, Any]) -> None:
+        with carried_to_driver():
+            self._plan().stored(_offsets(end))
+
     def stop(self) -> None:
         if self._planner is not None:
             self._planner.close()
