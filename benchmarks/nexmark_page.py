@@ -16,7 +16,7 @@ from statistics import mean, median
 from typing import Any
 
 from benchmarks.measure import ROOT
-from benchmarks.nexmark_queries import QUERIES
+from benchmarks.nexmark_queries import PATTERNS, QUERIES
 
 PAGE = ROOT / "docs" / "benchmarks-sql.md"
 PLOT = ROOT / "docs" / "benchmarks-sql.svg"
@@ -47,6 +47,10 @@ ABOUT = {
     "q20": "join of bids and auctions without bound",
     "q21": "CASE, LOWER, REGEXP_EXTRACT",
     "q22": "SPLIT_INDEX three times",
+    "cep_q0": "prices of a bidder that fall and rise again",
+    "cep_q1": "bids whose mean stays low, SKIP PAST LAST ROW",
+    "cep_q2": "bids whose mean stays low, SKIP TO NEXT ROW",
+    "cep_q3": "a price that drops WITHIN 5 seconds",
 }
 
 
@@ -131,10 +135,28 @@ def spark_table(given: Figures, events: int) -> str:
     return SPARK.format(events=f"{events:,}", rows=f"{cells}\n| all | {total.cpu_seconds:.1f} | {total.seconds:.1f} |")
 
 
+def patterns_table(results: Sequence[Mapping[str, Any]]) -> str:
+    """Return the lines about MATCH_RECOGNIZE: of the queries that both light and Flink ran."""
+    ran = [one for one in results if one["query"] in PATTERNS and one["side"] in COLORS] if results else []
+    given = figures(ran)
+    names = [name for name in PATTERNS if name in given.get("light", {}) and name in given.get("flink-1", {})]
+    if not names:
+        return ""
+    light, flinks = given["light"], [given.get(side, {}) for side in ("flink-1", "flink-2")]
+    rows = "\n".join(
+        _row(name.removeprefix("cep_"), ABOUT[name], light[name], *(each.get(name) for each in flinks))
+        for name in names
+    )
+    loads = [one["load"] for one in ran]
+    return PATTERN.format(
+        rows=rows, events=f"{ran[0]['events']:,}", least_load=f"{min(loads):.0f}", most_load=f"{max(loads):.0f}"
+    )
+
+
 def page(results: Sequence[Mapping[str, Any]]) -> str:
     """Return the text of the page."""
     given = figures([one for one in results if one.get("for") != "seconds"])
-    events = next(one["events"] for one in results if one["side"] == "light")
+    events = next(one["events"] for one in results if one["side"] == "light" and one["query"] not in PATTERNS)
     checked = [one for one in results if one["side"] == "check"]
     loads = [one["load"] for one in results if one["side"] in COLORS and "for" not in one]
     first = [one for one in results if one["side"] == "first-row"]
@@ -150,7 +172,8 @@ def page(results: Sequence[Mapping[str, Any]]) -> str:
         first_row=f"{median(one['first_row_seconds'] for one in first):.1f}" if first else "–",
         first_cpu=f"{median(one['cpu_seconds'] for one in first):.1f}" if first else "–",
         first_load=f"{max(one['load'] for one in first):.0f}" if first else "–",
-        seconds=seconds_table(results),
+        seconds=seconds_table([one for one in results if one.get("query") not in PATTERNS]),
+        patterns=patterns_table([one for one in results if "query" in one]),
         spark=spark_table(given, spark_events),
         notes=f"\n\n{notes}" if notes else "",
     )
@@ -190,7 +213,7 @@ light does nearly all of its work in one thread, so it takes about as many secon
 garbage in several threads and is the faster the more cores it gets: **seconds are where light loses.** For more cores it has
 [several instances](several-instances.md).
 
-{seconds}{spark}## The first row
+{seconds}{patterns}{spark}## The first row
 
 `headrace run job.sql --backend light` over 1,000 records, `python -m benchmarks.first_row sql`, takes {first_row} seconds from the start
 of the process to the first row in a file (median of 5 runs, load {first_load}) and {first_cpu} seconds of CPU from start to end, most of
@@ -205,6 +228,16 @@ SECONDS = """Seconds from the text to the end of the input, at load {least_load}
 
 | | light | PyFlink, 1 | PyFlink, 2 | ratio |
 |---|---|---|---|---|
+{rows}
+
+"""
+PATTERN = """## Patterns
+
+The four published queries with MATCH_RECOGNIZE over {events} events, at load {least_load} to {most_load}, all else as above:
+seconds of CPU.
+
+| | | light | PyFlink, 1 | PyFlink, 2 | ratio |
+|---|---|---|---|---|---|
 {rows}
 
 """

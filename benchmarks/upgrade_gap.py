@@ -1,14 +1,16 @@
-"""How long the output of a job pauses while a server upgrades it: ``python -m benchmarks.upgrade_gap [KEYS] [UPGRADES]``.
+"""How long the output of a job pauses while a server upgrades it: ``python -m benchmarks.upgrade_gap [KEYS] [UPGRADES] [BACKEND]``.
 
-A light job keeps a running count and sum of KEYS keys and writes every change to files, while a feeder appends 200 records each 10 ms.
+A job keeps a running count and sum of KEYS keys and writes every change to files, while a feeder appends 200 records each 10 ms.
 A changed file is rolled out again and again. The gap is the longest time between two looks at which the output had grown, from the
 begin of an upgrade to its end; looks are 2 ms apart, and the sink flushes every 50 ms. ``usual_pause`` is the median between two growths
-before the last upgrade. The server's own figure (old version asked to stop, until the new one runs) stands
-beside it. Wall time on whatever else the machine does: keep it quiet, and take the median.
+before the last upgrade. The server's own figure (old version asked to stop, until the new one runs) stands beside it, with its parts, and
+the processor seconds that the new process used in the gap. Wall time on whatever else the machine does: keep it quiet, and take the median.
+BACKEND is ``light`` or ``spark`` (local).
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sys
@@ -18,6 +20,7 @@ import time
 from itertools import pairwise
 from pathlib import Path
 
+import psutil
 from headrace.foundation.clock import SystemClock
 from headrace_server.jobs_directory.versions import VersionFiles
 from headrace_server.registry.database import Registry
@@ -41,7 +44,29 @@ def _size(place: Path) -> int:
     return sum(each.stat().st_size for each in place.glob("part-*.json") if each.is_file()) if place.exists() else 0
 
 
-def main(keys: int, upgrades: int) -> None:
+class CpuOfNew(threading.Thread):
+    """Notes the processor seconds of processes of jobs, again and again."""
+
+    def __init__(self) -> None:
+        super().__init__(daemon=True)
+        self.noted: dict[int, list[tuple[float, float]]] = {}
+        self.ended = threading.Event()
+
+    def run(self) -> None:
+        while not self.ended.wait(0.01):
+            for child in psutil.Process().children():
+                with contextlib.suppress(psutil.Error):
+                    used = child.cpu_times()
+                    self.noted.setdefault(child.pid, []).append((time.monotonic(), used.user + used.system))
+
+    def between(self, begin: float, end: float) -> float:
+        """Return what the newest process has used between two times."""
+        newest = self.noted[max(self.noted, key=lambda pid: self.noted[pid][0][0])]
+        inside = [used for at, used in newest if begin <= at <= end]
+        return inside[-1] - inside[0] if inside else 0.0
+
+
+def main(keys: int, upgrades: int, backend: str) -> None:
     """Run the job on a server of its own and print a line of JSON."""
     root = Path(tempfile.mkdtemp(prefix="headrace-gap-"))
     (root / "jobs").mkdir()
@@ -50,6 +75,7 @@ def main(keys: int, upgrades: int) -> None:
         file.writelines(f'{{"key": "user-{number}", "v": 1}}\n' for number in range(keys))
     job = root / "jobs" / "gap.py"
     job.write_text(_JOB.format(events=str(events), out=str(out), number=1))
+    (root / "jobs" / "job.yaml").write_text(f"backend: {backend}\nhealth_timeout: 170 s\nprepare_timeout: 170 s\n")
     data = DataDirectory(root / "data")
     registry = Registry(open_engine(sqlite_url(data.path / "registry.sqlite")), clock)
     services = Services(registry, data, VersionFiles(data.versions), ChildLauncher(), clock, "benchmark")
@@ -81,11 +107,12 @@ def main(keys: int, upgrades: int) -> None:
                 last = size
                 grown.append(time.monotonic())
 
-    threads = [threading.Thread(target=each, daemon=True) for each in (feed, look)]
+    cpu = CpuOfNew()
+    threads = [*(threading.Thread(target=each, daemon=True) for each in (feed, look)), cpu]
     for thread in threads:
         thread.start()
     time.sleep(5)
-    gaps, own = [], []
+    gaps, own, parts, used = [], [], [], []
     for number in range(2, upgrades + 2):
         begun = time.monotonic()
         job.write_text(_JOB.format(events=str(events), out=str(out), number=number))
@@ -93,22 +120,29 @@ def main(keys: int, upgrades: int) -> None:
             assert not registry.job("gap").problem, registry.job("gap").problem
             time.sleep(0.1)
         times = [at for at in grown if at >= begun]
-        gaps.append(max(after - before for before, after in pairwise(times)))
+        gap, at = max((after - before, before) for before, after in pairwise(times))
+        gaps.append(gap)
+        used.append(cpu.between(at, at + gap))
         while registry.operations()[0].state == "running":  # the version is noted first
             time.sleep(0.1)
-        own.append(json.loads(registry.operations()[0].result or "{}")["gap_seconds"])
+        result = json.loads(registry.operations()[0].result or "{}")
+        own.append(result["gap_seconds"])
+        parts.append({name: round(seconds, 3) for name, seconds in result["gap_parts"].items()})
     before = [at for at in grown if at < begun]
     usual = sorted(b - a for a, b in pairwise(before))
     ended.set()
+    cpu.ended.set()
     for thread in threads:
         thread.join()
     supervisor.stop()
     loop.join()
     print(json.dumps({
         "keys": keys, "gap_seconds": [round(each, 3) for each in gaps], "server_says": [round(each, 3) for each in own],
+        "parts": parts, "cpu_seconds_of_new_process": [round(each, 2) for each in used], "backend": backend,
         "usual_pause": round(usual[len(usual) // 2], 3), "load": os.getloadavg()[0], "place": str(root),
     }))  # fmt: skip
 
 
 if __name__ == "__main__":
-    main(*(int(text) for text in (sys.argv[1:] + ["1000000", "5"][len(sys.argv) - 1 :])))
+    given = [*sys.argv[1:], *["1000000", "5", "light"][len(sys.argv) - 1 :]]
+    main(int(given[0]), int(given[1]), given[2])

@@ -76,7 +76,7 @@ def test_values_that_do_not_fit_are_bad_records(row: dict[str, Any], said: str) 
     assert said in bad.reason
 
 
-FIELDS = [
+FIELDS: list[dict[str, Any]] = [
     {"type": "int32", "field": "id"},
     {"type": "int32", "field": "d", "name": "io.debezium.time.Date"},
     {"type": "int64", "field": "t", "name": "io.debezium.time.MicroTime"},
@@ -87,7 +87,7 @@ FIELDS = [
 
 
 def test_the_schema_in_front_says_what_values_are() -> None:
-    connect = [
+    connect: list[dict[str, Any]] = [
         {"type": "int32", "field": "d", "name": "org.apache.kafka.connect.data.Date"},
         {"type": "int32", "field": "t", "name": "org.apache.kafka.connect.data.Time"},
         {"type": "int64", "field": "at", "name": "io.debezium.time.NanoTimestamp"},
@@ -112,7 +112,7 @@ def test_the_schema_in_front_says_what_values_are() -> None:
 
 
 def test_a_day_may_be_read_as_a_timestamp_and_a_timestamp_as_a_day() -> None:
-    fields = [
+    fields: list[dict[str, Any]] = [
         {"type": "int32", "field": "at", "name": "io.debezium.time.Date"},
         {"type": "int64", "field": "d", "name": "io.debezium.time.Timestamp"},
     ]

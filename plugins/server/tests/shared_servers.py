@@ -90,14 +90,22 @@ class SharedServers:
         self.root, self.url, self.options = root, url, options
         self.jobs, self.shared = root / "jobs", root / "shared"
         self.jobs.mkdir()
+        #: Servers that answer, as far as the test knows. One that was taken out is cleaned up too, with the processes that it has left.
         self.by_name: dict[str, SharedServer] = {}
+        self._made: list[SharedServer] = []
         self.counts: dict[str, int] = {}
 
     def add(self, name: str, *options: str, machine: str | None = None) -> SharedServer:
         """Start a server."""
+        made = self.make(name, machine=machine)
+        made.begin(*options)
+        return made
+
+    def make(self, name: str, *, machine: str | None = None) -> SharedServer:
+        """Return a server that was not started yet."""
         own = "all" if self.url.startswith("sqlite") else name
         made = self.by_name[name] = SharedServer(self, name, machine or own)
-        made.begin(*options)
+        self._made.append(made)
         return made
 
     def write_job(self, name: str, settings: str = "") -> None:
@@ -149,7 +157,7 @@ class SharedServers:
         return "\n".join(f"--- {name}\n{server.log()[-6000:]}" for name, server in self.by_name.items())
 
     def clean_up(self) -> None:
-        for server in self.by_name.values():
+        for server in self._made:
             server.clean_up()
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from headrace_server.registry.records import Desired
 from server_processes import ServerProcess
 from server_world import World
 
@@ -167,3 +168,25 @@ def test_runs_of_a_real_job_read_what_came_since_the_run_before_each_row_once(tm
         assert server.stop() == 0
     finally:
         server.clean_up()
+
+
+def test_a_stop_in_the_moment_when_a_run_ends_is_kept(world: World) -> None:
+    """The end of a run must not make a job wait for its next time that a person has stopped."""
+    write(world)
+    world.pass_time(66)
+    runner = world.runner
+    runner.phases, runner.alive = dict.fromkeys(runner.phases, "finished"), False
+    world.supervisor.desire([world.registry.job("refresh")], Desired.STOPPED)  # before the server has seen that end
+    world.pass_time(200)
+    assert phase(world) == "stopped"
+    assert [run.outcome for run in world.registry.runs_of("refresh")] == ["finished"]
+
+
+def test_a_run_that_is_due_in_the_moment_when_a_person_stops_the_job_is_not_begun(world: World) -> None:
+    write(world)
+    world.pass_time(6)
+    world.registry.change_job("refresh", desired="stopped")
+    world.registry.begin_scheduled("refresh", 1_800_000_060_000)  # by what the scheduler has read before
+    world.pass_time(70)
+    assert phase(world) == "stopped"
+    assert world.registry.runs_of("refresh") == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 from pathlib import Path
 
 import polars as pl
@@ -44,6 +45,48 @@ def test_a_frame_goes_through_java_where_no_file_can_be_written(tmp_path: Path) 
     (large,) = sent(Blobs(str(tmp_path), 0), LARGE)
     assert not is_place(large.payload)
     assert large.frame().equals(LARGE)
+
+
+def test_a_worker_that_continues_after_its_run_makes_no_directory(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    (large,) = sent(Blobs(str(run), 0), LARGE)
+    assert not is_place(large.payload)
+    assert not run.exists()
+
+
+def test_a_frame_goes_through_java_where_the_disk_is_full(tmp_path: Path) -> None:
+    """A limit of the size of files fails the write in its middle, as a full disk does."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, before[1]))
+    try:
+        (large,) = sent(Blobs(str(tmp_path), 3), LARGE)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert not is_place(large.payload)
+    assert large.frame().equals(LARGE)
+    assert list((tmp_path / "blobs" / "3").iterdir()) == [], "what was written of it is removed"
+
+
+@pytest.mark.parametrize("kept", [0, 100, 4096, -8, -9])
+def test_a_file_that_is_not_as_it_was_written_is_refused(tmp_path: Path, kept: int) -> None:
+    parts = pl.concat([LARGE, LARGE], rechunk=False)
+    (large,) = sent(Blobs(str(tmp_path), 0), parts)
+    (path,) = (tmp_path / "blobs" / "0").iterdir()
+    content = path.read_bytes()
+    path.write_bytes(content[:kept])
+    if kept == -8:  # the mark behind the last batch says nothing
+        assert large.frame().equals(parts)
+        return
+    with pytest.raises(RetriableError, match=f"cannot be read from {path}: "):
+        large.frame()
+
+
+def test_a_file_with_fewer_rows_is_refused(tmp_path: Path) -> None:
+    (large,) = sent(Blobs(str(tmp_path), 0), LARGE)
+    (path,) = (tmp_path / "blobs" / "0").iterdir()
+    LARGE.head(-1).write_ipc_stream(path, compression="uncompressed")
+    with pytest.raises(RetriableError, match=f"it has {LARGE.height - 1} rows of {LARGE.height}"):
+        large.frame()
 
 
 def test_without_files_every_frame_goes_through_java() -> None:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
 import stat
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
 from headrace_spark.processes import temporary
+
+from tests.eventually import eventually
 
 MAKES_ONE = """
 import sys
@@ -46,6 +51,40 @@ def test_directory_of_a_killed_process_is_removed_and_that_of_a_living_one_is_no
     assert not directory.exists()
 
 
+def test_a_directory_is_in_use_while_a_child_of_the_killed_process_lives(temporary_place: Path) -> None:
+    """As Java, which ends some seconds after its driver."""
+    child = [sys.executable, "-c", "import sys; sys.stdin.read()"]
+    directory = temporary.temporary_directory("run")
+    with subprocess.Popen(child, stdin=subprocess.PIPE, pass_fds=[temporary.lock_of(directory)]) as process:
+        for descriptor in temporary._locks.pop(directory):
+            os.close(descriptor)
+        assert temporary.remove_abandoned(("run",)) == []
+        process.kill()
+    assert temporary.remove_abandoned(("run",)) == [directory]
+
+
+def test_a_directory_that_is_written_to_while_it_is_removed_does_not_stay(temporary_place: Path) -> None:
+    directory = temporary.temporary_directory("run")
+    ended = threading.Event()
+
+    def write() -> None:
+        number = 0
+        while not ended.is_set():
+            with contextlib.suppress(FileNotFoundError):
+                (directory / str(number)).touch()
+            number += 1
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        eventually((directory / "100").exists, "files come")
+        temporary.remove(directory)
+    finally:
+        ended.set()
+        writer.join()
+    assert list(temporary_place.iterdir()) == []
+
+
 def test_own_directory(temporary_place: Path) -> None:
     directory = temporary.temporary_directory("run")
     assert stat.S_IMODE(directory.stat().st_mode) == 0o700
@@ -53,6 +92,19 @@ def test_own_directory(temporary_place: Path) -> None:
     temporary.remove(directory)
     temporary.remove(directory)
     assert not directory.exists()
+
+
+def test_programs_that_remove_old_files_see_that_a_directory_is_in_use(temporary_place: Path) -> None:
+    """As systemd-tmpfiles looks: it leaves out a directory that is locked."""
+    directory = temporary.temporary_directory("run")
+    found = os.open(directory, os.O_RDONLY)
+    try:
+        with pytest.raises(BlockingIOError):
+            fcntl.flock(found, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        temporary.remove(directory)
+        fcntl.flock(found, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    finally:
+        os.close(found)
 
 
 def test_what_is_not_ours_is_left_alone(temporary_place: Path) -> None:

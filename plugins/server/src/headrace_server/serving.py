@@ -31,6 +31,7 @@ from headrace_server.jobs_directory.versions import VersionFiles
 from headrace_server.registry.database import Registry
 from headrace_server.registry.engines import open_engine, sqlite_url
 from headrace_server.registry.records import VersionRecord
+from headrace_server.registry.schema import claim_schema
 from headrace_server.registry.shared import SharedTables
 from headrace_server.schedules import metadata as schedule_tables
 from headrace_server.sharing.common import DEFAULT_LEASE_DURATION, check_common
@@ -115,6 +116,8 @@ class HeadraceServer:
             )
             self.url = self._reached_at()
             self.member = None if options.registry is None else self._joined(clock)
+            if self.member is None:
+                claim_schema(engine, headrace_server.__version__, ())
         except BaseException:
             self.data.unlock()
             raise
@@ -160,6 +163,7 @@ class HeadraceServer:
             version=headrace_server.__version__, reads_jobs=options.reads_jobs, directory=self.data.path,
         )  # fmt: skip
         member = Member(self.registry.engine, clock, identity, lease_duration=options.lease_duration)
+        claim_schema(self.registry.engine, headrace_server.__version__, member.others())
         member.join()
         return member
 

@@ -38,6 +38,7 @@ MEASURES: list[tuple[Node, pl.DataType]] = [
     (("FIRST", "A", "ts", 0), pl.Datetime("us")), (("MAX", None, "ts", 0), pl.Datetime("us")), (("COUNT", "C", "f", 0), pl.Int64()),
     (("-", ("LAST", None, "v", 0), ("FIRST", "A", "v", 0)), pl.Int64()), (("SUM", "A", "d", 0), pl.Decimal(38, 2)),
     (("case", (">", ("COUNT", None, None, 0), ("value", 2)), ("value", "long"), ("value", "short")), pl.String()),
+    (("case", ("null", ("LAST", "B", "d", 0)), ("value", 0), ("LAST", "B", "d", 0)), pl.Decimal(10, 2)),
     (("call", "a + b", {"a": pl.Int64(), "b": pl.Int64()}, ("FIRST", "A", "v", 0), ("LAST", "B", "v", 0)), pl.Int64()),
     (("and", ("null", ("LAST", "C", "v", 0)), ("LAST", None, "b", 0)), pl.Boolean()),
 ]  # fmt: skip

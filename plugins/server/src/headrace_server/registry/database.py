@@ -13,8 +13,10 @@ from headrace.foundation.errors import JobError
 from sqlalchemy import Engine, MetaData, RowMapping, delete, func, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
+import headrace_server
 from headrace_server.registry.engines import make_tables
 from headrace_server.registry.records import (
+    ON_SCHEDULE,
     Desired,
     JobRecord,
     OperationRecord,
@@ -22,6 +24,7 @@ from headrace_server.registry.records import (
     VersionRecord,
     VersionState,
 )
+from headrace_server.registry.schema import SCHEMA, check_schema
 from headrace_server.registry.tables import (
     jobs,
     metadata,
@@ -40,9 +43,11 @@ class Registry:
     def __init__(
         self, engine: Engine, clock: Clock, *, further: Iterable[MetaData] = (), server: str | None = None
     ) -> None:  # fmt: skip
+        """Open the registry; make what is missing of its tables. Raises OptionError if a later headrace uses it in another way."""
         self.engine = engine
         self._server = server
         self._clock = clock
+        check_schema(engine, headrace_server.__version__)
         make_tables(engine, (metadata, *further))
 
     # ------------------------------------------------------------------------------------------------------- jobs
@@ -78,6 +83,13 @@ class Registry:
         with self.engine.begin() as connection:
             connection.execute(update(jobs).where(jobs.c.name == name).values(**values))
 
+    def move(self, name: str, of: Desired, to: Desired) -> bool:
+        """Change what is wanted of a job, if it is still ``of``: a person may have asked for something else. Return whether it was."""
+        chosen = (jobs.c.name == name) & (jobs.c.desired == of.value)
+        values = {"desired": to.value} | ({"problem": None} if to is Desired.FINISHED else {})
+        with self.engine.begin() as connection:
+            return bool(connection.execute(update(jobs).where(chosen).values(**values)).rowcount)
+
     def count_start(self, name: str) -> None:
         """Note that a person starts a job: its server counts failures anew."""
         with self.engine.begin() as connection:
@@ -91,7 +103,9 @@ class Registry:
                 connection.execute(insert(scheduled_starts).values(job=name, due_ms=due_ms))
                 starts = func.coalesce(jobs.c.starts, 0) + 1
                 values = {"desired": Desired.RUNNING.value, "problem": None, "starts": starts}
-                connection.execute(update(jobs).where(jobs.c.name == name).values(**values))
+                # Unless a person has stopped it in this moment.
+                on_schedule = jobs.c.desired.in_([each.value for each in ON_SCHEDULE])
+                connection.execute(update(jobs).where(jobs.c.name == name, on_schedule).values(**values))
         except IntegrityError:
             return False
         return True
@@ -267,7 +281,9 @@ class Registry:
 
     def note_server(self, name: str, *, pid: int, url: str | None) -> None:
         """Note that a server has started."""
-        values = {"pid": pid, "url": url, "started_seconds": self._clock.now(), "ended_seconds": None}
+        values = {
+            "pid": pid, "url": url, "started_seconds": self._clock.now(), "ended_seconds": None, "schema": SCHEMA
+        }  # fmt: skip
         with self.engine.begin() as connection:
             if not connection.execute(update(servers).where(servers.c.name == name).values(**values)).rowcount:
                 connection.execute(insert(servers).values(name=name, **values))

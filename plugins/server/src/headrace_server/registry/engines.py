@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError, SQLAlch
 from sqlalchemy.pool import NullPool
 from sqlalchemy.schema import CreateColumn
 
+logger = logging.getLogger(__name__)
 #: How long a writer waits for another one, in SQLite.
 _BUSY_TIMEOUT_MS = 10_000
 _CONNECT_TIMEOUT_SECONDS = 5
@@ -94,11 +96,13 @@ def make_tables(engine: Engine, all_tables: Iterable[MetaData]) -> None:
     Several servers may do so at the same time. New columns are nullable: an older server beside this one goes on without them.
     """
     found = list(all_tables)
-    try:
-        _make(engine, found)
-    except DBAPIError:
-        # Another server has made the same one between our look and our step: then there is nothing left to do.
-        _make(engine, found)
+    # Another server may make a table or a column between our look and our step. Each time that happens one less is left to do.
+    for _ in range(sum(1 + len(table.columns) for tables in found for table in tables.sorted_tables)):
+        try:
+            return _make(engine, found)
+        except DBAPIError as error:
+            logger.info("another server makes the same tables: %s", error.orig)
+    _make(engine, found)
 
 
 def _make(engine: Engine, all_tables: Iterable[MetaData]) -> None:

@@ -22,6 +22,10 @@ class Desired(enum.StrEnum):
     SCHEDULED = "scheduled"
 
 
+#: What a job with a schedule is, unless a person has stopped or paused it.
+ON_SCHEDULE = frozenset({Desired.SCHEDULED, Desired.RUNNING, Desired.FINISHED})
+
+
 class VersionState(enum.StrEnum):
     """What became of a version."""
 

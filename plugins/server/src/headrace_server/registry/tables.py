@@ -159,6 +159,8 @@ servers = Table(
     Column("reads_jobs", Boolean, nullable=True),
     #: JSON: files of the jobs directory that cannot become a version, as the server sees that reads it.
     Column("refused_files", _TEXT, nullable=True),
+    #: What its version understands of the registry, see schema.py.
+    Column("schema", Integer, nullable=True),
     mysql_engine="InnoDB",
     mariadb_engine="InnoDB",
 )

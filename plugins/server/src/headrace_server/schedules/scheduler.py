@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Protocol
@@ -59,10 +59,14 @@ class Scheduler:
     """The schedules of a server. Of several servers on one database the one with the lease ``headrace/schedules`` works.
 
     Each step commits under the lease's guard: a server that was paused cannot change the history after another has taken over. ``leases``
-    must be in the database of ``engine``.
+    must be in the database of ``engine``. ``hold`` keeps or takes the lease in another way, which returns None if another server has it.
     """
 
-    def __init__(self, engine: sa.Engine, leases: Leases, clock: Clock, starter: JobStarter, *, server: str) -> None:
+    def __init__(
+        self, engine: sa.Engine, leases: Leases, clock: Clock, starter: JobStarter, *, server: str,
+        hold: Callable[[], Lease | None] | None = None,
+    ) -> None:  # fmt: skip
+        self._hold = hold
         self._engine = engine
         self._leases = leases
         self._clock = clock
@@ -117,6 +121,9 @@ class Scheduler:
             return history.remove_old(transaction, before)
 
     def _hold_lease(self) -> Lease | None:
+        if self._hold is not None:
+            self._lease = self._hold()
+            return self._lease
         if self._lease is not None:
             try:
                 self._lease.renew()

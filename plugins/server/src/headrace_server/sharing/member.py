@@ -27,6 +27,8 @@ from headrace_server.sharing.spread import WEIGHT, WEIGHT_AT_REST, Load, Place, 
 
 logger = logging.getLogger(__name__)
 _PREFIX = "headrace/"
+#: As a server has it that is alone on its registry, and as earlier versions have it.
+SCHEDULES_LEASE = f"{_PREFIX}schedules"
 _LOOK_SECONDS = 0.5
 _PUBLISH_SECONDS = 2.0
 _RENEWALS_PER_DURATION = 5
@@ -95,6 +97,7 @@ class Member:
         self.has_looked = False
         self._assigns = Task(self._leases, clock, f"{_PREFIX}assignment", identity.name, lease_duration)
         self._reads = Task(self._leases, clock, f"{_PREFIX}jobs-directory", identity.name, lease_duration)
+        self._schedules = Task(self._leases, clock, SCHEDULES_LEASE, identity.name, lease_duration)
         self.reads_jobs_now = False
         self._lock = threading.Lock()
         self._servers: dict[str, ServerRecord] = {}
@@ -137,6 +140,13 @@ class Member:
             self._clock.wait(never, _LOOK_SECONDS)
         self._renewed = self._clock.monotonic()
 
+    def others(self) -> list[str]:
+        """Return the names of other servers that hold their lease, by the clock of the database. Called before ``join``."""
+        self._store.create_table()
+        prefix = _lease_of_server("")
+        found = [each.name.removeprefix(prefix) for each in self._store.records(prefix) if each.holder is not None]
+        return [name for name in found if name != self.identity.name]
+
     def describe(self) -> None:
         """Tell the others of this server. Called when its row is there."""
         own = self.identity
@@ -154,7 +164,7 @@ class Member:
         self._stopping.set()
         if self._thread is not None:
             self._thread.join()
-        for task in (self._assigns, self._reads):
+        for task in (self._assigns, self._reads, self._schedules):
             task.release()
         if restarts:
             self.tables.change_server(self.identity.name, state="restarts")
@@ -232,6 +242,17 @@ class Member:
         if holder == self.identity.name:
             return True  # an earlier life of this server
         return self._signs.gone(record) or holder not in self._live
+
+    def hold_schedules(self) -> Lease | None:
+        """Return the lease of the server that starts scheduled jobs, if this is the one. Called by the server's loop.
+
+        Raises RetriableError, errors of SQLAlchemy: call again.
+        """
+        with self._lock:
+            records = self._records
+        return (
+            self._schedules.lease if self.has_looked and self._schedules.hold(records, self._holder_is_gone) else None
+        )
 
     # ---------------------------------------------------------------------------------------------------- assigning
 

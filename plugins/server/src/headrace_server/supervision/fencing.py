@@ -43,16 +43,24 @@ def fence_checkpoint(data: DataDirectory, job: str, token: int) -> Path:
                 break
     else:
         raise RetriableError(f"the checkpoint {old} changes while it is copied: its process has not ended", job=job)
-    letters = old / _DEAD_LETTERS
-    if letters.exists():
-        os.rename(letters, beside / _DEAD_LETTERS)
     os.rename(beside, target)
     sync_directory(place)
     logger.warning("job %s: a process that had it may wake up, so it goes on in %s", job, target)
+    _take_dead_letters(place, target)
     for each in place.glob(f"{FENCED}*[0-9]"):
         if each not in (old, target):  # two takeovers ago: that process has ended itself long since
             shutil.rmtree(each, ignore_errors=True)
     return target
+
+
+def _take_dead_letters(place: Path, target: Path) -> None:
+    """Bring the dead letters into the new directory: those of the last one that has some, in which a crash may have left them."""
+    others = sorted((each for each in place.glob(f"{FENCED}*[0-9]") if each != target), reverse=True)
+    for each in (*others, place / "checkpoint"):
+        letters = each / _DEAD_LETTERS
+        if letters.exists() and not (target / _DEAD_LETTERS).exists():
+            os.rename(letters, target / _DEAD_LETTERS)
+            sync_directory(target)
 
 
 def begin_without_checkpoint(data: DataDirectory, job: str, token: int) -> None:

@@ -2,34 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import logging
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timedelta
 
 from headrace.foundation.errors import JobError
 from headrace_lease import Leases, SqlLeaseStore
 
 from headrace_server.jobs_directory.settings import schedule_of
-from headrace_server.registry.records import Desired, JobRecord
+from headrace_server.registry.records import ON_SCHEDULE, Desired, JobRecord
 from headrace_server.schedules import HistoryEntry, Scheduler, ScheduleSettings
 from headrace_server.schedules.history import to_milliseconds
 from headrace_server.supervision.specifications import Services
 from headrace_server.supervision.unit import Unit
 
+logger = logging.getLogger(__name__)
 _TICK_SECONDS = 1.0
 _CLEAN_UP_SECONDS = 86_400.0
 #: Longer than the history of schedules is kept.
 _STARTS_KEPT = timedelta(days=100)
-_ON_SCHEDULE = frozenset({Desired.SCHEDULED, Desired.RUNNING, Desired.FINISHED})
 
 
 class JobSchedules:
     """Starts the jobs that have a schedule. ``tick`` is called by the server's loop; the other methods from any thread."""
 
-    def __init__(self, services: Services, units: Mapping[str, Unit]) -> None:
+    def __init__(
+        self, services: Services, units: Mapping[str, Unit], is_resting: Callable[[JobRecord], bool]
+    ) -> None:  # fmt: skip
         self._services = services
-        self._starter = _Starter(services, units)
+        self._starter = _Starter(services, units, is_resting)
         self._scheduler: Scheduler | None = None
         self._known: dict[str, tuple[int, ScheduleSettings | None]] = {}
+        #: Versions of which this headrace does not know whether they have a schedule.
+        self._unknown: dict[str, int] = {}
         self._ticked = self._cleaned = float("-inf")
 
     def of(self, job: JobRecord) -> ScheduleSettings | None:
@@ -38,13 +43,18 @@ class JobSchedules:
             return None
         version, found = self._known.get(job.name, (0, None))
         if version != job.current_version:
-            found = schedule_of(self._services.settings(job.name, job.current_version))
+            try:
+                found = schedule_of(self._services.settings(job.name, job.current_version))
+            except JobError as error:  # a later headrace has stored it
+                logger.error("this server leaves the schedule of %s alone: %s", job.name, error)
+                found = None
+                self._unknown[job.name] = job.current_version
             self._known[job.name] = (job.current_version, found)
         return found
 
     def next_due(self, job: JobRecord) -> datetime | None:
         """Return when a job is started next; None if that is not known, or if it is stopped or paused."""
-        if self._scheduler is None or job.desired not in _ON_SCHEDULE or self.of(job) is None:
+        if self._scheduler is None or job.desired not in ON_SCHEDULE or self.of(job) is None:
             return None
         return self._scheduler.next_due(job.name)
 
@@ -79,12 +89,13 @@ class JobSchedules:
     def _schedules(self, jobs: Iterable[JobRecord]) -> dict[str, ScheduleSettings]:
         found: dict[str, ScheduleSettings] = {}
         for job in jobs:
-            if not job.present or job.desired not in _ON_SCHEDULE:
+            if not job.present or job.desired not in ON_SCHEDULE:
                 continue
             settings = self.of(job)
             if settings is not None:
                 found[job.name] = settings
-            self._settle(job, settings)
+            if job.current_version is None or self._unknown.get(job.name) != job.current_version:
+                self._settle(job, settings)
         return found
 
     def _settle(self, job: JobRecord, settings: ScheduleSettings | None) -> None:
@@ -95,24 +106,30 @@ class JobSchedules:
         elif settings is None and job.desired is Desired.SCHEDULED and job.current_version is not None:
             wanted = Desired.RUNNING
         if wanted is not job.desired:
-            self._services.registry.change_job(job.name, desired=wanted.value)
+            self._services.registry.move(job.name, job.desired, wanted)
 
     def _made(self) -> Scheduler:
         if self._scheduler is None:
             store = SqlLeaseStore(self._services.registry.engine)
             store.create_table()
+            member = self._services.member
             self._scheduler = Scheduler(
-                store.engine, Leases(store), self._services.clock, self._starter, server=self._services.server
-            )
+                store.engine, Leases(store), self._services.clock, self._starter, server=self._services.server,
+                # Of several servers the next one must not depend on the clock of the database.
+                hold=None if member is None else member.hold_schedules,
+            )  # fmt: skip
         return self._scheduler
 
 
 class _Starter:
     """How the scheduler begins and ends runs: by what is wanted of a job, for which the units care."""
 
-    def __init__(self, services: Services, units: Mapping[str, Unit]) -> None:
+    def __init__(
+        self, services: Services, units: Mapping[str, Unit], is_resting: Callable[[JobRecord], bool]
+    ) -> None:  # fmt: skip
         self._services = services
         self._units = units
+        self._is_resting = is_resting
 
     def start_job(self, name: str, scheduled_for: datetime) -> str:
         """See JobStarter.start_job."""
@@ -127,12 +144,10 @@ class _Starter:
 
     def stop_job(self, name: str) -> None:
         """See JobStarter.stop_job."""
-        self._services.registry.change_job(name, desired=Desired.SCHEDULED.value)
+        self._services.registry.move(name, Desired.RUNNING, Desired.SCHEDULED)
 
     def is_running(self, name: str) -> bool:
         """See JobStarter.is_running. A job that rests after too many failures is not: its next time begins anew."""
         job = self._services.registry.job(name)
-        unit = self._units.get(job.unit)
-        rests = unit is not None and unit.policy(name).rests
-        wanted = job.desired is Desired.RUNNING and not rests
+        wanted = job.desired is Desired.RUNNING and not self._is_resting(job)
         return wanted or any(run.job == name for run in self._services.registry.open_runs())

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from headrace.foundation.errors import JobError
+
 from headrace_server.registry.records import Desired, JobRecord, JobStatusRecord
 from headrace_server.supervision.specifications import Services
 from headrace_server.supervision.unit import RUNS, Unit
 
 #: A job that waits until some server has it, or until its server is back.
 UNASSIGNED = "unassigned"
+_RESTING = "resting"
 WANTED = frozenset({Desired.RUNNING, Desired.SCHEDULED})
 
 
@@ -46,6 +49,10 @@ class JobStatuses:
     def of_here(self, jobs: Iterable[JobRecord]) -> dict[str, JobStatusRecord]:
         """Return how the jobs of this server are."""
         return {job.name: self._here(job) for job in jobs if self.is_here(job)}
+
+    def is_resting(self, job: JobRecord) -> bool:
+        """Return whether a job has failed too often and waits for a person or its schedule, on whichever server."""
+        return self.of([job])[job.name].state == _RESTING
 
     def figures(self, job: JobRecord) -> Mapping[str, Any] | None:
         """Return the figures that the runner of a job of this server gave last; None if it does not run here."""
@@ -88,7 +95,7 @@ class JobStatuses:
         if job.desired is Desired.SCHEDULED:
             return job.desired.value
         if unit is not None and unit.policy(job.name).rests:
-            return "resting"
+            return _RESTING
         if unit is not None and unit.policy(job.name).failures:
             return "failing"
         return phase if phase is not None else "starting"
@@ -96,4 +103,7 @@ class JobStatuses:
     def waits_for_a_person(self, job: JobRecord) -> bool:
         """Return whether the first version of a job waits for ``headrace upgrade``: ``roll_out: manual``."""
         number = None if self._is_busy(job.unit) else self._services.registry.newest_version(job.name)
-        return number is not None and self._services.settings(job.name, number).roll_out == "manual"
+        try:
+            return number is not None and self._services.settings(job.name, number).roll_out == "manual"
+        except JobError:  # of a later headrace: its server says how it is
+            return False

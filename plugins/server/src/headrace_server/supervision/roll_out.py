@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 import msgspec
-from headrace.foundation.errors import HeadraceError, JobError
+from headrace.foundation.errors import HeadraceError, JobError, RetriableError
 from sqlalchemy.exc import InterfaceError, OperationalError
 
 from headrace_server.registry.records import VersionState
@@ -52,6 +52,8 @@ class RollOutReport:
     places: dict[str, Any] = field(default_factory=dict)
     #: From asking the old version to stop until the new one runs; None: no version ran before.
     gap_seconds: float | None = None
+    #: Of the gap: ``stop`` the old version, ``keep`` its checkpoint, ``begin`` the new process, ``load`` until it runs.
+    gap_parts: dict[str, float] = field(default_factory=dict)
     #: Nothing was changed: the server ends, or another one has the unit by now.
     interrupted: bool = False
 
@@ -85,10 +87,12 @@ class RollOut:
     def run(self) -> RollOutReport:
         """Roll the versions out; return what became of them.
 
-        Raises JobError if the old version cannot be stopped, RollOutInterruptedError if the server ends before the switch.
+        Raises JobError if the old version cannot be stopped, RollOutInterruptedError if the server ends before the switch, or another
+        process may be running the unit: it is tried again.
         """
         with self._unit.held():
             self._unit.look()
+            self._secure_places()
             before = self._unit.running_versions()
             self._renews = all(before.get(job) == number for job, number in self._changes.items())
             self._check_those_that_do_not_run()
@@ -120,6 +124,14 @@ class RollOut:
         return self._report
 
     # ------------------------------------------------------------------------------------------------- preparing
+
+    def _secure_places(self) -> None:
+        """See to it that new processes are prepared for places that no process elsewhere may write, if it wakes up."""
+        wanted = {job: version for job, version in self._running.items() if version is not None}
+        try:
+            self._unit.secure_places({**wanted, **self._changes})
+        except RetriableError as error:
+            raise RollOutInterruptedError(str(error)) from error
 
     def _check_those_that_do_not_run(self) -> None:
         """Plan the new versions of jobs that are stopped, each in a process that ends afterwards."""
@@ -259,15 +271,17 @@ class RollOut:
                 self._python_before = self._unit.runner.specification.python
             self._say("stopping the old version at a checkpoint")
             self._stop_old()
-        note = None
+        stopped, note = clock.monotonic(), None
         if guarded:
             note = self._kept(new, before)
             if note is None:
                 return
+        kept = clock.monotonic()
         token = self._lease_for(new)
         # Noted before it runs: a server that dies now finds the process again.
         self._unit.take(new)
         self._go(new, token)
+        self._report.gap_parts = {"stop": stopped - begun, "keep": kept - stopped, "begin": clock.monotonic() - kept}
         if note is None:
             for job, version in self._changes.items():
                 self._accept(job, version)
@@ -309,7 +323,12 @@ class RollOut:
             taken = self._obtained()
             if taken is None:
                 return None
-            self._services.prepare_places({each.name: each.version for each in runner.specification.jobs}, taken)
+            jobs = runner.specification.jobs
+            self._unit.prepare_places({each.name: each.version for each in jobs}, taken)
+            if any(each.checkpoint != str(self._services.data.checkpoint(each.name)) for each in jobs):
+                raise RollOutInterruptedError(
+                    "it was prepared for a checkpoint that a process may write which wakes up"
+                )
             return taken.lease.token
         except BaseException:
             runner.kill()
@@ -379,6 +398,7 @@ class RollOut:
                 if healthy_since is None:
                     healthy_since = now
                     self._report.gap_seconds = now - begun
+                    self._report.gap_parts["load"] = now - begun - sum(self._report.gap_parts.values())
                     self._say(f"the new version runs; watching it for {window:g} s")
                 if now - healthy_since >= window:
                     return {}

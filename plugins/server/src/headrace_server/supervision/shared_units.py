@@ -64,6 +64,7 @@ class SharedUnits:
         for name in sorted(owned & jobs.keys() - self._entered):
             unit = self._supervisor.unit(name, jobs[name])
             if not self._supervisor.is_busy(name) and self._enter(unit, jobs[name]):
+                unit.changes += 1  # entering has noted how runs have ended: what was read of its jobs before is old
                 self._entered.add(name)
                 self._go_on_with_versions(unit)
         return set(self._entered)
@@ -199,5 +200,5 @@ class SharedUnits:
     def _end(self, run: RunRecord, outcome: str, reason: str | None) -> None:
         registry = self._services.registry
         registry.end_run(run.id, outcome, reason)
-        if outcome == _FINISHED and registry.job(run.job).desired is Desired.RUNNING:
-            registry.change_job(run.job, desired=Desired.FINISHED.value, problem=None)
+        if outcome == _FINISHED:
+            registry.move(run.job, Desired.RUNNING, Desired.FINISHED)

@@ -90,7 +90,7 @@ class Services:
         this server's.
         """
         records = [self.registry.version(job, number) for job, number in sorted(versions.items())]
-        settings = {record.job: msgspec.json.decode(record.settings, type=JobSettings) for record in records}
+        settings = {record.job: _settings_of(record) for record in records}
         if not self._is_movable(settings.values()) and self.member is not None:
             self.member.pin(unit)
         leased = self.member is not None and self.member.is_leased(unit)
@@ -198,13 +198,13 @@ class Services:
         return environment_of_jobs(os.environ, given, secrets)
 
     def settings(self, job: str, number: int) -> JobSettings:
-        """Return the settings of a version."""
-        return msgspec.json.decode(self.registry.version(job, number).settings, type=JobSettings)
+        """Return the settings of a version. Raises JobError for those of a later headrace that this one does not know."""
+        return _settings_of(self.registry.version(job, number))
 
     def job_specification(self, job: str, number: int) -> JobSpecification:
         """Return what a runner is told of a version."""
         record = self.registry.version(job, number)
-        return self._job(record, msgspec.json.decode(record.settings, type=JobSettings))
+        return self._job(record, _settings_of(record))
 
     def _job(self, record: VersionRecord, settings: JobSettings) -> JobSpecification:
         place = self.versions.check(record.job, record.number, record.files)
@@ -223,6 +223,16 @@ class Services:
             checkpoint=str(self.data.checkpoint(record.job)),
             stop_timeout_seconds=settings.stop_timeout,
         )
+
+
+def _settings_of(record: VersionRecord) -> JobSettings:
+    try:
+        return msgspec.json.decode(record.settings, type=JobSettings)
+    except msgspec.ValidationError as error:
+        raise JobError(
+            f"a server with a later headrace has stored its version {record.number}, and this one does not know its settings: {error}",
+            job=record.job, hint="upgrade headrace on this server",
+        ) from error  # fmt: skip
 
 
 def _limits_of(jobs: Collection[JobSettings]) -> Limits:

@@ -28,7 +28,7 @@ from headrace_server.supervision.job_statuses import WANTED, JobStatuses
 from headrace_server.supervision.roll_out import RollOut, RollOutInterruptedError, RollOutReport
 from headrace_server.supervision.shared_units import SharedUnits
 from headrace_server.supervision.specifications import Services
-from headrace_server.supervision.unit import Unit
+from headrace_server.supervision.unit import RUNS, Unit
 
 logger = logging.getLogger(__name__)
 _TICK_SECONDS = 0.2
@@ -52,7 +52,7 @@ class Supervisor:
         self.directory = directory
         self.units: dict[str, Unit] = {}
         self.statuses = JobStatuses(services, self.units, lambda unit: unit in self._busy)
-        self.schedules = JobSchedules(services, self.units)
+        self.schedules = JobSchedules(services, self.units, self.statuses.is_resting)
         self._draining = False
         #: None: the server is alone on its registry.
         self.shared_units = None if services.member is None else SharedUnits(self, services, services.member)
@@ -310,6 +310,7 @@ class Supervisor:
                     getattr(report, each).update(getattr(part, each))
                 if part.gap_seconds is not None:
                     report.gap_seconds = part.gap_seconds
+                    report.gap_parts = part.gap_parts
         except RollOutInterruptedError as error:
             registry.end_operation(operation, error=str(error))
             report.interrupted = True
@@ -482,7 +483,8 @@ class Supervisor:
             phases = {name: status.state for name, status in self.statuses.of(records).items()}
             if runs and all(_is_up(phase, name in open_runs) for name, phase in phases.items()):
                 return phases
-            if not runs and not open_runs & set(names):
+            # The end of a run is in the registry a moment before its unit forgets it.
+            if not runs and not open_runs & set(names) and not RUNS & set(phases.values()):
                 return phases
             troubled = [job for job in records if runs and job.problem]
             if troubled:

@@ -6,6 +6,7 @@ import contextlib
 import logging
 import threading
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +67,8 @@ class Unit:
         #: The token of the lease of the last process here; of the last one that has ended.
         self._token: int | None = None
         self._dead_token: int | None = None
+        #: The process before the last lease may wake up, and its jobs do not have another directory yet.
+        self._must_fence = False
         #: By job, how often a person had started it when it was last looked at.
         self._starts: dict[str, int] = {}
 
@@ -228,8 +231,8 @@ class Unit:
         if taken is None:
             self.take(self._services.launch(self.name, versions, group=self.group, wait=False))
             return
+        self.prepare_places(versions, taken)
         try:
-            self._services.prepare_places(versions, taken)
             token = taken.lease.token
             runner = self._services.launch(self.name, versions, group=self.group, wait=False, token=token)
         except BaseException:
@@ -246,7 +249,17 @@ class Unit:
         if taken is None:
             raise UnitElsewhereError(f"another process may be running the unit {self.name!r}")
         self._token = taken.lease.token
-        return taken
+        return taken if not self._must_fence else replace(taken, fenced=True)
+
+    def prepare_places(self, versions: Mapping[str, int], taken: Taken) -> None:
+        """See to it that a process with the lease finds what it needs and nothing that another one may write.
+
+        Raises OSError, RetriableError. After an error the lease is not released: whoever takes a released one would not know that a
+        process may wake up.
+        """
+        self._must_fence, self._dead_token = taken.fenced, taken.lease.token  # no process has this token yet
+        self._services.prepare_places(versions, taken)
+        self._must_fence = False
 
     def take(self, runner: RunnerProcess) -> None:
         """Make a process the runner of this unit, and note the runs that begin with it."""
@@ -258,6 +271,13 @@ class Unit:
             # A process of which the registry knows nothing would not be found again.
             runner.kill()
             raise
+
+    def secure_places(self, versions: Mapping[str, int]) -> None:
+        """Prepare the places of jobs that no process has, before processes for them are prepared. Raises OSError, RetriableError."""
+        taken = self.obtain() if self.runner is None else None
+        if taken is not None:
+            self.prepare_places(versions, taken)
+            taken.lease.release()
 
     def adopt(self, runner: RunnerProcess, runs: Mapping[str, RunRecord], *, token: int | None = None) -> None:
         """Take over a runner of an earlier server, with the runs that the registry has of it, and the token of its lease."""
@@ -366,7 +386,7 @@ class Unit:
         self._services.registry.end_run(run, outcome, reason)
         if outcome == "finished":
             self._finished.add(job)
-            self._services.registry.change_job(job, desired=Desired.FINISHED.value, problem=None)
+            self._services.registry.move(job, Desired.RUNNING, Desired.FINISHED)
         self._runs.pop(job, None)
         if outcome in ("failed", "killed", "refused"):
             self._note_failure(job, reason or outcome)

@@ -22,7 +22,7 @@ from pyspark import SparkConf
 from headrace_spark.processes.forked_python import ForkedPython
 from headrace_spark.processes.java import JavaRuntime
 from headrace_spark.processes.output import VARIABLE, OutputRelay
-from headrace_spark.processes.temporary import remove, remove_abandoned, temporary_directory
+from headrace_spark.processes.temporary import lock_of, remove, remove_abandoned, temporary_directory
 
 #: Spark moves blobs; the work is done in Python. Little is gained by compiling Java well, much by starting it quickly. A heap begins with
 #: a 64th of the machine's memory otherwise, of which new objects would use a third before garbage is collected.
@@ -85,7 +85,7 @@ class LocalSpark:
     def __init__(self, java: JavaRuntime, *, startup_cache: bool = True) -> None:
         remove_abandoned(TEMPORARY_KINDS)
         self.directory = temporary_directory("spark")
-        atexit.register(remove, self.directory)
+        atexit.register(_clean_up, self.directory)
         self.log_file = self.directory / "spark.log"
         self.output = OutputRelay(self.directory / "output")
         self._java = java
@@ -109,7 +109,8 @@ class LocalSpark:
             if not is_secret_name(key):
                 spark_conf.set(key, value)
         try:
-            return launch_gateway(spark_conf)  # type: ignore[no-untyped-call]
+            # Java may live for some seconds after this process was killed, and writes to its directory until then.
+            return launch_gateway(spark_conf, {"pass_fds": [lock_of(self.directory)]})  # type: ignore[no-untyped-call]
         except Exception as error:  # py4j, the operating system or pyspark: Java did not start
             raise JobError(
                 f"Java did not start: {error}",
@@ -206,6 +207,12 @@ class LocalSpark:
         if self._kept is not None and self._installed_with_pyspark and self._java.version >= _ARCHIVES_CLASSES_SINCE:
             self._archive = _ClassArchive(self._kept, self._java)
             yield self._archive.flag()
+
+
+def _clean_up(directory: Path) -> None:
+    """Remove the directory of this process, and those of drivers that were killed, whose Java may have lived when this one started."""
+    remove(directory)
+    remove_abandoned(TEMPORARY_KINDS)
 
 
 def _kept_directory() -> Path | None:

@@ -23,6 +23,7 @@ from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from headrace_spark.processes.driver_changes import DriverChanges
 from headrace_spark.processes.java import find_or_install_java
 from headrace_spark.processes.launch import LocalSpark, environment_with, python_of_workers
 from headrace_spark.processes.reasons import killed_because, reason_of
@@ -94,6 +95,7 @@ class _OwnSpark:
     key: tuple[object, ...]
     spark: LocalSpark
     files: Mapping[str, str]
+    changes: DriverChanges
 
 
 _own: _OwnSpark | None = None
@@ -149,6 +151,8 @@ def session_of(session: SparkSession) -> SessionInUse:
     local = is_local_master(session.sparkContext.master)
     if own is not None and session.sparkContext is not own.session.sparkContext:
         own = None
+    if own is not None and local:
+        own.changes.tell(session.sparkContext.environment)
     return SessionInUse(session, local, None if own is None else own.spark)
 
 
@@ -168,6 +172,8 @@ def _in_use(session: SparkSession, own: _OwnSpark | None) -> SessionInUse:
     for key, value in {**_QUERY_CONF, **(own.files if own is not None else {})}.items():
         used.conf.set(key, value)
     local = is_local_master(session.sparkContext.master)
+    if own is not None and local:
+        own.changes.tell(session.sparkContext.environment)
     return SessionInUse(used, local, None if own is None else own.spark)
 
 
@@ -300,7 +306,7 @@ def _start(settings: SparkSettings) -> _OwnSpark:
     if settings.ui:
         print(f"Spark's UI: {session.sparkContext.uiWebUrl}", file=sys.stderr)
     files = _quick_local_files(session) if on_this_machine else {}
-    _own = _OwnSpark(session, _key(settings), local, files)
+    _own = _OwnSpark(session, _key(settings), local, files, DriverChanges())
     atexit.register(stop_own_session)
     return _own
 

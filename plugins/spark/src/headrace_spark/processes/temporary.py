@@ -11,10 +11,13 @@ from pathlib import Path
 
 _PREFIX = "headrace-"
 _LOCK = ".lock"
+#: What the name of a directory ends in while it is removed.
+_GONE = ".gone"
 #: The file that says whether the driver of a directory lives is there long before this.
 _UNLOCKED_SECONDS_MAX = 24 * 3600
-#: Kept open, and so locked, until the process ends.
-_locks: dict[Path, int] = {}
+#: Kept open, and so locked, until the process ends: the file that tells other drivers, and the directory itself, which tells
+#: programs that remove old files of the temporary directory (systemd-tmpfiles).
+_locks: dict[Path, tuple[int, int]] = {}
 
 
 def temporary_directory(kind: str) -> Path:
@@ -28,16 +31,22 @@ def temporary_directory(kind: str) -> Path:
     fcntl.flock(descriptor, fcntl.LOCK_EX)
     # It gets its name when it is locked, so that nobody takes the directory for an abandoned one.
     fresh.rename(directory / _LOCK)
-    _locks[directory] = descriptor
+    whole = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    fcntl.flock(whole, fcntl.LOCK_EX)
+    _locks[directory] = descriptor, whole
     return directory
 
 
 def remove(directory: Path) -> None:
     """Remove a directory that ``temporary_directory`` made. May be called twice."""
-    shutil.rmtree(directory, ignore_errors=True)
-    descriptor = _locks.pop(directory, None)
-    if descriptor is not None:
+    _clear(directory)
+    for descriptor in _locks.pop(directory, ()):
         os.close(descriptor)
+
+
+def lock_of(directory: Path) -> int:
+    """Return the file descriptor of the lock. A child that inherits it keeps the directory from being taken for abandoned."""
+    return _locks[directory][0]
 
 
 def remove_abandoned(kinds: tuple[str, ...]) -> list[Path]:
@@ -46,9 +55,19 @@ def remove_abandoned(kinds: tuple[str, ...]) -> list[Path]:
     for kind in kinds:
         for directory in Path(tempfile.gettempdir()).glob(f"{_PREFIX}{kind}-*"):
             if directory not in _locks and _is_abandoned(directory):
-                shutil.rmtree(directory, ignore_errors=True)
+                _clear(directory)
                 removed.append(directory)
     return removed
+
+
+def _clear(directory: Path) -> None:
+    """Remove a directory. Processes that are about to end may still write to it: under another name they do not find it."""
+    gone = directory.with_name(f"{directory.name}{_GONE}")
+    try:
+        directory.rename(gone)
+    except OSError:  # it is not there, or an earlier attempt was cut off
+        gone = directory
+    shutil.rmtree(gone, ignore_errors=True)
 
 
 def _is_abandoned(directory: Path) -> bool:

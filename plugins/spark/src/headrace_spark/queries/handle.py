@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import re
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from typing import Any
 
 from headrace.flow.messages import Queue
 from headrace.foundation.clock import Clock, SystemClock
-from headrace.foundation.errors import BrokenQueueError, CheckpointError, HeadraceError, JobFailedError
+from headrace.foundation.errors import BrokenQueueError, CheckpointError, HeadraceError, JobError, JobFailedError
 from headrace.interfaces.backend import JobHandle, JobReport, JobState, JobStatus, RunOptions
 from headrace.interfaces.metrics import CHECKPOINT_DURATION, CHECKPOINT_TIME, RESTARTS, STATE_SIZE
 from headrace.interfaces.registry import default_registry
@@ -50,6 +51,16 @@ _OWNED_LOOK_SECONDS = 2.0
 _SAME_MICRO_BATCH = "CONCURRENT_STREAM_LOG_UPDATE"
 #: What Spark says when a Python process on the driver's machine has not answered in ten seconds. Tasks are run again by Spark itself.
 _NO_PROCESS = "Python worker failed to connect back"
+_NO_PROCESS_REASON = (
+    "a Python process of Spark did not start within ten seconds, as on a machine that has too much to do"
+)
+#: What Java says when the process at the other end of a connection has gone. EOFException has no text, so Spark gives no reason.
+_LOST_CONNECTION = re.compile(
+    r"terminated with exception: *(null)? *SQLSTATE|EOFException|Broken pipe|Connection reset"
+)
+_PLANNER_END_SECONDS_MAX = 10.0
+#: What Spark says when a task has failed as often as it may. Spark then ends the planning process too.
+_TASK_FAILED = "Job aborted due to stage failure"
 
 
 @dataclass
@@ -94,12 +105,23 @@ class SparkHandle(JobHandle):
         #: Since when the checkpoint cannot be written; None: it can.
         self._full_since: float | None = None
         self._told: list[Callable[[JobProgress], object]] = []
-        self._started = start(None)
+        self._started = self._first_start()
         self._batch_seconds = self._clock.monotonic()
         self._retry_seconds = self._started.payload.retry_seconds
         self._owned_at = self._batch_seconds
         self._hooks.headrace_job_started(job=self._job, backend="spark")
         threading.Thread(target=self._follow, name=f"headrace {self._job}", daemon=True).start()
+
+    def _first_start(self) -> StartedQuery:
+        """Start the query, again where a busy machine has not started a Python process in time. Raises what ``start`` raises."""
+        while True:
+            try:
+                return self._start(None)
+            except JobError as error:
+                if _NO_PROCESS not in error.message or self._restarts >= _RESTARTS_MAX:
+                    raise
+                self._restarts += 1
+                logger.warning("job %s: %s; it is started again", self._job, _NO_PROCESS_REASON)
 
     # ------------------------------------------------------------------------------------------ what callers use
 
@@ -207,15 +229,8 @@ class SparkHandle(JobHandle):
                     self._progress.show(self.status)
                 error = None
             except Exception as raised:  # whatever Spark or py4j raise: the job has failed, wait() raises it
-                error = self._cause(raised)
-                full = isinstance(error, StorageFullError)
-                if not full and (why := self._why_to_start_again(raised)) is not None:
-                    try:
-                        self._start_again(why)
-                        continue
-                    except Exception as again:  # wait() raises it, with the first error as its context
-                        error = again
-                elif self._goes_on_with_room(error):
+                error = self._goes_on_after(raised)
+                if error is None:
                     continue
             break
         if error is None and not self._stop_asked and self._started.input_read is not None:
@@ -244,23 +259,51 @@ class SparkHandle(JobHandle):
             finally:
                 self._ended.set()
 
+    def _goes_on_after(self, raised: Exception) -> Exception | None:
+        """Start the query again from its checkpoint after an error if that can help. Return why the job ends; None: it goes on."""
+        while True:
+            error = self._cause(raised)
+            try:
+                if isinstance(error, StorageFullError):
+                    return None if self._goes_on_with_room(error) else error
+                why = self._why_to_start_again(raised)
+                if why is None:
+                    return error
+                self._start_again(why)
+                return None
+            except Exception as again:  # of the start: looked at as the one before, which is its context
+                raised = again
+
     def _why_to_start_again(self, raised: Exception) -> str | None:
         """Return why the query can be started again from its checkpoint, after nothing of the job itself failed; None: it cannot."""
         if self._checkpoint is None or self._stop_asked or self._restarts >= _RESTARTS_MAX:
             return None
-        if isinstance(raised, HeadraceError) or _says_that_java_has_ended(raised):
+        if _says_that_java_has_ended(raised):
+            return None
+        said = str(raised)
+        found = original_error(said)
+        if found is None and _NO_PROCESS in said:
+            return _NO_PROCESS_REASON
+        if isinstance(raised, HeadraceError):
             return None
         # If this run does not own the checkpoint any more, starting again raises.
-        found = original_error(str(raised))
-        if _SAME_MICRO_BATCH in str(raised) or (isinstance(found, CheckpointError) and COMPLETED in found.message):
+        if _SAME_MICRO_BATCH in said or (isinstance(found, CheckpointError) and COMPLETED in found.message):
             return "an earlier run of the job has completed the same micro-batch"
-        if found is not None:
-            return None
-        if _NO_PROCESS in str(raised):
-            return "a Python process of Spark did not start within ten seconds, as on a machine that has too much to do"
-        if self._started.run_directory.planner_has_ended:
+        if found is None and _TASK_FAILED not in said and self._planner_has_ended(said):
             return "the process that plans micro-batches has ended"
         return None
+
+    def _planner_has_ended(self, said: str) -> bool:
+        """Return whether the planning process is gone. Where Spark has lost a connection, its end is waited for a little.
+
+        A process that is killed closes its connections first. On a busy machine it may be there for long after that.
+        """
+        deadline = self._clock.monotonic() + _PLANNER_END_SECONDS_MAX
+        while not self._started.run_directory.planner_has_ended:
+            if not _LOST_CONNECTION.search(said) or self._clock.monotonic() >= deadline:
+                return False
+            self._clock.wait(self._ended, _STOP_LOOK_SECONDS)
+        return True
 
     def _look_whether_owned(self) -> None:
         """Stop the query if a later run has claimed its checkpoint, where only Java reaches it. Raises CheckpointError."""

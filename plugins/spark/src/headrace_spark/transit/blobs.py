@@ -38,7 +38,9 @@ class Blobs:
             return None
         path = self._directory / f"{os.getpid()}-{uuid.uuid4().hex}"
         try:
-            self._directory.mkdir(parents=True, exist_ok=True)
+            # Not the run's directory: if that is gone, so is the run, and the directory would not be this user's alone.
+            for directory in (self._directory.parent, self._directory):
+                directory.mkdir(mode=0o700, exist_ok=True)
             frame.write_ipc_stream(path, compression="uncompressed")
         except OSError:
             with contextlib.suppress(OSError):
@@ -52,17 +54,24 @@ def is_place(payload: bytes) -> bool:
     return payload.startswith(_MARK)
 
 
-def content_at(place: bytes) -> bytes:
-    """Return the Arrow IPC stream at a place. Raises RetriableError when it is not there."""
+def frame_at(place: bytes, rows: int) -> pl.DataFrame:
+    """Return the frame of so many rows at a place. Raises RetriableError when it is not there, or not as it was written."""
+    import polars as pl  # not at the top: the committing process only removes files
+
     path = os.fsdecode(place[len(_MARK) :])
     try:
         with open(path, "rb") as file:
-            return file.read()
-    except OSError as error:
-        raise RetriableError(
-            f"rows of a micro-batch that is not completed cannot be read from {path}: {error.strerror}",
-            hint="the temporary directory must keep its files while a job runs",
-        ) from error
+            frame = pl.read_ipc_stream(file.read())
+    except (OSError, pl.exceptions.PolarsError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+    else:
+        if frame.height == rows:
+            return frame
+        reason = f"it has {frame.height} rows of {rows}"
+    raise RetriableError(
+        f"rows of a micro-batch that is not completed cannot be read from {path}: {reason}",
+        hint="the temporary directory must keep its files while a job runs",
+    )
 
 
 def remove_blobs(run_directory: str, batch_id: int) -> None:

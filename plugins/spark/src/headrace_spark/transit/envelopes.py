@@ -42,7 +42,7 @@ import pyarrow as pa
 from headrace.flow.messages import OFFSET, Batch, Queue
 from headrace.runtime.lane import Delivery
 
-from headrace_spark.transit.blobs import Blobs, content_at, is_place
+from headrace_spark.transit.blobs import Blobs, frame_at, is_place
 
 if TYPE_CHECKING:
     import polars as pl
@@ -97,7 +97,9 @@ class Envelope:
 
         if self.rows is not None:
             return self.rows
-        return pl.read_ipc_stream(content_at(self.payload) if is_place(self.payload) else self.payload)
+        if is_place(self.payload):
+            return frame_at(self.payload, self.count)
+        return pl.read_ipc_stream(self.payload)
 
     def content(self, blobs: Blobs | None = None) -> bytes:
         """What is sent of the envelope: its payload, or its frame as an Arrow IPC stream, or with ``blobs`` the place of that."""

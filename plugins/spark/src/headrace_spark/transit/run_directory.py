@@ -78,13 +78,7 @@ class RunDirectory:
     def planner_has_ended(self) -> bool:
         """Whether there was a planning process and it is gone. Called on its machine."""
         found = self.find(_PLANNER)
-        if found is None:
-            return False
-        try:
-            os.kill(found[0], 0)
-        except ProcessLookupError:
-            return True
-        return _is_zombie(found[0])
+        return found is not None and not _lives(found[0])
 
     def put(self, name: str, value: Any) -> None:
         """Leave a value for another process, which sees all of it or nothing."""
@@ -126,10 +120,20 @@ class RunDirectory:
         shutil.rmtree(self.path, ignore_errors=True)
 
 
-def _is_zombie(process_id: int) -> bool:
-    """Return whether a process has ended and nobody has asked how; False where the system does not tell."""
+def _lives(process_id: int) -> bool:
+    """Return whether one of our processes has this number and has not ended, waited for or not."""
+    if not _exists(process_id):
+        return False
     try:
         status = Path(f"/proc/{process_id}/stat").read_text(encoding="utf-8", errors="replace")
-    except OSError:
+    except OSError:  # it has just been waited for; or the system does not tell
+        return _exists(process_id)
+    return status.rpartition(")")[2].split()[0] not in ("Z", "X")
+
+
+def _exists(process_id: int) -> bool:
+    try:
+        os.kill(process_id, 0)
+    except (ProcessLookupError, PermissionError):  # another user's process has the number now
         return False
-    return status.rpartition(")")[2].split()[0] == "Z"
+    return True

@@ -80,7 +80,7 @@ class Measures:
     def _column(self, name: str, measure: Node, lists: Any) -> pl.Series:
         kind = self._types[name]
         if self._is_call(measure):
-            arguments = {part: pl.Series(part, next(lists), dtype=dtype) for part, dtype in measure[2].items()}
+            arguments = {part: _series(part, next(lists), dtype) for part, dtype in measure[2].items()}
             return called_in_columns(measure[1], arguments).cast(kind).alias(name)
         values = next(lists)
         if measure[0] in ("FIRST", "LAST", "MIN", "MAX") and measure[2] in self._numbered:
@@ -90,7 +90,18 @@ class Measures:
             values = [
                 each.quantize(digits, rounding=ROUND_HALF_UP) if isinstance(each, Decimal) else each for each in values
             ]
-        return pl.Series(name, values, dtype=kind)
+        return _series(name, values, kind)
+
+
+def _series(name: str, values: Sequence[Any], kind: pl.DataType) -> pl.Series:
+    """Return a column. Values may be of several types, such as a decimal and the whole number of an ELSE: then they are converted."""
+    try:
+        column = pl.Series(name, values, dtype=kind)
+        if column.dtype == kind:
+            return column
+    except TypeError:
+        pass  # for values of one type it is the fast way
+    return pl.DataFrame([(value,) for value in values], schema={name: kind}, orient="row")[name]
 
 
 def numbered(

@@ -8,8 +8,10 @@ matches that begin at the first row held are followed (``match_keys``).
 
 from __future__ import annotations
 
+import gc
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, ClassVar
 
 import numpy as np
@@ -215,7 +217,8 @@ class RunningMatch(StatefulOperator):
     def _matched(self, queue: Queue, rows: pl.DataFrame, time_us: int) -> Iterable[Batch]:
         """Take rows in their order, and leave out matches under way that are too old at a time; give what is decided by that."""
         self._changed = True
-        found = self._taken(rows)
+        with _no_collections():
+            found = self._taken(rows)
         found.sort(key=_place)  # in the order of the rows that decided them
         found += self._ended() if self._spec.program and time_us == END else self._expired(time_us)
         if not found:
@@ -381,6 +384,19 @@ class RunningMatch(StatefulOperator):
 
 #: (place of the row that decided it, key, values, time of its last row) of a match.
 _Found = tuple[int, Key, tuple[Any, ...], int]
+
+
+@contextmanager
+def _no_collections() -> Iterator[None]:
+    """Keep Python's collector of cycles from looking at the tuples of a step again and again: they are in no cycle."""
+    if not gc.isenabled():
+        yield
+        return
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
 
 
 def _place(found: _Found) -> int:

@@ -59,16 +59,11 @@ class PartialColumn:
         """The aggregation of partials within a group."""
         column = pl.col(self.name)
         if self.kind in ("concat", "distinct", "sketch"):
-            flat = self.joined
+            flat = column.explode(empty_as_null=False, keep_nulls=False)
             if self.kind == "concat":
                 return flat
             return flat.unique(maintain_order=True) if self.kind == "distinct" else greatest_codes(flat)
         return grouped(self.kind, column)
-
-    @property
-    def joined(self) -> pl.Expr:
-        """The lists of a group, one behind the other."""
-        return pl.col(self.name).explode(empty_as_null=False, keep_nulls=False)
 
     def fold_rows(self, lists: pl.Series) -> pl.Series:
         """Return the states of a user aggregate: of the lists of arguments that ``rows`` has made."""

@@ -131,13 +131,13 @@ class AggregatePlan:
 
     def merge(
         self, partials: pl.DataFrame, by: Sequence[str], *, others: Sequence[pl.Expr] = (),
-        disjoint: frozenset[str] = frozenset(),
+        without: frozenset[str] = frozenset(),
     ) -> pl.DataFrame:  # fmt: skip
         """Merge partials of the same group, in the order in which they stand. ``others`` are aggregations beside these.
 
-        ``disjoint``: partials of different values of which it is known that those of a group have none in common.
+        ``without``: partials that the caller merges itself.
         """
-        merged = (column.joined if column.name in disjoint else column.merged for column in self._partials)
+        merged = (column.merged for column in self._partials if column.name not in without)
         made = _grouped(partials, by, [*others, *merged])
         if self._users:
             made = made.with_columns(column.fold_partials(made[column.name]) for column in self._users)
@@ -181,7 +181,9 @@ class AggregatePlan:
 
     def _typed(self, made: pl.DataFrame, by: Sequence[str]) -> pl.DataFrame:
         """Groups of nothing but NULL may come in another type."""
-        wrong = [pl.col(name).cast(kind) for name, kind in self.partial_schema.items() if made.schema[name] != kind]
+        wrong = [
+            pl.col(name).cast(kind) for name, kind in self.partial_schema.items() if made.schema.get(name, kind) != kind
+        ]
         return made.with_columns(wrong) if wrong else made
 
 

@@ -43,8 +43,10 @@ class DistinctValues:
         places[more[self._group].to_numpy()] = np.arange(more.height)
         more = more[places[long[self._group].to_numpy()]]
         own = slots[long[self._group].to_numpy()].tolist()
-        more = more.with_columns(self._unknown(name, own, long[name], more[name]) for name in self._names)
-        made = self._plan.merge(pl.concat([long, more]), [self._group], disjoint=frozenset(self._names))
+        lists = [_together(long[name], self._unknown(name, own, long[name], more[name])) for name in self._names]
+        others = pl.concat([long.drop(self._names), more.drop(self._names)])
+        merged = self._plan.merge(others, [self._group], without=frozenset(self._names))
+        made = merged.with_columns(lists).select(new.columns)
         if long.height == before.height and more.height == new.height:
             return made
         rest = pl.concat([before.filter(pl.Series(~many)), new.filter(~chosen)])
@@ -89,6 +91,12 @@ class DistinctValues:
         if known is None or known.size != (0 if values is None else len(values)):
             known = columns[name] = np.sort(_numbers(values))
         return known
+
+
+def _together(before: pl.Series, more: pl.Series) -> pl.Series:
+    """Return the lists of each row, one behind the other."""
+    filled = (each.fill_null([]) if each.null_count() else each for each in (before, more))
+    return pl.select(pl.concat_list(*filled).alias(before.name)).to_series()
 
 
 def _numbers(values: pl.Series | None) -> NDArray[np.int64]:
