@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Sequence
-from decimal import ROUND_HALF_UP, Decimal
+from decimal import ROUND_HALF_UP, Context, Decimal, localcontext
 from typing import Any
 
 import polars as pl
@@ -16,6 +16,11 @@ from headrace_columnar.sql_types import is_scalar
 
 #: As java.util.Formatter reads it: place, flags, width, digits, conversion.
 _PART = re.compile(r"%(?:(\d+)\$|(<))?([-#+ 0,(]*)(\d+)?(?:\.(\d+))?([a-zA-Z%])")
+
+
+#: Enough for all digits of a double and those behind the point that a format may ask for.
+_DIGITS_MAX = 1_000
+_EXACT = Context(prec=400 + _DIGITS_MAX)
 
 
 class _Unusable(Exception):
@@ -32,6 +37,7 @@ class _Unusable(Exception):
         ("printf('%05d|%-4s|%,d', 42, 'a', 1234567)", "00042|a   |1,234,567"),
         ("printf('%.2f %x', 2.345, 255)", "2.35 ff"),
         ("printf('%2$s %1$s', 'a', 'b')", "b a"),
+        ("printf('%.0f %.1e', CAST(1e30 AS DOUBLE), CAST(1e30 AS DOUBLE))", "1000000000000000000000000000000 1.0e+30"),
         ("printf('%s', NULL)", "null"),
         ("printf('%d', 'x')", None),
     ],
@@ -99,7 +105,10 @@ def _value(value: Any, bits: int, flags: str, width: str | None, digits: str | N
     elif kind in "dox":
         text = _whole(value, bits, flags, width, kind, digits)
     elif kind in "efg":
-        text = _fraction(value, flags, width, 6 if digits is None else int(digits), kind)
+        if digits is not None and int(digits) > _DIGITS_MAX:
+            raise _Unusable
+        with localcontext(_EXACT):
+            text = _fraction(value, flags, width, 6 if digits is None else int(digits), kind)
     elif kind == "c":
         text = _character(value)
     else:
