@@ -89,3 +89,9 @@ def test_a_port_of_health_that_is_taken_is_refused_before_anything_starts(server
     server.write_copy()
     server.start()  # the data directory is free again
     server.wait_for_state("running")
+
+
+def test_a_server_that_is_ended_as_soon_as_it_is_known_ends_in_order(server: ServerProcess) -> None:
+    server.start()  # returns when the file with its address is there
+    assert server.stop() == 0
+    assert not (server.data / "server.json").exists()

@@ -169,6 +169,20 @@ class HeadraceServer:
 
     def run(self) -> None:
         """Serve until SIGTERM or SIGINT. Raises what has ended the supervision, if that was an error; runners go on then."""
+        with contextlib.ExitStack() as signals:
+            # Before anybody can know of this server: who ends it at once must find the handlers.
+            signals.enter_context(self._http.ended_by_signals())
+            thread = self._begin()
+            try:
+                self._http.run(sockets=[self._socket])
+            finally:
+                signals.close()  # a second signal interrupts what follows
+                self._end(thread)
+        if self._failure is not None:
+            raise JobError(f"the supervision of jobs has failed: {self._failure!r}") from self._failure
+
+    def _begin(self) -> threading.Thread:
+        """Tell others of this server, and begin to supervise; return the thread that does."""
         self.data.note_address(self.url, health=None if self._health is None else self._health.url)
         self.registry.note_server(self.name, pid=os.getpid(), url=self.url)
         if self.member is not None:
@@ -177,20 +191,17 @@ class HeadraceServer:
         thread.start()
         if self._health is not None:
             self._health.start()
-        try:
-            with self._http.ended_by_signals():
-                self._http.run(sockets=[self._socket])
-        finally:
-            self.supervisor.stop(self._options.on_stop)
-            thread.join()
-            if self._health is not None:
-                self._health.stop()
-            self._leave()
-            self.data.address.unlink(missing_ok=True)
-            self.registry.engine.dispose()
-            self.data.unlock()
-        if self._failure is not None:
-            raise JobError(f"the supervision of jobs has failed: {self._failure!r}") from self._failure
+        return thread
+
+    def _end(self, thread: threading.Thread) -> None:
+        self.supervisor.stop(self._options.on_stop)
+        thread.join()
+        if self._health is not None:
+            self._health.stop()
+        self._leave()
+        self.data.address.unlink(missing_ok=True)
+        self.registry.engine.dispose()
+        self.data.unlock()
 
     def _leave(self) -> None:
         """Note that the server has ended. If the registry is away, others find it out by themselves."""
