@@ -61,6 +61,7 @@ def _written(case: FrameCase, spark: SparkSession, place: Path, rows: int) -> No
             lambda: written_rows(place / "out").total() >= rows or handle.status().state.value == "failed",
             "all rows",
             seconds=600,
+            pause_seconds=0.2,  # each look reads all rows
         )
         handle.stop()
         handle.wait()

@@ -66,7 +66,7 @@ def test_kills_at_random(start_spark_cluster: StartSparkCluster, tmp_path: Path)
         storm = Storm(cluster, runs.directory, runs.cases, runs.options, turn, MODULE)
         storm.run(40 - total.total())
         total += storm.kills
-        print(f"turn {turn}: {dict(storm.kills)}\n" + "\n".join(storm.log), flush=True)
+        print(f"turn {turn}: {dict(storm.kills)}", flush=True)
         runs.same_as_light()
     print(f"{total.total()} kills: {dict(total)}", flush=True)
     assert set(total) == set(EVERY_KIND)
@@ -98,6 +98,7 @@ def test_drivers_and_workers_on_one_machine_are_killed(names: list[str], kills: 
             pause.wait(rng.uniform(0.1, 2.0))
             assert process.poll() in (None, 0), log()[-4000:]
             done += killed_worker + (process.poll() is None)
+            print(f"kill {done} after {completed(tmp_path, runs.cases)} micro-batches", flush=True)
     assert done >= min(kills, 2)
     print(f"{done} kills", flush=True)
     runs.same_as_light()

@@ -34,8 +34,6 @@ ALLOWED = {
     "py4j": {"plugins/spark/src/headrace_spark/queries/handle.py"},
     # It is used where a connector's extra has brought it.
     "pyarrow": {"core/src/headrace/flow/byte_slices.py"},
-    # A faster way where it is installed.
-    "pyarrow": {"core/src/headrace/flow/byte_slices.py"},
     # A checkpoint of Spark is shown where Spark is installed; SQL texts and rules are tried where their packages are.
     "headrace_spark": {"plugins/console/src/headrace_console/state_showing.py"},
     "headrace_rules": {"plugins/server/src/headrace_server/trials/rules.py"},

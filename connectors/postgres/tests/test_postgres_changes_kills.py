@@ -139,7 +139,7 @@ def sql_of(database: PostgresDatabase) -> dict[str, Any]:
             CREATE TABLE t (id INT, g INT, v BIGINT, w STRING, PRIMARY KEY (id) NOT ENFORCED) WITH (
               'connector' = 'postgres-cdc', 'hostname' = '{server.host}', 'port' = '{server.port}', 'username' = '{server.user}',
               'password' = '{server.password}', 'database-name' = '{database.name}', 'schema-name' = 'public', 'table-name' = 't',
-              'slot.name' = 'slot_{database.name.lower().replace("-", "_")[-40:]}', 'scan.incremental.snapshot.chunk.size' = '50');
+              'slot.name' = 'slot_{database.name.lower().replace("-", "_")[-40:]}', 'scan.incremental.snapshot.chunk.size' = '200');
             CREATE TABLE copied (id INT, g INT, v BIGINT, w STRING, PRIMARY KEY (id) NOT ENFORCED) WITH (
               'connector' = 'jdbc', 'url' = 'jdbc:postgresql://{server.host}:{server.port}/{database.name}', 'table-name' = 'copy',
               'username' = '{server.user}', 'password' = '{server.password}', 'batch_size' = '40', 'flush_interval' = '10 ms');
@@ -162,7 +162,7 @@ def killed_often(
     for kill in range(kills):
         if kill == kills // 2:
             process = jobs.start()
-            eventually(lambda: not in_snapshot(directory), "the snapshot ends", seconds=120)
+            eventually(lambda: not in_snapshot(directory), "the snapshot ends", seconds=900)
             assert process.poll() is None, jobs.log.read_text()[-4000:]
             process.kill()
             process.wait()

@@ -19,6 +19,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 
 import psutil
@@ -49,7 +50,7 @@ _LOOK_SECONDS = 0.05
 
 @dataclass
 class Moved:
-    """One fault: of what kind, and by job how long it took until a row was written that came after the fault."""
+    """One fault: of what kind, and by job the longest pause of its output, from the fault until it runs where it stays."""
 
     kind: str
     seconds: dict[str, float] = field(default_factory=dict)
@@ -62,9 +63,18 @@ class Output:
         self._place = place
         self._read: dict[Path, int] = {}
         self.last = -1
+        #: When the output was seen to have grown.
+        self.grown: list[float] = [time.monotonic()]
+
+    def longest_pause(self, begin: float) -> float:
+        """Return the longest time without a new row since ``begin``, and in the pause in which that lies."""
+        times = [at for at in self.grown if at >= begin]
+        before = max((at for at in self.grown if at < begin), default=begin)
+        return max(after - earlier for earlier, after in pairwise([before, *times, time.monotonic()]))
 
     def look(self) -> None:
         """Read what was added since the last look."""
+        last = self.last
         for part in self._place.glob("*.json"):
             begin = self._read.get(part, 0)
             with contextlib.suppress(FileNotFoundError), open(part, "rb") as file:
@@ -76,6 +86,8 @@ class Output:
                 self._read[part] = begin + whole
                 if whole:
                     self.last = max(self.last, json.loads(text[:whole].splitlines()[-1])["n"])
+        if self.last > last:
+            self.grown = [*self.grown[-10_000:], time.monotonic()]
 
 
 class Storm:
@@ -94,6 +106,7 @@ class Storm:
         self._outputs = {job: Output(servers.root / f"out-{job}") for job in self.jobs}
         self._stopping = threading.Event()
         self._feeder = threading.Thread(target=self._feed, daemon=True)
+        self._watcher = threading.Thread(target=self._watch, daemon=True)
         self._engine = sa.create_engine(servers.url)
         self.kinds: dict[str, Callable[[], tuple[list[str], Callable[[], None]]]] = {
             "machine killed": self._kill_machine,
@@ -127,6 +140,7 @@ class Storm:
             lambda by: len(by) == len(self.jobs) and min(Counter(by.values()).values()) >= share, "all jobs run, spread"
         )
         self._feeder.start()
+        self._watcher.start()
         self._wait_for_new_rows(self.jobs)
 
     def ledger(self, job: str) -> Path:
@@ -138,23 +152,27 @@ class Storm:
             for job in self.jobs:
                 self.servers.add_events(job, _ROWS_A_FEED)
 
-    def _wait_for_new_rows(self, jobs: list[str]) -> dict[str, float]:
-        """Wait until each job has written a row that came after this moment; return after how many seconds."""
-        begun, wanted = time.monotonic(), {job: self.servers.counts[job] for job in jobs}
-        found: dict[str, float] = {}
+    def _watch(self) -> None:
+        while not self._stopping.wait(_LOOK_SECONDS):
+            for output in self._outputs.values():
+                output.look()
+
+    def _wait_for_new_rows(self, jobs: list[str]) -> None:
+        """Wait until each job has written a row that came after this moment."""
+        wanted = {job: self.servers.counts[job] for job in jobs}
+        eventually(
+            lambda: all(self._outputs[job].last >= first for job, first in wanted.items()), "new rows", seconds=300,
+            pause_seconds=_LOOK_SECONDS, shown=lambda: (jobs, self.servers.ask(), self.servers.logs()),
+        )  # fmt: skip
+
+    def _wait_for_other_owners(self, jobs: list[str]) -> None:
+        """Wait until servers that answer have the jobs and run them."""
 
         def look() -> bool:
-            for job in wanted.keys() - found.keys():
-                self._outputs[job].look()
-                if self._outputs[job].last >= wanted[job]:
-                    found[job] = time.monotonic() - begun
-            return len(found) == len(wanted)
+            owners = self.servers.owners()
+            return all(owners.get(job) in self.servers.by_name for job in jobs)
 
-        eventually(
-            look, "new rows", pause_seconds=_LOOK_SECONDS, seconds=300,
-            shown=lambda: (wanted.keys() - found.keys(), self.servers.ask(), self.servers.logs()),
-        )  # fmt: skip
-        return found
+        eventually(look, "they run elsewhere", seconds=300, shown=lambda: (self.servers.ask(), self.servers.logs()))
 
     # ------------------------------------------------------------------------------------------------------ faults
 
@@ -166,8 +184,11 @@ class Storm:
         never = threading.Event()
         for number, kind in enumerate(drawn, 1):
             never.wait(self.choose.uniform(0.0, 3.0))
+            begun = time.monotonic()
             jobs, mend = self.kinds[kind]()
-            moved = Moved(kind, self._wait_for_new_rows(jobs))
+            self._wait_for_other_owners(jobs)
+            self._wait_for_new_rows(jobs)
+            moved = Moved(kind, {job: self._outputs[job].longest_pause(begun) for job in jobs})
             mend()
             self.moved.append(moved)
             times = " ".join(f"{job} {seconds:.1f}" for job, seconds in sorted(moved.seconds.items()))
@@ -195,7 +216,8 @@ class Storm:
         moved = self._without(server, jobs)
 
         def mend() -> None:
-            assert server.wait() == 0, server.log()[-3000:]
+            # One that has just begun, and has no handler of signals yet, is ended by SIGTERM itself.
+            assert server.wait() in (0, -signal.SIGTERM), server.log()[-3000:]
             moved[1]()
 
         return jobs, mend
@@ -265,6 +287,7 @@ class Storm:
         """End the load; check that each row is there once and that no job had two owners. Return the number of rows."""
         self._stopping.set()
         self._feeder.join()
+        self._watcher.join()
         self.servers.wait_for_rows()
         for job in self.jobs:
             assert (found := self.overlaps(job)) == [], found

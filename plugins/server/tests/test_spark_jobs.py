@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,11 @@ import httpx
 import psutil
 import pytest
 from server_processes import ServerProcess
+from shared_servers import SharedServers, database_url
 
 from tests.eventually import eventually
+from tests.servers.fixtures import StartSparkCluster
+from tests.servers.spark_cluster import SparkClusterOptions
 
 pytestmark = pytest.mark.spark
 SETTINGS = "backend: spark\nhealth_window: 300 ms\nhealth_timeout: 170 s\nprepare_timeout: 170 s\n"
@@ -64,3 +68,63 @@ def test_a_job_on_spark_is_shown_upgraded_killed_and_saved(server: ServerProcess
     assert server.stop() == 0
     _, alive = psutil.wait_procs(children, timeout=60)
     assert alive == []
+
+
+def test_a_job_on_a_standalone_cluster_is_upgraded_and_goes_on_after_kills_of_its_driver_and_of_an_executor(
+    server: ServerProcess, start_spark_cluster: StartSparkCluster
+) -> None:
+    cluster = start_spark_cluster(SparkClusterOptions(workers=2))
+    server.write_copy()
+    settings = SETTINGS + f"options: {{master: '{cluster.master}'}}\n"
+    (server.jobs / "job.yaml").write_text(settings)
+    server.add_events(0, 100)
+    server.start()
+    server.wait_for_state("running", version=1)
+    server.wait_for_rows(100)
+    assert cluster.executors()
+    executors = [each for each in cluster.executors() if each.is_running()]
+    executors[0].kill()
+    server.add_events(100, 200)
+    server.wait_for_rows(200)
+    server.write_copy(where="n > -7")
+    (server.jobs / "job.yaml").write_text(settings)
+    server.wait_for_state("running", version=2)
+    server.add_events(200, 300)
+    server.wait_for_rows(300)
+    os.kill(server.job()["job"]["pid"], signal.SIGKILL)
+    server.add_events(300, 400)
+    server.wait_for_rows(400)
+    outcomes = [run["outcome"] for run in server.job()["runs"]]
+    assert outcomes == [None, "killed", "stopped"]
+    assert server.stop() == 0
+    # Nothing of a job is left on the cluster when its server has stopped it.
+    eventually(
+        lambda: not [each for each in cluster.executors() if each.is_running()], "executors end", shown=server.log
+    )
+
+
+@pytest.fixture
+def servers(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SharedServers]:
+    """Servers on MariaDB, each on a machine of its own as far as they know."""
+    made = SharedServers(tmp_path, database_url(request, "mysql"))
+    yield made
+    made.clean_up()
+
+
+@pytest.mark.servers
+def test_a_job_on_spark_moves_with_its_checkpoint_from_a_machine_that_dies(servers: SharedServers) -> None:
+    servers.write_job("one", SETTINGS)
+    servers.add_events("one")
+    for name in ("a", "b"):
+        servers.add(name)
+    servers.wait_for_rows()
+    owner = servers.wait_for_owners(lambda by: "one" in by, "it runs")["one"]
+    assert owner is not None
+    servers.by_name.pop(owner).kill_machine()
+    servers.add_events("one")
+    servers.wait_for_owners(lambda by: by.get("one") not in (None, owner), "another server has it")
+    servers.wait_for_rows()
+    servers.add_events("one")
+    servers.wait_for_rows()
+    runs = servers.ask("/v1/jobs/one")["runs"]
+    assert [run["outcome"] for run in runs] == [None, "killed"]

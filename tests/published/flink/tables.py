@@ -102,6 +102,7 @@ class ChangesSink(CollectSink):
     def adopt(self, output: OutputDefinition) -> None:
         if output.replace:
             shutil.rmtree(self.settings.path, ignore_errors=True)
+            self.prepare(None)
 
 
 class _Plugin:

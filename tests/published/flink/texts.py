@@ -24,8 +24,8 @@ class Texts:
     """The text of a program for one start of it."""
 
     text: str
-    #: Records that sources give, beside those that rows are looked up in.
-    records: int
+    #: Records that each source has, by table.
+    records: dict[str, int] = field(default_factory=dict)
     #: Directories of what sinks have written, by table.
     written: dict[str, Path] = field(default_factory=dict)
 
@@ -46,8 +46,7 @@ def texts_of(program: Program, place: Path, *, before: bool, ends: bool, failing
 
     ``ends``: the sources come to an end by themselves. Raises NotSql.
     """
-    texts = Texts("", 0)
-    records = 0
+    texts = Texts("")
     # Programs of before 2.3 leave the check of keys out, as Flink's own runs of them do.
     lines = [] if program.name.startswith("SinkTest") else ["SET 'table.exec.sink.require-on-conflict' = 'false';"]
     for step in program.setup:
@@ -56,7 +55,7 @@ def texts_of(program: Program, place: Path, *, before: bool, ends: bool, failing
             lines.append(f"SET '{step['key']}' = '{step['value']}';")
         elif kind.startswith("SOURCE"):
             options, count = _source(step, place, before=before, ends=ends)
-            records += count
+            texts.records[step["name"]] = count
             lines.append(_table(step, options))
         elif kind.startswith("SINK"):
             texts.written[step["name"]] = Path(place, f"written-{step['name']}")
@@ -74,7 +73,7 @@ def texts_of(program: Program, place: Path, *, before: bool, ends: bool, failing
             raise NotSql(f"it has a step {step['kind']}")
     if failing is not None:
         lines.append(_ended(failing))
-    return Texts("\n".join(lines), records, texts.written)
+    return Texts("\n".join(lines), texts.records, texts.written)
 
 
 def is_looked_up(step: Mapping[str, Any]) -> bool:
@@ -93,7 +92,7 @@ def _source(step: Mapping[str, Any], place: Path, *, before: bool, ends: bool) -
     keyed = any(re.search(r"(?i)primary\s+key", part) for part in step["schema"])
     kind = "none" if not changing else "upsert" if keyed and "UB" not in mode and mode else "all"
     options = {"connector": "program_rows", "path": str(path), "table": step["name"], "changes": kind}
-    return {**options, **({"ends": "true"} if ends else {})}, 0 if is_looked_up(step) else len(rows)
+    return {**options, **({"ends": "true"} if ends else {})}, len(rows)
 
 
 def _sink(step: Mapping[str, Any]) -> dict[str, str]:

@@ -203,6 +203,8 @@ class PostgresChangesReader(Reader):
             self._place = place_of(before, self._queue)
             self._position = before
             raise
+        if self._end is not None and self._position.offset >= self._end.offset:
+            self._free()
         if raw is None and self._position.offset > before.offset:
             return self._batch(self._nothing(), np.empty(0, dtype=np.int64))
         return raw
@@ -316,6 +318,12 @@ class PostgresChangesReader(Reader):
         if self._connection is None or self._connection.closed:
             self._connection = connect(self._settings, autocommit=True)
         return LogServer(self._connection, self._settings)
+
+    def _free(self) -> None:
+        """Leave the slot at the end of a planned range: another process may read the next one while this reader is kept."""
+        log, self._log, self._rows = self._log, None, None
+        if log is not None:
+            log.close()
 
     def _forget(self) -> None:
         for part in (self._log, self._chunks, self._connection):

@@ -118,12 +118,9 @@ class LogReader:
             found = scanner.scan(buffer, begins)
             rows = self._rows(buffer, found)
             self._failure = found.error
-            if self._failure is None:
-                self._advance(stream.sent)
+            # The place stays behind the last commit, where every reader of these rows stands; it moves on when nothing comes.
             if rows is None:
                 self._raise_failure()
-            elif rows.end is not self.place:
-                rows = replace(rows, end=self.place)
             return rows
         except HeadraceError:
             self.close()

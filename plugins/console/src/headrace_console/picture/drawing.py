@@ -15,6 +15,7 @@ from headrace_console.picture import boxes, theme
 from headrace_console.picture.boxes import Box, Chip, box_of, chip_width
 from headrace_console.picture.icons import icon_of
 from headrace_console.picture.layout import Edge, Layout, arrange
+from headrace_console.picture.stage_edges import LANE_STEP, LANES_TOP, Place, StageEdges, rounded
 from headrace_console.picture.text_width import monospace_width, text_width
 
 _MARGIN, _HEAD = 28.0, 66.0
@@ -57,6 +58,7 @@ class _Picture:
         #: The upper left corners of the boxes in the picture.
         self._corners: dict[str, tuple[float, float]] = {}
         self._root = ET.Element("svg", {"xmlns": "http://www.w3.org/2000/svg", "role": "img"})
+        self._paper: ET.Element | None = None
 
     def text(self) -> str:
         stages = describe_stages(self._plan)
@@ -76,10 +78,16 @@ class _Picture:
         panel_height = max(layout.size.height for layout in layouts) + _PANEL_HEAD + _PANEL_PADDING
         total_height = _MARGIN + _HEAD + panel_height + _MARGIN
         self._frame(total_width, total_height)
+        panels = [
+            Place(left, _MARGIN + _HEAD, width, layout.size.height + _PANEL_HEAD + _PANEL_PADDING)
+            for layout, left, width in zip(layouts, lefts, widths, strict=True)
+        ]
         for number, (stage, layout, left, width) in enumerate(zip(stages, layouts, lefts, widths, strict=True), 1):
             height = layout.size.height + _PANEL_HEAD + _PANEL_PADDING
             self._panel(number, stage, layout, (left, _MARGIN + _HEAD), (width, height))
-        self._shuffles()
+        lanes = self._shuffles(panels, {node: at for at, stage in enumerate(stages) for node in stage.nodes})
+        if lanes:
+            self._set_size(total_width, total_height + LANES_TOP + LANE_STEP * (lanes - 1))
         self._bad_records(stages, lefts, widths)
         ET.indent(self._root)
         return ET.tostring(self._root, encoding="unicode") + "\n"
@@ -114,15 +122,20 @@ class _Picture:
     # ------------------------------------------------------------------------------------------------------- parts
 
     def _frame(self, width: float, height: float) -> None:
-        self._root.set("viewBox", f"0 0 {_number(width)} {_number(height)}")
-        self._root.set("width", _number(width))
-        self._root.set("height", _number(height))
+        self._set_size(width, height)
         ET.SubElement(self._root, "title").text = _clean(f"Plan of job {self._plan.job_name}")
         ET.SubElement(self._root, "desc").text = _clean(self._summary())
         ET.SubElement(self._root, "style").text = theme.style(self._theme, live=bool(self._figures))
-        _rectangle(self._root, "paper", 0, 0, width, height, radius=12)
+        self._paper = _rectangle(self._root, "paper", 0, 0, width, height, radius=12)
         _text(self._root, "job", _MARGIN, _MARGIN + 20, self._plan.job_name)
         _text(self._root, "summary", _MARGIN, _MARGIN + 42, self._summary())
+
+    def _set_size(self, width: float, height: float) -> None:
+        self._root.set("viewBox", f"0 0 {_number(width)} {_number(height)}")
+        for element in (self._root, self._paper):
+            if element is not None:
+                element.set("width", _number(width))
+                element.set("height", _number(height))
 
     def _panel(
         self,
@@ -213,28 +226,38 @@ class _Picture:
                 x += chip_width(chip) + boxes.CHIP_GAP
             y += step
 
-    def _shuffles(self) -> None:
-        """Draw the edges from a stage to the shuffle that begins another stage: from the right side of a box to a left side."""
+    def _shuffles(self, panels: Sequence[Place], panel_of: Mapping[str, int]) -> int:
+        """Draw the edges from a stage to the shuffle that begins another stage. Return how many go around below the panels."""
+        places = {
+            name: Place(*corner, self._boxes[name].size(self._width).width, self._boxes[name].size(self._width).height)
+            for name, corner in self._corners.items()
+        }
+        edges = StageEdges(places, panels, panel_of)
         for node_id, box in self._boxes.items():
-            if box.node.kind != "shuffle":
-                continue
-            end_x, end_y = self._corners[node_id]
-            end_y += box.size(self._width).height / 2
-            for parent, _ in box.node.inputs:
-                x, y = self._corners[parent]
-                size = self._boxes[parent].size(self._width)
-                x, y = x + size.width, y + size.height / 2
-                middle = _number((x + end_x) / 2)
-                path = f"M{_number(x)} {_number(y)}C{middle} {_number(y)} {middle} {_number(end_y)}"
-                path += f" {_number(end_x - _ARROW)} {_number(end_y)}"
+            for parent, _ in box.node.inputs if box.node.kind == "shuffle" else ():
+                way = edges.way(parent, node_id)
+                (x, y), (end_x, end_y) = way.points[0], way.points[-1]
                 figures = self._figures.get((parent, node_id))
                 slow = " slow" if figures is not None and figures.slow else ""
+                if way.curved:
+                    middle = _number((x + end_x) / 2)
+                    path = f"M{_number(x)} {_number(y)}C{middle} {_number(y)} {middle} {_number(end_y)}"
+                    path += f" {_number(end_x - _ARROW)} {_number(end_y)}"
+                    label = (x + end_x) / 2, (y + end_y) / 2 - 2
+                else:
+                    path = rounded(way.points, _number)
+                    (lane_x, lane_y) = max(way.points, key=lambda point: point[1])
+                    label = (lane_x + way.points[-3][0]) / 2, lane_y
                 ET.SubElement(self._root, "path", {"class": f"edge{slow}", "d": path})
                 if figures is not None:
-                    self._edge_label(self._root, figures.text, (x + end_x) / 2, (y + end_y) / 2 - 2, slow=slow)
+                    self._edge_label(self._root, figures.text, *label, slow=slow)
+                if way.points[-2][0] == end_x:
+                    _arrow_down(self._root, end_x, end_y)
+                    continue
                 tip = [(end_x, end_y), (end_x - _ARROW, end_y - 4), (end_x - _ARROW, end_y + 4)]
                 points = " ".join(f"{_number(px)},{_number(py)}" for px, py in tip)
                 ET.SubElement(self._root, "polygon", {"class": "arrow", "points": points})
+        return edges.lanes
 
     def _bad_records(self, stages: Sequence[StageDescription], lefts: Sequence[float], widths: Sequence[float]) -> None:
         """Draw the arrow from the main flow to where the dead letters begin, if they have a panel of their own."""
@@ -266,9 +289,9 @@ def _number(value: float) -> str:
 
 def _rectangle(
     parent: ET.Element, kind: str, x: float, y: float, width: float, height: float, *, radius: float
-) -> None:
+) -> ET.Element:
     places: Mapping[str, float] = {"x": x, "y": y, "width": width, "height": height, "rx": radius}
-    ET.SubElement(parent, "rect", {"class": kind, **{name: _number(value) for name, value in places.items()}})
+    return ET.SubElement(parent, "rect", {"class": kind, **{name: _number(value) for name, value in places.items()}})
 
 
 def _text(parent: ET.Element, kind: str, x: float, y: float, text: str) -> ET.Element:

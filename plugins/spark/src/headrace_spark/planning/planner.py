@@ -87,6 +87,7 @@ class Planner:
         self._totals = Totals(() if keyed is None else keyed.levels[0])
         #: Where the micro-batch ends that was planned last.
         self._planned: Mapping[Queue, ReadPosition] = {}
+        self._told_stored: Mapping[Queue, ReadPosition] = {}
         self._latest_told: dict[Queue, int] = {}
         self._latest_told_at = self._clock.monotonic() - _TELL_SECONDS
 
@@ -152,7 +153,14 @@ class Planner:
         return end
 
     def stored(self, end: JobOffsets) -> None:
-        """Tell the sources that a micro-batch is done: Spark has stored where it ends, and never reads before that."""
+        """Tell the sources that all micro-batches up to here are done: Spark has stored that, and never reads before it.
+
+        That is so where Spark asks for the end of the next one. (It tells a source by itself only when it has planned that one, so never of
+        the last one of a run.)
+        """
+        if end.queues == self._told_stored:
+            return
+        self._told_stored = end.queues
         for source_id, source in self._sources.items():
             own = {queue: position for queue, position in end.queues.items() if queue.source == source_id}
             if not own or isinstance(source, GroupSource):

@@ -118,7 +118,9 @@ class LaneReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         with carried_to_driver():
             records_max = limit.max_rows if isinstance(limit, ReadMaxRows) else None
-            return self._plan().next_end(_offsets(start), records_max).to_json()
+            begin = _offsets(start)
+            self._plan().stored(begin)
+            return self._plan().next_end(begin, records_max).to_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:
         records_max = self._payload.micro_batch_records
@@ -149,10 +151,6 @@ class LaneReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             yield from _read(self._payload, partition, _batch_id())
             if self._payload.shuffles:
                 _spare_the_collector("read")
-
-    def commit(self, end: dict[str, Any]) -> None:
-        with carried_to_driver():
-            self._plan().stored(_offsets(end))
 
     def stop(self) -> None:
         if self._planner is not None:
