@@ -351,6 +351,7 @@ def test_two_readers_of_a_slot_wait_for_each_other(followed: PostgresDatabase) -
     made(followed, full=False)
     with opened(followed, slot="mine") as reader:
         read_to_end(reader)
+        reader.poll(1, timedelta(0))  # it has the slot, also when there was nothing to read
         followed.execute("INSERT INTO t VALUES (1, 1, 'a')")
         with opened(followed, reader.position, slot="mine") as other:
             with pytest.raises(RetriableError, match="is active for"):
