@@ -41,6 +41,10 @@ def _is_aggregate(node: exp.Expr) -> bool:
     return isinstance(node, exp.Anonymous) and node.name.upper() in _AGGREGATES
 
 
+def _zone(kind: pl.DataType) -> str | None:
+    return kind.time_zone if isinstance(kind, pl.Datetime) else None
+
+
 class Reader:
     """Reads the expressions of one MATCH_RECOGNIZE. ``time``: the column by which its rows are ordered; None: processing time."""
 
@@ -59,11 +63,14 @@ class Reader:
         if isinstance(node, exp.Paren):
             return self.read(node.this, current)
         operator = _OPERATORS.get(type(node))
+        if operator is not None and not self._can_be_taken(node, operator):
+            return self._calculated(node, current)
         if operator is not None:
             return (operator, self.read(node.args["this"], current), self.read(node.args["expression"], current))
         if isinstance(node, exp.Between):
-            this, low, high = (self.read(node.args[key], current) for key in ("this", "low", "high"))
-            return ("and", (">=", this, low), ("<=", this, high))
+            this, low, high = (node.args[key] for key in ("this", "low", "high"))
+            bounds = exp.GTE(this=this.copy(), expression=low.copy()), exp.LTE(this=this.copy(), expression=high.copy())
+            return ("and", *(self.read(each, current) for each in bounds))
         if isinstance(node, exp.Not):
             return ("not", self.read(node.this, current))
         if isinstance(node, exp.Neg):
@@ -74,7 +81,7 @@ class Reader:
             return ("value", None)
         if isinstance(node, exp.Boolean):
             return ("value", bool(node.this))
-        if isinstance(node, exp.Literal) and (node.is_string or "." not in node.name):
+        if isinstance(node, exp.Literal) and (node.is_string or node.name.isdigit()):
             return ("value", node.name if node.is_string else int(node.name))
         if isinstance(node, exp.Interval):
             return ("interval", interval_us(node, self._context.text, "MATCH_RECOGNIZE"))
@@ -202,6 +209,18 @@ class Reader:
         if name == "AVG" and not isinstance(kind, pl.Float32):
             return pl.Int64() if kind.is_integer() else pl.Float64()
         return pl.Int64() if name == "SUM" and kind.is_integer() else kind
+
+    def _can_be_taken(self, node: exp.Expr, operator: str) -> bool:
+        """Return whether Python's values give what SQL says: numbers with numbers, times of one type. The rest needs conversions."""
+        if operator in ("and", "or"):
+            return True
+        left, right = (self.type_of(node.args[key]) for key in ("this", "expression"))
+        if (left.is_numeric() and right.is_numeric()) or pl.Null in (left, right):
+            return True
+        if operator in ("+", "-"):
+            zones = {each.time_zone for each in (left, right) if isinstance(each, pl.Datetime)}
+            return len(zones) <= 1 and all(isinstance(each, pl.Datetime | pl.Duration) for each in (left, right))
+        return operator not in ("*", "/") and type(left) is type(right) and _zone(left) == _zone(right)
 
     def _translator(self, kinds: dict[str, pl.DataType]) -> Translator:
         stream: Any = SimpleNamespace(schema=Schema(kinds))

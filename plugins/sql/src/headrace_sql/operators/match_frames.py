@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -104,6 +105,9 @@ class RowMaker:
         changes[0] = True
         starts = np.flatnonzero(changes)
         keys = rows[starts].select(self._keys).rows()
+        # Python finds a NaN again only if it is the same object.
+        if any(rows.schema[name].is_float() for name in self._keys):
+            keys = [tuple(math.nan if part != part else part for part in key) for key in keys]
         ends = [*starts[1:].tolist(), count]
         for key, start, first, end in zip(keys, starts.tolist(), following[starts].tolist(), ends, strict=True):
             if key in held:

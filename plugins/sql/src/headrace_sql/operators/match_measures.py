@@ -87,9 +87,12 @@ class Measures:
             return pl.Series(name, values, dtype=pl.Int64).cast(self._kinds[measure[2]]).cast(kind)
         if isinstance(kind, pl.Decimal):
             digits = Decimal(1).scaleb(-kind.scale)
-            values = [
+            rounded = (
                 each.quantize(digits, rounding=ROUND_HALF_UP) if isinstance(each, Decimal) else each for each in values
-            ]
+            )
+            most = Decimal(10) ** ((kind.precision or 38) - kind.scale)
+            # A number with too many digits is NULL, as for the aggregates of GROUP BY.
+            values = [None if each is not None and abs(each) >= most else each for each in rounded]
         return _series(name, values, kind)
 
 
@@ -99,8 +102,12 @@ def _series(name: str, values: Sequence[Any], kind: pl.DataType) -> pl.Series:
         column = pl.Series(name, values, dtype=kind)
         if column.dtype == kind:
             return column
-    except TypeError:
+    except (TypeError, OverflowError):
         pass  # for values of one type it is the fast way
+    if kind.is_integer():  # the sum of numbers that are too large is wrapped around, as in columns
+        bits = 8 * int(pl.Series([0], dtype=kind).estimated_size())
+        half = 1 << (bits - 1)
+        values = [(each + half) % (1 << bits) - half if isinstance(each, int) else each for each in values]
     return pl.DataFrame([(value,) for value in values], schema={name: kind}, orient="row")[name]
 
 

@@ -12,6 +12,7 @@ import gc
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from decimal import Context, localcontext
 from typing import Any, ClassVar
 
 import numpy as np
@@ -217,13 +218,13 @@ class RunningMatch(StatefulOperator):
     def _matched(self, queue: Queue, rows: pl.DataFrame, time_us: int) -> Iterable[Batch]:
         """Take rows in their order, and leave out matches under way that are too old at a time; give what is decided by that."""
         self._changed = True
-        with _no_collections():
+        with _no_collections(), localcontext(_EXACT):
             found = self._taken(rows)
-        found.sort(key=_place)  # in the order of the rows that decided them
-        found += self._ended() if self._spec.program and time_us == END else self._expired(time_us)
-        if not found:
-            return
-        frame = self._results([key for _, key, _, _ in found], [values for _, _, values, _ in found])
+            found.sort(key=_place)  # in the order of the rows that decided them
+            found += self._ended() if self._spec.program and time_us == END else self._expired(time_us)
+            if not found:
+                return
+            frame = self._results([key for _, key, _, _ in found], [values for _, _, values, _ in found])
         if self._spec.on is None:
             yield Batch(queue, frame)
             return
@@ -359,7 +360,8 @@ class RunningMatch(StatefulOperator):
         self._waiting = frames["waiting"]
         self._sequence, self._watermark = int(values["sequence"]), int(values["watermark"])
         self._held, self._deadlines, self._complete = {}, Deadlines(), {}
-        self._taken(frames["kept"])  # decides nothing: the first match of each key was under way
+        with localcontext(_EXACT):
+            self._taken(frames["kept"])  # decides nothing: the first match of each key was under way
         self._changed = False
 
     def share_of(self, states: Sequence[bytes], share: KeyShare) -> bytes:
@@ -382,6 +384,8 @@ class RunningMatch(StatefulOperator):
         return self._waiting.height + held
 
 
+#: Decimals of 38 digits are added and multiplied without rounding; Python's own context has 28 digits.
+_EXACT = Context(prec=80)
 #: (place of the row that decided it, key, values, time of its last row) of a match.
 _Found = tuple[int, Key, tuple[Any, ...], int]
 

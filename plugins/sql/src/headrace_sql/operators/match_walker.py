@@ -23,6 +23,8 @@ from headrace_sql.operators.match_values import Node
 
 #: Where columns begin in the tuple of a row, and what stands before them.
 BITS, TIME, SEQUENCE, FIRST_COLUMN = 0, 1, 2, 3
+#: A row has its bits in one number of 64: bit 0 and the sign are not for conditions.
+_BITS_MAX = 62
 Row = tuple[Any, ...]
 #: (path before, variable, row of the match); the innermost has variable -1.
 Path = tuple[Any, int, int]
@@ -127,7 +129,7 @@ class _Writer:
 
     def _is_bit(self, node: Node, lines: list[str]) -> bool:
         """Make a condition on the row alone a bit of the row, if columns can tell it."""
-        if not is_of_row(node, self._variable):
+        if len(self._bits) == _BITS_MAX or not is_of_row(node, self._variable):
             return False
         test = Columns(lambda leaf: str(leaf[2]), self._kinds).is_true(node)
         if test is None:

@@ -300,8 +300,9 @@ def _percentile(call: AggregateContext) -> Finish:
     if not call.data_type.is_numeric():
         raise ArgumentError(f"needs numbers, not {shown(call.data_type)}")
     given = call.arguments[1].constant
-    wanted = [float(each) for each in (given if isinstance(given, list) else [given]) if each is not None]
-    if not wanted or not all(0 <= each <= 1 for each in wanted):
+    listed = given if isinstance(given, list) else [given]
+    wanted = [float(each) for each in listed if isinstance(each, Decimal)]
+    if not wanted or len(wanted) < len(listed) or not all(0 <= each <= 1 for each in wanted):
         raise ArgumentError("takes a constant percentage from 0 to 1, or an array of such")
     values = _values(call).list.eval(pl.element().cast(pl.Float64))
     made = [values.list.eval(pl.element().quantile(each, interpolation="linear")).list.first() for each in wanted]
