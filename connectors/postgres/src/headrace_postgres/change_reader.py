@@ -153,8 +153,10 @@ class PostgresChangesReader(Reader):
         self._end = end
 
     def check(self) -> None:
-        """Raise DataError when the slot does not have the log from the position on."""
+        """Raise DataError when the slot does not have the log from the position on, JobError when the publication lacks the table."""
         place = self._place.log if isinstance(self._place, SnapshotPlace) else self._place
+        described = self._described
+        self._server().check_publication(described.publication, list(described.wanted))
         self._server().check_place(self._described.slot, place.lsn, self._queue.id, self._position.offset)
 
     def confirm(self, lsn: int) -> bool:

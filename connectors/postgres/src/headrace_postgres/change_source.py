@@ -142,16 +142,19 @@ class PostgresChangesSource(Source):
     def _first_place(self, connection: Any, described: Described, *, with_snapshot: bool) -> LogPlace | SnapshotPlace:
         server = LogServer(connection, self.settings)
         server.make_publication(described.publication)
+        server.check_publication(described.publication, list(described.wanted))
         at = server.make_slot(described.slot, self._clock)
-        begin = LogPlace(at, at)
+        # A slot that was there may have much log, with what stopped an earlier run: nothing of it is needed.
+        end = max(at, server.end())
+        begin = LogPlace(end, end)
         if not with_snapshot:
             self._chunks_are_gone = True
-            return replace(begin, lsn=max(at, server.end()))
-        end = max(at, server.end())
+            return begin
+        # From here on queries see all transactions before the end.
         server.wait_until_visible(self._clock)
         if self._is_empty(connection):
             self._chunks_are_gone = True
-            return replace(begin, lsn=end)
+            return begin
         if not described.key:
             raise self._refused(
                 "has no primary key, and no unique key of columns that are NOT NULL, by which its rows could be read", "table",
@@ -185,6 +188,7 @@ class PostgresChangesSource(Source):
                     raise no_such_table(connection, settings)
                 LogServer(connection, settings).check()
                 self._check_table(table)
+                self._check_parts(connection, table)
                 known = {name: column for name, column in table.columns.items() if not column.computed}
                 natives = {name: self._native(column) for name, column in known.items()}
                 declared = declared_columns(
@@ -221,6 +225,30 @@ class PostgresChangesSource(Source):
                 "table",
                 "ALTER TABLE … REPLICA IDENTITY FULL, or give the table a primary key",
             )
+
+    def _check_parts(self, connection: Any, table: Table) -> None:
+        """Refuse a table whose rows lie in other tables that the log shows in another way."""
+        with translating(self.settings), connection.cursor() as cursor:
+            if table.kind == TABLE:
+                cursor.execute(
+                    "SELECT inhrelid::regclass::text FROM pg_inherits WHERE inhparent = %s LIMIT 1", (table.number,)
+                )
+                for (name,) in cursor.fetchall():
+                    raise self._refused(
+                        f"has rows in tables that inherit from it, such as {name}, whose changes are in the log under their own names",
+                        "table", "follow each of these tables; or make it a partitioned table",
+                    )  # fmt: skip
+            elif table.replica_identity == "f":
+                cursor.execute(
+                    "SELECT c.oid::regclass::text FROM pg_partition_tree(%s::oid::regclass) p JOIN pg_class c ON c.oid = p.relid"
+                    " WHERE p.isleaf AND c.relreplident <> 'f' ORDER BY 1",
+                    (table.number,),
+                )
+                if names := [name for (name,) in cursor.fetchall()]:
+                    raise self._refused(
+                        f"has REPLICA IDENTITY FULL, but {len(names)} of its partitions do not, such as {names[0]}", "table",
+                        f"it is not passed on to partitions: ALTER TABLE {names[0]} REPLICA IDENTITY FULL",
+                    )  # fmt: skip
 
     def _check_large_values(self, connection: Any, table: Table, wanted: Mapping[str, TableColumn]) -> None:
         """Refuse a table with values that are stored apart, which the log has only when they change."""

@@ -86,7 +86,8 @@ class Chunks:
         import psycopg
 
         settings = self._settings
-        with translating(settings), self._cursor() as cursor:
+        connection = self._connected()
+        with translating(settings), connection.transaction(), connection.cursor() as cursor:
             cursor.execute(
                 "SELECT column_name::text FROM information_schema.columns WHERE table_schema = %s AND table_name = %s",
                 (settings.schema, settings.chunks_table),

@@ -41,9 +41,12 @@ _HINTS = {
 #: What failed connections say instead of a code: pieces of the server's and libpq's messages.
 _REFUSED = (
     ("password authentication failed", "28P01"), ("no pg_hba.conf entry", "28000"), ("no password supplied", "28P01"),
-    ("authentication failed", "28000"), ("does not exist", "3D000"), ("permission denied for database", "42501"),
+    ("authentication failed", "28000"), ('FATAL: role "', "28000"), ("does not exist", "3D000"),
+    ("permission denied for database", "42501"),
 )  # fmt: skip
 _TLS = ("certificate", "SSL", "sslmode")
+#: What OpenSSL says when a connection with TLS is lost: of a server that stops, or of the network.
+_LOST = ("SSL SYSCALL error", "SSL connection has been closed", "unexpected eof", "closed the connection unexpectedly")
 _WEAK = "authentication method requirement"
 
 
@@ -117,7 +120,11 @@ def translated(error: BaseException, settings: PostgresSettings) -> HeadraceErro
                 hint="the server asks for the password itself, which is given only to one whose certificate was checked: "
                 "set ssl_ca, or let it use scram-sha-256",
             )  # fmt: skip
-        code = next((code for part, code in _REFUSED if part in text), None)
+        if any(part in text for part in _LOST):
+            return RetriableError(where, plugin="postgres", hint="is the server running, and are host and port right?")
+        # "root certificate file … does not exist" is about no database.
+        known = _REFUSED if "certificate file" not in text else ()
+        code = next((code for part, code in known if part in text), None)
         if code is None and any(part in text for part in _TLS):
             return JobError(
                 where, plugin="postgres", option="ssl_ca", hint="check the certificates, and that the server has TLS"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import psycopg
@@ -64,42 +64,72 @@ class LogServer:
         )
 
     def make_publication(self, name: str) -> None:
-        """Make the publication unless it is there; check that it has the table. Raises JobError."""
+        """Make the publication unless it is there. Raises JobError."""
         settings = self._settings
+        if self._query("SELECT 1 FROM pg_publication WHERE pubname = %s", (name,)):
+            return
+        try:
+            with self._connection.cursor() as cursor:
+                cursor.execute(
+                    f"CREATE PUBLICATION {quoted(name)} FOR TABLE {quoted_table(settings)} WITH (publish_via_partition_root = true)"
+                )
+        except psycopg.Error as error:
+            if error.sqlstate == _PERMISSION:
+                raise JobError(
+                    f"PostgreSQL at {settings.host}:{settings.port}: user {settings.user!r} may not create the publication {name!r}",
+                    plugin="postgres_changes",
+                    option="publication",
+                    hint="let the table's owner create it once: CREATE PUBLICATION "
+                    f"{quoted(name)} FOR TABLE {quoted_table(settings)} WITH (publish_via_partition_root = true)",
+                ) from error
+            if error.sqlstate not in _EXISTS:
+                raise translated(error, settings) from error
+
+    def check_publication(self, name: str, columns: Sequence[str]) -> None:
+        """Raise JobError unless the publication has all changes of the table, with these columns."""
+        settings = self._settings
+
+        def refused(problem: str, hint: str) -> JobError:
+            return JobError(
+                f"the publication {name!r} {problem}", plugin="postgres_changes", option="publication", hint=hint
+            )
+
         found = self._query(
-            "SELECT pubinsert AND pubupdate AND pubdelete, pubviaroot FROM pg_publication WHERE pubname = %s", (name,)
+            "SELECT pubinsert AND pubupdate AND pubdelete, pubtruncate FROM pg_publication WHERE pubname = %s", (name,)
         )
         if not found:
-            try:
-                with self._connection.cursor() as cursor:
-                    cursor.execute(
-                        f"CREATE PUBLICATION {quoted(name)} FOR TABLE {quoted_table(settings)} WITH (publish_via_partition_root = true)"
-                    )
-            except psycopg.Error as error:
-                if error.sqlstate == _PERMISSION:
-                    raise JobError(
-                        f"PostgreSQL at {settings.host}:{settings.port}: user {settings.user!r} may not create the publication {name!r}",
-                        plugin="postgres_changes",
-                        option="publication",
-                        hint="let the table's owner create it once: CREATE PUBLICATION "
-                        f"{quoted(name)} FOR TABLE {quoted_table(settings)} WITH (publish_via_partition_root = true)",
-                    ) from error
-                if error.sqlstate not in _EXISTS:
-                    raise translated(error, settings) from error
-        elif not found[0][0]:
-            raise JobError(
-                f"the publication {name!r} leaves out inserts, updates or deletes", plugin="postgres_changes",
-                option="publication", hint="name another, or ALTER PUBLICATION … SET (publish = 'insert, update, delete, truncate')",
-            )  # fmt: skip
+            raise refused(
+                "does not exist any more", "changes since then are not in the log; start with a new checkpoint"
+            )
+        rows, truncate = found[0]
+        if not rows or not (truncate or settings.ignore_truncate):
+            raise refused(
+                "leaves out inserts, updates, deletes or truncates",
+                "name another, or ALTER PUBLICATION … SET (publish = 'insert, update, delete, truncate')",
+            )
+        # Before version 15 a publication has whole tables.
+        parts = "attnames::text[], rowfilter" if self._connection.info.server_version >= 150000 else "NULL, NULL"
         there = self._query(
-            "SELECT 1 FROM pg_publication_tables WHERE pubname = %s AND schemaname = %s AND tablename = %s",
+            f"SELECT {parts} FROM pg_publication_tables WHERE pubname = %s AND schemaname = %s AND tablename = %s",  # noqa: S608
             (name, settings.schema, settings.table),
         )
         if not there:
-            raise JobError(
-                f"the publication {name!r} does not have the table {settings.schema}.{settings.table}", plugin="postgres_changes",
-                option="publication", hint=f"ALTER PUBLICATION {quoted(name)} ADD TABLE {quoted_table(settings)}",
-            )  # fmt: skip
+            raise refused(
+                f"does not have the table {settings.schema}.{settings.table}",
+                f"ALTER PUBLICATION {quoted(name)} ADD TABLE {quoted_table(settings)}, and SET (publish_via_partition_root = true) for "
+                "partitions; a job that has read it before needs a new checkpoint, as changes since then are not in the log",
+            )
+        published, condition = there[0]
+        if condition is not None:
+            raise refused(
+                f"has only the rows of the table with {condition}",
+                "name another one for whole tables, and use where() in the job",
+            )
+        if lacking := [each for each in columns if published is not None and each not in published]:
+            raise refused(
+                f"leaves out the columns {', '.join(lacking)}",
+                "name another one for whole tables, or leave them out with columns=",
+            )
 
     def make_slot(self, name: str, clock: Clock) -> int:
         """Make the slot unless it is there; return where its log begins. All transactions before it are visible to queries from now on.

@@ -18,6 +18,13 @@ from headrace_postgres.tuples import texts_of, values_of, walk
 _SIGNATURE = b"PGCOPY\n\xff\r\n\0"
 _TRAILER = b"\xff\xff"
 
+#: Types whose cast to text writes what their output function writes, as the log has it. That of others may not: true instead of t,
+#: char(n) without its blanks, inet with its mask.
+_SAME_AS_TEXT = {
+    "int2", "int4", "int8", "float4", "float8", "numeric", "oid", "text", "varchar", "uuid", "json", "jsonb", "bytea", "date",
+    "time", "timestamp", "timestamptz",
+}  # fmt: skip
+
 #: The key of a row, as the server writes its values.
 Key = tuple[str, ...]
 
@@ -58,7 +65,7 @@ class Pages:
         """Return the rows behind a key. Raises RetriableError, or DataError for values that have no type here."""
         # With the table's name, else the texts that are selected would be ordered.
         order = ", ".join(f"t.{name}" for name, _ in self._key)
-        listed = [f"{name}::text" for name, _ in self._key] + [f"{quoted(name)}::text" for name in self._columns]
+        listed = [f"{name}::text" for name, _ in self._key] + [_as_text(column) for column in self._columns.values()]
         query = (
             f"SELECT {', '.join(listed)} FROM {quoted_table(self._settings)} AS t{self._behind(after)}"  # noqa: S608
             f" ORDER BY {order} LIMIT {int(rows_max)}"
@@ -114,3 +121,12 @@ class Pages:
             for column, text in zip(self._columns.values(), texts[len(self._key) :], strict=True)
         ]
         return Page(pl.DataFrame(values), keys)
+
+
+def _as_text(column: TableColumn) -> str:
+    """Return the expression for a value as the server's log writes it."""
+    name = f"t.{quoted(column.name)}"
+    if column.kind in _SAME_AS_TEXT:
+        return f"{name}::text"
+    # concat() calls the output function, but makes an empty text of NULL.
+    return f"CASE WHEN num_nulls({name}) = 0 THEN concat({name}) END"

@@ -9,10 +9,13 @@ from headrace.foundation.errors import JobError
 
 from headrace_postgres.log.decoding import Relation
 from headrace_postgres.settings import PostgresChangesSettings
+from headrace_postgres.tables import TableColumn, numeric_digits
 
 if TYPE_CHECKING:
     from headrace_postgres.change_reader import Described
 
+#: Number of ``numeric`` in the catalog.
+_NUMERIC = 1700
 #: What columns there are now, by their numbers in the table.
 ColumnsNow = Callable[[int], Mapping[int, str]]
 
@@ -31,19 +34,32 @@ def check_relation(
             option="table", queue=queue, hint=hint,
         )  # fmt: skip
 
+    if relation.number != described.table.number:
+        raise refused(
+            "it was dropped and made anew, or another table has its name now",
+            "start with a new checkpoint, and an emptied target",
+        )
     if described.full and relation.identity != "f":
         raise refused(
             f"its REPLICA IDENTITY is now {relation.identity!r}, so the log lacks old rows",
             "ALTER TABLE … REPLICA IDENTITY FULL, and start with a new checkpoint",
         )
     types = dict(zip(relation.columns, relation.types, strict=True))
+    modifiers = dict(zip(relation.columns, relation.modifiers, strict=True))
     for name in described.table.identity_key if relation.identity == "i" else described.table.primary_key:
         if relation.identity != "f" and name not in types:
             raise refused(f"its key has lost the column {name!r}", "start with a new checkpoint")
+    key = {column.name for column in described.key}
+    if not described.full and relation.identity != "f" and relation.key != key:
+        raise refused(
+            f"old rows in the log have the columns {', '.join(sorted(relation.key)) or '(none)'}, and the key is {', '.join(sorted(key))}:"
+            " its primary key or REPLICA IDENTITY was changed",
+            "start with a new checkpoint",
+        )
     now: Mapping[int, str] | None = None
     for name, column in described.wanted.items():
         if name in types:
-            if types[name] != column.type_number:
+            if types[name] != column.type_number or _digits_differ(column, modifiers[name]):
                 raise refused(
                     f"the type of column {name!r} was changed",
                     "start with a new checkpoint, or leave the column out with columns=",
@@ -56,3 +72,8 @@ def check_relation(
                 f"column {name!r} was renamed to {now[column.number]!r}",
                 "start with a new checkpoint, or leave the column out with columns=",
             )
+
+
+def _digits_differ(column: TableColumn, modifier: int) -> bool:
+    """Return whether a numeric has other digits now. Those of a domain, whose number is another one, are not in the log."""
+    return column.type_number == _NUMERIC and numeric_digits(modifier) != (column.precision, column.scale)

@@ -151,11 +151,16 @@ def _column(
     type_number: int,
     number: int,
 ) -> TableColumn:
-    precision = scale = 0
-    if kind == "numeric" and modifier >= 4:
-        # As numeric.c packs it; from version 15 on the scale has eleven bits and may be negative.
-        precision, scale = (modifier - 4) >> 16 & 0xFFFF, ((modifier - 4 & 0x7FF) ^ 1024) - 1024
+    precision, scale = numeric_digits(modifier) if kind == "numeric" else (0, 0)
     return TableColumn(
         name, kind, full_type, category, nullable, default or generated, generated, computed, precision, scale, collation, type_number,
         number,
     )  # fmt: skip
+
+
+def numeric_digits(modifier: int) -> tuple[int, int]:
+    """Return precision and scale of a numeric by its type's modifier; zeros when it has none."""
+    if modifier < 4:
+        return 0, 0
+    # As numeric.c packs it; from version 15 on the scale has eleven bits and may be negative.
+    return (modifier - 4) >> 16 & 0xFFFF, ((modifier - 4 & 0x7FF) ^ 1024) - 1024

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import polars as pl
 from headrace.flow.messages import CHANGE, ChangeKind
-from headrace.foundation.errors import DataError, HeadraceError
+from headrace.foundation.errors import DataError, HeadraceError, JobError
 from numpy.typing import NDArray
 
 from headrace_postgres.tables import TableColumn
@@ -23,10 +23,11 @@ Integers = NDArray[np.int64]
 _BEGIN, _COMMIT, _RELATION, _TRUNCATE = ord("B"), ord("C"), ord("R"), ord("T")
 _INSERT, _UPDATE, _DELETE = ord("I"), ord("U"), ord("D")
 _ROWS = {_INSERT, _UPDATE, _DELETE}
-_NEW = ord("N")
+_NEW, _WHOLE = ord("N"), ord("O")
 _BEGINS = struct.Struct("!QqI")
 _COMMITS = struct.Struct("!BQQq")
 _NUMBER = struct.Struct("!I")
+_TYPE = struct.Struct("!Ii")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +39,12 @@ class Relation:
     types: tuple[int, ...]
     #: Which old columns the log has: see ``Table.replica_identity``.
     identity: str
+    #: The columns of the key that old rows have; all of them when old rows are whole.
+    key: frozenset[str]
+    #: Number of the table in the catalog.
+    number: int
+    #: Types' modifiers, such as the digits of a numeric; -1: none.
+    modifiers: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,16 +135,27 @@ class Scanner:
             names.append(message[at:end].decode())
             at = end + 1
         if tuple(names) != self._place:
+            if number == self._number:
+                raise JobError(
+                    f"the table {'.'.join(self._place)} was renamed to {'.'.join(names)}", plugin="postgres_changes", option="table",
+                    hint="start with a new checkpoint, and an emptied target",
+                )  # fmt: skip
             return
         identity, count = chr(message[at]), struct.unpack_from("!H", message, at + 1)[0]
         at += 3
-        columns, types = [], []
+        columns, types, modifiers, key = [], [], [], set()
         for _ in range(count):
             end = message.index(0, at + 1)
             columns.append(message[at + 1 : end].decode())
-            types.append(_NUMBER.unpack_from(message, end + 1)[0])
+            if message[at] & 1:
+                key.add(columns[-1])
+            kind, modifier = _TYPE.unpack_from(message, end + 1)
+            types.append(kind)
+            modifiers.append(modifier)
             at = end + 9
-        relation = Relation(tuple(columns), tuple(types), identity)
+        relation = Relation(
+            tuple(columns), tuple(types), identity, frozenset(key), _NUMBER.unpack(number)[0], tuple(modifiers)
+        )  # fmt: skip
         self._on_relation(relation)
         self._number, self._relation = number, relation
         found.relations.append(relation)
@@ -189,6 +207,12 @@ class Decoder:
     ) -> Images:  # fmt: skip
         count = len(relation.columns)
         has_old = (array[begins + 5] != _NEW) & (kinds != _INSERT)
+        if self._full and ((array[begins + 5] != _WHOLE) & (kinds != _INSERT)).any():
+            raise DataError(
+                "the log lacks the old row of a change: a partition of the table is without REPLICA IDENTITY FULL",
+                plugin="postgres_changes",
+                hint="ALTER TABLE … REPLICA IDENTITY FULL for each partition, and start with a new checkpoint",
+            )
         old, new = np.flatnonzero(has_old), np.flatnonzero(kinds != _DELETE)
         old_places, old_ends = walk(array, begins[old] + 8, count, marked=True)
         new_begins = begins + 8

@@ -38,6 +38,7 @@ class _Unusable(Exception):
         ("printf('%.2f %x', 2.345, 255)", "2.35 ff"),
         ("printf('%2$s %1$s', 'a', 'b')", "b a"),
         ("printf('%.0f %.1e', CAST(1e30 AS DOUBLE), CAST(1e30 AS DOUBLE))", "1000000000000000000000000000000 1.0e+30"),
+        ("printf('%s %s', CAST(1e20 AS DOUBLE), CAST(0.1 AS FLOAT))", "1.0E20 0.1"),
         ("printf('%s', NULL)", "null"),
         ("printf('%d', 'x')", None),
     ],
@@ -45,7 +46,9 @@ class _Unusable(Exception):
 )
 def printf(call: Call) -> pl.Expr:
     columns = [call[0]]
-    numeric = []
+    texts: list[pl.Expr] = []
+    numeric: list[int] = []
+    floats: dict[int, int] = {}
     for index, argument in enumerate(call.arguments[1:], start=1):
         kind = argument.data_type
         is_number = kind.is_numeric() or isinstance(kind, pl.Boolean | pl.Null)
@@ -53,11 +56,32 @@ def printf(call: Call) -> pl.Expr:
             raise call.error(index, "takes values of simple types; write CAST(… AS VARCHAR)")
         numeric.append(32 if isinstance(kind, pl.Int8 | pl.Int16 | pl.Int32) else 64)
         columns.append(argument.expression if is_number else to_text(argument))
-    return by_series(columns, functools.partial(_formatted, tuple(numeric)), pl.String())
+        if kind.is_float():
+            floats[index - 1] = len(texts)
+            texts.append(to_text(argument))
+    return by_series([*columns, *texts], functools.partial(_formatted, tuple(numeric), floats), pl.String())
 
 
-def _formatted(bits: tuple[int, ...], formats: pl.Series, *values: pl.Series) -> pl.Series:
-    lists = [each.to_list() for each in values]
+class _Float(float):
+    """A number with its text: that of CAST, which %s writes."""
+
+    text: str
+
+
+def _with_text(value: float | None, text: str | None) -> _Float | None:
+    if value is None or text is None:
+        return None
+    made = _Float(value)
+    made.text = text
+    return made
+
+
+def _formatted(bits: tuple[int, ...], floats: dict[int, int], formats: pl.Series, *values: pl.Series) -> pl.Series:
+    """``floats``: of each number that is a float, which of the texts behind the values is its own."""
+    lists: list[list[Any]] = [each.to_list() for each in values[: len(bits)]]
+    for index, place in floats.items():
+        texts = values[len(bits) + place].to_list()
+        lists[index] = [_with_text(*each) for each in zip(lists[index], texts, strict=True)]
     made = []
     for row, text in enumerate(formats.to_list()):
         try:
@@ -121,6 +145,8 @@ def _value(value: Any, bits: int, flags: str, width: str | None, digits: str | N
 
 
 def _plain(value: Any) -> str:
+    if isinstance(value, _Float):
+        return value.text
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
