@@ -41,7 +41,8 @@ class PostgresSourceSettings(Settings, frozen=True, kw_only=True):
     key: Annotated[
         list[str] | None,
         option(
-            "columns that give the order of reading, unique together and never NULL; default: the primary key, or such a key"
+            "columns that give the order of reading, unique together and never NULL; default: the primary key, or such a key;"
+            " ctid: the order of the file"
         ),
     ] = None
     page_rows: Annotated[int, option("number of rows that one query reads", ge=1)] = 50_000

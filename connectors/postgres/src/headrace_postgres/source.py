@@ -22,6 +22,8 @@ from headrace_postgres.table_options import SOURCE_TABLES
 from headrace_postgres.tables import Table, TableColumn, describe, no_such_table
 from headrace_postgres.types import column_type
 
+#: As the key: where a row lies in the table's file.
+_PLACE_IN_FILE = ["ctid"]
 #: At most one part in this many of the time goes into counting rows.
 _COUNTING_RATIO = 50
 
@@ -94,7 +96,8 @@ class PostgresSource(Source):
             finally:
                 connection.close()
             where = f"PostgreSQL at {settings.host}:{settings.port}, table {place_of(settings)}"
-            for name in [*(settings.columns or ()), *(settings.key or ())]:
+            key = [] if settings.key is None or list(settings.key) == _PLACE_IN_FILE else list(settings.key)
+            for name in [*(settings.columns or ()), *key]:
                 if name not in table.columns:
                     hint = did_you_mean(name, table.columns, known="columns of the table")
                     raise JobError(
@@ -108,21 +111,23 @@ class PostgresSource(Source):
 def key_of(table: Table, settings: PostgresSourceSettings, where: str) -> tuple[TableColumn, ...]:
     """Return the columns to read by: those of ``key``, the primary key, or a unique key of columns that are NOT NULL.
 
-    None at all for a table that has no such key: its rows are read in the order of its file. Raises JobError for a view without
-    ``key``.
+    None at all for ``key=['ctid']``: rows are read in the order of the table's file. Raises JobError for what has no key: a row that is
+    changed moves in the file, so that it would be read twice or not at all.
     """
+    plain = table.kind not in ("v", "f", "p")
+    if settings.key is not None and list(settings.key) == _PLACE_IN_FILE and plain:
+        return ()
     if settings.key is not None:
         return tuple(table.columns[name] for name in settings.key)
     for names in (table.primary_key, *table.unique_keys.values()):
         columns = tuple(table.columns[name] for name in names)
         if columns and not any(column.nullable for column in columns):
             return columns
-    if table.kind in ("v", "f", "p"):
-        raise JobError(
-            f"{where}: it has no key by which its rows could be read in order", plugin="postgres", option="key",
-            hint="name columns that are unique and never NULL: key=['id']",
-        )  # fmt: skip
-    return ()
+    of_file = ", or, if nobody changes or deletes rows while it is read, key=['ctid']" if plain else ""
+    raise JobError(
+        f"{where}: it has no key by which its rows could be read in order", plugin="postgres", option="key",
+        hint=f"name columns that are unique and never NULL: key=['id']{of_file}",
+    )  # fmt: skip
 
 
 class PostgresReader(Reader):
