@@ -242,3 +242,28 @@ def test_what_a_failed_connection_says(text: str, kind: type[HeadraceError], opt
     settings = PostgresSourceSettings(table="t", database="d")
     error = translated(psycopg.OperationalError(text), settings)
     assert (type(error), error.option) == (kind, option)
+
+
+def test_a_chunk_that_is_older_than_a_column_has_null_there(followed: PostgresDatabase) -> None:
+    followed.execute("CREATE TABLE t (id INT PRIMARY KEY, v INT)")
+    followed.execute("INSERT INTO t SELECT n, n FROM generate_series(1, 6) n")
+    with opened(followed, chunk_rows=4) as reader:
+        before = changes_in([reader.poll(2, timedelta(seconds=5))])
+        position = reader.position
+    assert [row[1] for row in before] == [1, 2]
+    followed.execute("ALTER TABLE t ADD COLUMN more TEXT; UPDATE t SET more = 'x' WHERE id = 6")
+    with opened(followed, position, chunk_rows=4) as reader:
+        rows = changes_in(read_to_end(reader))
+    assert [row[1:] for row in rows[:2]] == [(3, 3, None), (4, 4, None)]
+    assert (6, 6, "x") in [row[1:] for row in rows]
+
+
+def test_a_chunk_whose_column_had_another_type_is_refused(followed: PostgresDatabase) -> None:
+    followed.execute("CREATE TABLE t (id INT PRIMARY KEY, v INT)")
+    followed.execute("INSERT INTO t SELECT n, n FROM generate_series(1, 6) n")
+    with opened(followed, chunk_rows=4) as reader:
+        reader.poll(2, timedelta(seconds=5))
+        position = reader.position
+    followed.execute("ALTER TABLE t ALTER COLUMN v TYPE TEXT USING v::text")
+    with opened(followed, position, chunk_rows=4) as reader, pytest.raises(JobError, match="another type"):
+        read_to_end(reader)

@@ -213,7 +213,8 @@ class PostgresChangesReader(Reader):
         place = self._place
         assert isinstance(place, SnapshotPlace)
         if self._chunk is None or self._chunk.number != place.chunk:
-            self._chunk = self._opened_chunks(place.run).chunk(place.chunk)
+            chunk = self._opened_chunks(place.run).chunk(place.chunk)
+            self._chunk = replace(chunk, frame=self._as_the_table(chunk.frame))
         chunk = self._chunk
         count = min(max_records, chunk.frame.height - place.row)
         if self._end is not None:
@@ -231,6 +232,21 @@ class PostgresChangesReader(Reader):
             return None
         inserts = pl.repeat(ChangeKind.INSERT, count, dtype=pl.Int8, eager=True).alias(CHANGE)
         return self._batch(frame.with_columns(inserts), np.arange(first, first + count, dtype=np.int64))
+
+    def _as_the_table(self, frame: pl.DataFrame) -> pl.DataFrame:
+        """Return a chunk with the columns that the table has now: it may be older. Raises JobError where a type has changed."""
+        wanted = self._nothing().drop(CHANGE, strict=False).schema
+        for name, kind in wanted.items():
+            if name in frame.columns and frame.schema[name] != kind:
+                raise JobError(
+                    f"column {name!r} had another type ({frame.schema[name]}, now {kind}) when the snapshot read it",
+                    plugin="postgres_changes", queue=self._queue.id, offset=self._position.offset,
+                    hint="start with a new checkpoint: the snapshot is read anew",
+                )  # fmt: skip
+        return frame.select(
+            pl.col(name) if name in frame.columns else pl.lit(None, dtype=kind).alias(name)
+            for name, kind in wanted.items()
+        )
 
     def _poll_log(self, max_records: int, wait_seconds: float) -> RawBatch | None:
         if self._rows is None:
