@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from datetime import timedelta
 
 import pytest
@@ -45,3 +46,11 @@ def test_a_view_has_no_order_of_a_file(postgres: PostgresDatabase) -> None:
     with pytest.raises(JobError) as caught:
         source(postgres).queues()
     assert "ctid" not in str(caught.value)
+
+
+def test_counting_may_take_longer_than_a_page(postgres: PostgresDatabase) -> None:
+    postgres.execute("CREATE TABLE t0 (id integer PRIMARY KEY)")
+    postgres.execute("INSERT INTO t0 SELECT generate_series(1, 7)")
+    postgres.execute("CREATE VIEW t AS SELECT id FROM t0, pg_sleep(2) AS slow")
+    with closing(source(postgres, key=["id"], read_timeout="1 s").open(Queue("t"), EARLIEST)) as reader:
+        assert reader.latest == 7

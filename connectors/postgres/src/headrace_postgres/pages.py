@@ -82,10 +82,12 @@ class Pages:
         return None if found is None else tuple(found)
 
     def count(self, connection: Any, after: Key | None) -> int:
-        """Return how many rows there are behind a key."""
+        """Return how many rows there are behind a key. A large table takes as long as it takes: ``read_timeout`` is for pages."""
         with translating(self._settings), connection.cursor() as cursor:
+            cursor.execute("SET statement_timeout = 0")
             cursor.execute(f"SELECT count(*) FROM {quoted_table(self._settings)}{self._behind(after)}")  # noqa: S608
             [(found,)] = cursor.fetchall()
+            cursor.execute("RESET statement_timeout")
         return int(found)
 
     def _behind(self, after: Key | None) -> str:
