@@ -248,7 +248,9 @@ def test_a_chunk_that_is_older_than_a_column_has_null_there(followed: PostgresDa
     followed.execute("CREATE TABLE t (id INT PRIMARY KEY, v INT)")
     followed.execute("INSERT INTO t SELECT n, n FROM generate_series(1, 6) n")
     with opened(followed, chunk_rows=4) as reader:
-        before = changes_in([reader.poll(2, timedelta(seconds=5))])
+        first = reader.poll(2, timedelta(seconds=5))
+        assert first is not None
+        before = changes_in([first])
         position = reader.position
     assert [row[1] for row in before] == [1, 2]
     followed.execute("ALTER TABLE t ADD COLUMN more TEXT; UPDATE t SET more = 'x' WHERE id = 6")
