@@ -51,6 +51,7 @@ def move_rows(servers: SharedServers) -> None:
     servers.wait_for_rows()
 
 
+@pytest.mark.slow
 def test_one_server_after_the_other_is_upgraded_and_goes_back_while_rows_flow(
     servers: SharedServers, tmp_path: Path
 ) -> None:

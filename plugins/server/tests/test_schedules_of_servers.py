@@ -193,7 +193,7 @@ def test_runs_of_real_jobs_go_on_after_kills_and_stops_of_servers_each_once(serv
     servers.by_name[str(last)].client.ask("POST", "/v1/actions", {"action": "stop", "select": "refresh"})
     eventually(lambda: settled(engine), "nothing waits any more", shown=lambda: (states(engine), servers.logs()))
     found = states(engine)
-    assert len(found) >= 4
+    assert len(found) >= 3  # one with each server at least
     assert {after - before for before, after in pairwise(sorted(found))} == {3000}
     assert set(found.values()) <= {"started", "skipped"}  # skipped: it was due when the job was stopped
     # Each instant that was started has one run that came to its end; the last one was perhaps stopped.

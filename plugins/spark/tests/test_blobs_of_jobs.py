@@ -102,6 +102,7 @@ def test_files_that_are_lost_fail_the_job_which_then_continues_from_its_checkpoi
     assert counted(sink) == EXPECTED
 
 
+@pytest.mark.slow
 def test_executors_of_their_own_get_rows_through_java(tmp_path: Path) -> None:
     """They may be on other machines, whatever the master's name says."""
     sink = lay_out(tmp_path)

@@ -72,7 +72,6 @@ _NAMES = ("postgres", "jdbc:postgresql")
 SOURCE_TABLES: Mapping[str, TableOptions] = dict.fromkeys(_NAMES, TableOptions(_OPTIONS, _UNUSED))
 SINK_TABLES: Mapping[str, TableOptions] = {
     **dict.fromkeys(_NAMES, TableOptions(_OPTIONS, _UNUSED, with_key=lambda key: {"mode": "upsert"})),
-    "postgres-cdc": TableOptions(refused="it is a source; write into PostgreSQL with 'jdbc' or 'postgres'"),
 }
 
 

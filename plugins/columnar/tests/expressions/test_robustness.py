@@ -73,6 +73,7 @@ CONSTANTS = {
     "path": ["'$.a'", "'$.a[*].b'", "'lax $'"], "charset": ["'utf-8'", "'utf-16'", "'us-ascii'"], "digits": ["2", "0", "-2"],
     "part": ["'HOST'", "'QUERY'", "'FILE'"], "zone": ["'Asia/Shanghai'", "'America/New_York'"], "from": ["'Europe/Paris'"],
     "to": ["'UTC'"], "bits": ["256"], "precision": ["0", "3"], "from_base": ["16"], "to_base": ["2"], "weekday": ["'Mon'"],
+    "seed": ["7"], "brackets": ["'[]'", "'{}'"], "null_on_null": ["true", "false"],
     "ascending": ["false"], "name": ["'n'"], "between": ["','"], "inside": ["'='", "'1'"],
 }  # fmt: skip
 
@@ -148,7 +149,7 @@ def check_all(compiled: list[CompiledExpression]) -> None:
 #: What is rightly refused among the calls made up here.
 EXPECTED = re.compile(
     "there is no part|a date has no|do(es)? not go together|goes with QUERY|must be a constant|must be arrays"
-    "|digits must lie|without a value|is there twice"
+    "|digits must lie|without a value|is there twice|takes values of simple types|keys and values must be texts"
 )
 
 
@@ -164,7 +165,7 @@ def test_functions(function: Function) -> None:
             continue
         compiled_any = True
         check(compiled, text)
-    assert compiled_any or function.name in ("named_struct", "json_object", "flatten")
+    assert compiled_any or function.name in ("named_struct", "json_object", "json_entries", "flatten")
 
 
 CASTS = ["string", "int8", "int64", "float32", "float64", "boolean", "decimal(10, 2)", "decimal(38, 18)", "date", "time",
