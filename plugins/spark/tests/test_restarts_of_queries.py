@@ -40,7 +40,7 @@ def running(job: hr.Job, place: Path) -> SparkHandle:
 
 
 def fail(handle: SparkHandle, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the query that runs end with what Spark says."""
+    """Let the query that runs end with what Spark says; return when another one runs, or the job has ended."""
     ended = handle._started.query
 
     def failed(timeout: float | None = None) -> bool:
@@ -48,6 +48,8 @@ def fail(handle: SparkHandle, text: str, monkeypatch: pytest.MonkeyPatch) -> Non
         raise RuntimeError(text)
 
     monkeypatch.setattr(ended, "awaitTermination", failed)
+    # Until then rows would still be read by the query that is to fail.
+    eventually(lambda: handle._started.query is not ended or handle._ended.is_set(), "the failure was seen")
 
 
 def late(start: Callable[..., Any], times: int, error: Exception) -> Callable[..., Any]:
