@@ -98,6 +98,7 @@ def test_a_server_that_stops_hands_its_jobs_over_at_a_checkpoint(servers: Shared
     assert (only["name"], only["jobs"], only["running"]) == ("b", 4, 4)
 
 
+@pytest.mark.slow
 def test_the_processes_of_a_killed_server_are_taken_over_by_another_one_of_the_machine(tmp_path: Path) -> None:
     servers = SharedServers(tmp_path, f"sqlite:///{tmp_path}/registry.sqlite")
     try:

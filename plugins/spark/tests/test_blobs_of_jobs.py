@@ -59,7 +59,10 @@ def test_files_are_there_while_a_micro_batch_runs_and_no_longer(tmp_path: Path) 
     assert counted(sink) == EXPECTED
 
 
-@pytest.mark.parametrize("checkpoint", [[], ["state"]], ids=["without-checkpoint", "with-checkpoint"])
+@pytest.mark.parametrize(
+    "checkpoint",
+    [pytest.param([], marks=pytest.mark.slow, id="without-checkpoint"), pytest.param(["state"], id="with-checkpoint")],
+)
 def test_a_killed_driver_leaves_files_that_only_its_user_may_read_and_the_next_removes(
     checkpoint: list[str], tmp_path: Path
 ) -> None:
