@@ -43,7 +43,7 @@ MODULES: Mapping[str, tuple[type[Contract], ...]] = {
     "broken_topics": (TopicsContract,),
 }
 #: Each of these waits for something that never comes: they are run with the long tests.
-LONG = {"broken_topics"}
+LONG = {"broken_topics", "broken_sources", "broken_group_sources"}
 
 
 def broken_in(module: str) -> dict[str, Any]:

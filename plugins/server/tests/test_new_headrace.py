@@ -66,7 +66,7 @@ def test_a_job_goes_on_while_headrace_is_replaced_and_is_moved_to_the_new_one(
     assert server.command("upgrade", "copy", "--all").returncode == server.command("upgrade").returncode == 2
 
 
-@pytest.mark.parametrize("server_dies", [False, True])
+@pytest.mark.parametrize("server_dies", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_a_headrace_that_does_not_work_is_taken_back_with_its_old_environment(
     server: ServerProcess, tmp_path: Path, server_dies: bool
 ) -> None:

@@ -86,6 +86,7 @@ def test_versions_are_refused_rolled_out_and_rolled_back_and_each_row_is_there_o
     assert server.wait_for_state("running", version=1)["job"]["problem"] is None
 
 
+@pytest.mark.slow
 def test_an_upgrade_that_cannot_start_falls_back_to_the_version_before(server: ServerProcess) -> None:
     server.write_copy()
     server.add_events(0, 100)

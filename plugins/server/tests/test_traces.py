@@ -79,6 +79,7 @@ def stored(receiver: Receiver) -> list[Span]:
     return [span for name, span in list(receiver.spans) if name == "orders" and span.name.startswith("store ")]
 
 
+@pytest.mark.slow
 def test_batches_are_traced_from_the_source_to_the_sink_also_by_the_next_version(
     server: ServerProcess, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:

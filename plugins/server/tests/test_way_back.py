@@ -37,7 +37,9 @@ def say(server: ServerProcess) -> str:
     return str([(each["kind"], each["step"]) for each in server.client.ask("GET", "/v1/operations")])
 
 
-@pytest.mark.parametrize("when", ["while no server is there", "when the next server is there"])
+@pytest.mark.parametrize(
+    "when", [pytest.param("while no server is there", marks=pytest.mark.slow), "when the next server is there"]
+)
 def test_a_version_that_fails_after_its_server_died_in_the_window_is_taken_back(
     server: ServerProcess, when: str
 ) -> None:

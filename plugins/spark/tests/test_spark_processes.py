@@ -118,6 +118,7 @@ def kill_when_planned(program: subprocess.Popen[str], offsets: Path, batches: in
     program.communicate()
 
 
+@pytest.mark.slow
 def test_a_program_runs_on_a_java_from_pypi_and_is_quiet(tmp_path: Path) -> None:
     home = _packaged_java()
     if home is None:
