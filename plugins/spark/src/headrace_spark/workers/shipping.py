@@ -100,7 +100,7 @@ class Outbox:
             elif isinstance(content, Watermark):
                 self._marks[at] = max(content.time_us, self._marks.get(at, content.time_us))
         if self._bytes > _HELD_BYTES_MAX:
-            for at in [*self._frames, *(each for each in self._came if each not in self._frames)]:
+            for at in sorted({*self._frames, *self._came}):
                 for number, frame in self._by_shard(at):
                     yield from self._shipped(at, number, frame, None)
 
@@ -125,7 +125,7 @@ class Outbox:
             before = np.repeat(
                 [_NEVER if mark is None else mark for _, mark in came], [each.height for each, _ in came]
             )
-            frame = with_column(frame, _raised(watermark_times(frame), before))
+            frame = with_mark(frame, before)
         combining = self._combining.get(at[0])
         if combining is not None:
             # What is combined has the watermark of its first row. The shard learns that of the last one by the mark.
@@ -191,18 +191,12 @@ def concatenated(frames: Sequence[pl.DataFrame]) -> pl.DataFrame:
     return pl.concat(frames, how="vertical" if same else "diagonal")
 
 
-def _raised(watermarks: Times, least: Times) -> pl.Series:
-    """Return the watermark of each row, raised to the least that it can be. Those of branches that meet go up and down."""
-    raised = np.maximum(watermarks, least)
-    column = pl.Series(WATERMARK, raised)
-    unknown = raised == _NEVER
-    return column.set(pl.Series(unknown), None) if unknown.any() else column
-
-
-def with_mark(frame: pl.DataFrame, mark: int | None) -> pl.DataFrame:
-    """Raise each row's watermark to that of the messages that came before the row."""
+def with_mark(frame: pl.DataFrame, mark: int | Times | None) -> pl.DataFrame:
+    """Raise each row's watermark to that of the messages that came before the row: one for all rows, or one for each."""
     if mark is None:
         return frame
-    if WATERMARK not in frame.columns:
-        return frame.with_columns(pl.lit(mark, dtype=pl.Int64).alias(WATERMARK))
-    return frame.with_columns(pl.max_horizontal(WATERMARK, pl.lit(mark, dtype=pl.Int64)).alias(WATERMARK))
+    # Those of branches that meet go up and down.
+    raised = np.maximum(watermark_times(frame), mark)
+    column = pl.Series(WATERMARK, raised)
+    unknown = raised == _NEVER
+    return with_column(frame, column.set(pl.Series(unknown), None) if unknown.any() else column)
