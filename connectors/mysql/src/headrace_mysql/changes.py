@@ -14,7 +14,6 @@ from headrace_mysql.tables import Table, TableColumn
 
 if TYPE_CHECKING:
     import polars as pl
-    from headrace.flow.changelog import Collapsed
 
 
 def check_key(settings: MySQLSinkSettings, key: Sequence[str], table: Table) -> None:
@@ -34,19 +33,6 @@ def check_key(settings: MySQLSinkSettings, key: Sequence[str], table: Table) -> 
         if key
         else "write to another sink",
     )
-
-
-def replaced_keys(difference: Collapsed, key: Sequence[str]) -> pl.DataFrame:
-    """Return the keys of the rows to delete before others are inserted: of rows that are gone, and of changed ones with a NULL in the key.
-
-    A server takes no two NULLs for equal in a unique key, so that an insert would not find the row of before.
-    """
-    import polars as pl
-
-    gone = difference.deletes.select(key)
-    if not key:
-        return gone
-    return pl.concat([gone, difference.upserts.select(key).filter(pl.any_horizontal(pl.all().is_null()))])
 
 
 def delete_statements(

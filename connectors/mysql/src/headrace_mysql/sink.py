@@ -9,13 +9,13 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from headrace.flow.changelog import collapsed
+from headrace.flow.changelog import collapsed, replaced_keys
 from headrace.flow.messages import HEADER_COLUMNS, Position, Queue
 from headrace.foundation.errors import DataError, HeadraceError, JobError, RetriableError, did_you_mean
 from headrace.interfaces.output_notes import adopted
 from headrace.interfaces.sink import SinkBatch, SinkSettings, TransactionalSink
 
-from headrace_mysql.changes import check_key, delete_statements, replaced_keys
+from headrace_mysql.changes import check_key, delete_statements
 from headrace_mysql.connection import connect, listed, quoted, translating
 from headrace_mysql.literals import checked_escapes, row_texts, statements
 from headrace_mysql.positions import Notes, Positions

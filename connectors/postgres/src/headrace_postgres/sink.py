@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from headrace.flow.changelog import collapsed
+from headrace.flow.changelog import collapsed, replaced_keys
 from headrace.flow.messages import HEADER_COLUMNS, Position, Queue
 from headrace.foundation.errors import DataError, HeadraceError, JobError, RetriableError, did_you_mean
 from headrace.interfaces.output_notes import adopted
@@ -235,17 +235,11 @@ class PostgresSink(TransactionalSink):
 
     def batch_insert(self, batch: SinkBatch) -> None:
         """Store rows and position. Raises StaleWriterError, RetriableError, JobError, and DataError for the rows."""
-        import polars as pl
-
         frame, deleted = batch.to_polars(), None
         if self.changes is not None:
-            key = list(self.changes.key or ())
-            difference = collapsed(batch.frame, key)
+            difference = collapsed(batch.frame, self.changes.key or ())
             frame = difference.upserts.drop(HEADER_COLUMNS, strict=False)
-            deleted = difference.deletes.select(key)
-            # For the server, keys with NULL are never equal: such a row is put in place of another by hand.
-            without = frame.select(key).filter(pl.any_horizontal(pl.all().is_null())) if key else deleted.clear()
-            deleted = pl.concat([deleted, without])
+            deleted = replaced_keys(difference, self.changes.key or ())
         with self._lock:
             _, table = self._connected()
             if batch.dynamic:

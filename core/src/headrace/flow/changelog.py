@@ -54,6 +54,19 @@ def collapsed(frame: pl.DataFrame, key: Sequence[str]) -> Collapsed:
     return Collapsed(last.filter(~gone), last.filter(gone))
 
 
+def replaced_keys(difference: Collapsed, key: Sequence[str]) -> pl.DataFrame:
+    """Return the keys of the rows to delete before others are inserted: of rows that are gone, and of changed ones with a NULL in the key.
+
+    A server takes no two NULLs for equal in a unique key, so that an insert would not find the row of before.
+    """
+    import polars as pl
+
+    gone = difference.deletes.select(key)
+    if not key:
+        return gone
+    return pl.concat([gone, difference.upserts.select(key).filter(pl.any_horizontal(pl.all().is_null()))])
+
+
 def signs(frame: pl.DataFrame) -> NDArray[np.int64]:
     """Return 1 for rows that add a row, and -1 for rows that remove one."""
     import numpy as np
