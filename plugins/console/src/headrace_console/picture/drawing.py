@@ -254,9 +254,7 @@ class _Picture:
                 if way.points[-2][0] == end_x:
                     _arrow_down(self._root, end_x, end_y)
                     continue
-                tip = [(end_x, end_y), (end_x - _ARROW, end_y - 4), (end_x - _ARROW, end_y + 4)]
-                points = " ".join(f"{_number(px)},{_number(py)}" for px, py in tip)
-                ET.SubElement(self._root, "polygon", {"class": "arrow", "points": points})
+                _arrow_right(self._root, end_x, end_y, "arrow")
         return edges.lanes
 
     def _bad_records(self, stages: Sequence[StageDescription], lefts: Sequence[float], widths: Sequence[float]) -> None:
@@ -269,9 +267,7 @@ class _Picture:
         ET.SubElement(
             self._root, "path", {"class": "bad-edge", "d": f"M{_number(start)} {_number(y)}H{_number(end - _ARROW)}"}
         )
-        tip = [(end, y), (end - _ARROW, y - 4), (end - _ARROW, y + 4)]
-        points = " ".join(f"{_number(px)},{_number(py)}" for px, py in tip)
-        ET.SubElement(self._root, "polygon", {"class": "bad-arrow", "points": points})
+        _arrow_right(self._root, end, y, "bad-arrow")
         _text(self._root, "bad-text", (start + end) / 2 - 2, y - 8, "bad records")
 
 
@@ -303,6 +299,11 @@ def _text(parent: ET.Element, kind: str, x: float, y: float, text: str) -> ET.El
 def _arrow_down(parent: ET.Element, x: float, y: float) -> None:
     points = f"{_number(x)},{_number(y)} {_number(x - 4)},{_number(y - _ARROW)} {_number(x + 4)},{_number(y - _ARROW)}"
     ET.SubElement(parent, "polygon", {"class": "arrow", "points": points})
+
+
+def _arrow_right(parent: ET.Element, x: float, y: float, kind: str) -> None:
+    points = f"{_number(x)},{_number(y)} {_number(x - _ARROW)},{_number(y - 4)} {_number(x - _ARROW)},{_number(y + 4)}"
+    ET.SubElement(parent, "polygon", {"class": kind, "points": points})
 
 
 def _curve(points: Sequence[tuple[float, float]]) -> str:
