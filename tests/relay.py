@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 from collections.abc import Callable
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 
 class HasAddress(Protocol):
@@ -18,10 +18,19 @@ class HasAddress(Protocol):
     def port(self) -> int: ...
 
 
+class Address(NamedTuple):
+    """The address of a server that a test knows by nothing else."""
+
+    host: str
+    port: int
+
+
 class Relay:
     """Passes connections on to the server, until it is cut: an outage that takes no time to begin and end."""
 
-    def __init__(self, server: HasAddress) -> None:
+    def __init__(self, server: HasAddress, address: str = "127.0.0.1") -> None:
+        """``address``: where it takes connections itself."""
+        self._address = address
         self._target = (server.host, server.port)
         self._ends: set[socket.socket] = set()
         self._threads: list[threading.Thread] = []
@@ -33,7 +42,7 @@ class Relay:
 
     def open(self) -> None:
         """Take connections, on the same port as before."""
-        self._listener = socket.create_server(("127.0.0.1", self.port))
+        self._listener = socket.create_server((self._address, self.port))
         self.port = self._listener.getsockname()[1]
         self._start(self._accept, self._listener)
 

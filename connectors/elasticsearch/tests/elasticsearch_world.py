@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -23,6 +22,8 @@ from headrace_elasticsearch import (
     ElasticsearchSource,
     ElasticsearchSourceSettings,
 )
+
+from tests import relay
 
 ID = {"id": "int64"}
 
@@ -141,99 +142,19 @@ def text_of(kind: type[Exception], action: Callable[[], object]) -> str:
     return str(caught.value)
 
 
-class Relay:
-    """Passes connections on to the server, until it is cut: an outage that takes no time to begin and end."""
+class Relay(relay.Relay):
+    """A relay to the cluster that counts what clients say."""
 
     def __init__(self, host: str, port: int, address: str = "127.0.0.1") -> None:
-        self._address = address
-        self._target = (host, port)
-        self._ends: set[socket.socket] = set()
-        self._threads: list[threading.Thread] = []
-        self._listener: socket.socket | None = None
-        self.port = 0
-        #: When a client says this, the server hears it, but its answer is lost, and the connection with it. Once.
-        self.lose_answer_to: bytes | None = None
         #: How often clients have said each of these.
         self.heard: dict[bytes, int] = {b"/_bulk": 0}
-        self.open()
+        super().__init__(relay.Address(host, port), address)
 
     @property
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}"
 
-    def open(self) -> None:
-        """Take connections, on the same port as before."""
-        self._listener = socket.create_server((self._address, self.port))
-        self.port = self._listener.getsockname()[1]
-        self._start(self._accept, self._listener)
-
-    def cut(self) -> None:
-        """End all connections and take no more. May be called twice."""
-        listener, self._listener = self._listener, None
-        if listener is None:
-            return
-        _shut(listener)
-        self._threads[0].join()  # which accepts: no connection is added any more
-        listener.close()
-        for end in list(self._ends):
-            _shut(end)
-        for thread in self._threads:
-            thread.join()
-        self._threads.clear()
-        self._ends.clear()
-
-    def _start(self, target: Callable[..., None], *arguments: socket.socket) -> None:
-        thread = threading.Thread(target=target, args=arguments, daemon=True)
-        self._threads.append(thread)
-        thread.start()
-
-    def _accept(self, listener: socket.socket) -> None:
-        while True:
-            try:
-                client, _ = listener.accept()
-            except OSError:
-                return
-            server = socket.create_connection(self._target)
-            self._ends |= {client, server}
-            self._start(self._serve, client, server)
-
-    def _serve(self, client: socket.socket, server: socket.socket) -> None:
-        with client, server:
-            losing = threading.Event()
-            back = threading.Thread(target=_pass_on, args=(server, client, losing.is_set), daemon=True)
-            back.start()
-            _pass_on(client, server, lambda: False, lambda data: self._listen(data, losing))
-            back.join()
-
-    def _listen(self, data: bytes, losing: threading.Event) -> None:
+    def _heard(self, data: bytes, losing: threading.Event) -> None:
         for text in self.heard:
             self.heard[text] += data.count(text)
-        if self.lose_answer_to is not None and self.lose_answer_to in data:
-            self.lose_answer_to = None
-            losing.set()
-
-
-def _pass_on(
-    one: socket.socket,
-    other: socket.socket,
-    losing: Callable[[], bool],
-    heard: Callable[[bytes], None] = lambda data: None,
-) -> None:
-    try:
-        while data := one.recv(65536):
-            heard(data)
-            if losing():
-                return
-            other.sendall(data)
-    except OSError:
-        pass  # cut, which is what this is for
-    finally:
-        _shut(one)
-        _shut(other)
-
-
-def _shut(end: socket.socket) -> None:
-    try:
-        end.shutdown(socket.SHUT_RDWR)
-    except OSError:
-        return  # closed already
+        super()._heard(data, losing)
