@@ -125,11 +125,13 @@ class Files:
         """Add rows as files; each is a micro-batch."""
         size = -(-rows.height // parts)
         for part in rows.iter_slices(size):
-            # Spark takes files in the order of their times of change, and those of one moment in any order.
-            path = self.place / f"{self._count:04}.parquet"
-            part.write_parquet(path.with_suffix(".new"))
-            os.utime(path.with_suffix(".new"), (self._count + 1, self._count + 1))
-            path.with_suffix(".new").rename(path)
+            # Spark takes files in the order of their times of change, and those of one moment in any order. It does not see a
+            # name that begins with a dot. It would take a visible file that is not whole yet for one of today, and then leave
+            # out the whole one for ever: its time is more than a week before.
+            path, hidden = self.place / f"{self._count:04}.parquet", self.place / f".{self._count:04}"
+            part.write_parquet(hidden)
+            os.utime(hidden, (self._count + 1, self._count + 1))
+            hidden.rename(path)
             self._count += 1
 
     def read(self) -> DataFrame:
