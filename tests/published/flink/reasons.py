@@ -19,7 +19,6 @@ REASONS: Mapping[str, str] = {
     "OverAggregateTestPrograms/over-aggregate-unbounded-partitioned-rows-with-out-of-order-records": _LATE,
     "SortTestPrograms/sort-asc": _UNORDERED,
     "SortTestPrograms/sort-desc": _UNORDERED,
-    "TableSourceScanTestPrograms/table-source-scan-source-watermark": "SOURCE_WATERMARK: no source here tells a watermark of its own",
     "WindowTableFunctionTestPrograms/window-table-function-tumble-tvf-union-all": (
         "DESCRIPTOR names a time attribute; a column of VALUES has no WATERMARK"
     ),
@@ -30,8 +29,5 @@ REASONS: Mapping[str, str] = {
     "SinkTestPrograms/sink-on-conflict-do-error-requires-watermarks": _WATERMARKS,
     "WatermarkAssignerTestPrograms/watermark-assigner-pushdown-computed": (
         "CURRENT_WATERMARK behind a restart is what it was before; Flink begins with NULL again"
-    ),
-    "WindowAggregateTestPrograms/window-aggregate-session-partition-event-time-two-phase-distinct-split": (
-        "session windows take rows that are only added"
     ),
 }  # fmt: skip

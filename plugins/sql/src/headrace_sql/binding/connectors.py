@@ -26,6 +26,7 @@ from headrace_sql.reading.durations import duration_us
 
 if TYPE_CHECKING:
     from headrace.interfaces.sink import Sink
+    from headrace.interfaces.source import Source
     from headrace.jobs.dsl import Pipeline, Stream
     from headrace.jobs.job import Job
 
@@ -186,11 +187,20 @@ def _called(target: Callable[[str], Mapping[str, Any]], option: Option, table: T
         raise error_at(option.node, table.text, f"option {option.key!r} = {option.value!r}: {error}") from error
 
 
+def source_watermark_hint(table: Table) -> str | None:
+    """Return the option by which a source can be told what its times are good for; None where it has none."""
+    settings = default_registry().find("source", connector_of(table, "source").plugin).Settings
+    if "time_delay" not in {each.encode_name for each in option_fields(settings)}:
+        return None
+    return "give 'time-delay' = '5 s': by how much the times of its records may fall within a queue ('0 s' where the brokers set them)"
+
+
 @dataclass(frozen=True)
 class TableStream:
     """The stream of a table's source."""
 
     stream: Stream
+    source: Source
     #: Whether its changes must be normalised by key, behind computed columns and watermark.
     normalizes: bool
 
@@ -241,7 +251,7 @@ def source_stream(
         stream = stream.with_columns(**{column: f"json_value(\"__headers\", '$.{column}')"})
     stream = stream.drop("__headers") if table.headers else stream
     found = stream.changes
-    return TableStream(stream, found is not None and (repeats or not found.before_images))
+    return TableStream(stream, source, found is not None and (repeats or not found.before_images))
 
 
 #: Header fields by the names that Flink's tables give them.
