@@ -101,26 +101,15 @@ def without_state(directory: Path) -> hr.Job:
 
 
 def aggregated(directory: Path) -> hr.Job:
-    """Aggregates, windows, Top-N and a join over a changelog with its old rows."""
+    """Aggregates, Top-N and a join over a changelog with its old rows."""
     changes = _read(directory, "changes-agg", "debezium*.ndjson", "debezium-json", key="id")
     sums = changes.key_by("who").agg(n="count(*)", s="sum(n)", hi="max(n)", ids="count(distinct id)")
     best = changes.key_by("who").top_n(2, by="n desc, id", rank="place")
-    # Nobody is late: who would be depends on the order in which queues are read.
-    timed = (
-        changes.where("n IS NOT NULL")
-        .with_columns(ts="to_timestamp_ltz(n, 0)")
-        .watermark("ts", delay="200 s")
-        .key_by("who")
-    )
-    counted = timed.window(hr.sliding("20 s", "10 s", on="ts")).agg(n="count(*)", s="sum(n)")
-    kept = timed.window(hr.session("3 s", on="ts")).agg(n="count(*)", hi="max(n)", ids="count(distinct id)")
     joined = changes.join(sums, on="who", how="left", suffix="_of_who")
     return (
         _to_table(sums, directory, "table-of-sums")
         .also(_to_table(best, directory, "table-of-best"))
         .also(_to_table(joined, directory, "table-of-joined"))
-        .also(counted.to_file(f"{directory}/out/windows", format="json", name="windows"))
-        .also(kept.to_file(f"{directory}/out/sessions", format="json", name="sessions"))
     )
 
 

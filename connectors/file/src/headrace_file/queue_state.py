@@ -7,6 +7,8 @@ A small state file per queue holds the position, and which part that position be
 3. the new position, the temporary file and the part's name are written to the state file: this is the commit;
 4. the temporary file is renamed to the part's name.
 
+Of rows of several partitions the temporary file is a list of the parts, which lie in a folder beside it, and step 4 renames each of them.
+
 After a crash between 3 and 4, the next writer finds the temporary file and renames it. So finished parts may be moved away. The
 state file has two slots with checksums, which are written in turn, so that a torn write leaves the other one. A slot names its
 queue and its writer, and has a counter: a file that was exchanged with another one, or that has lost a slot, is refused.
@@ -19,9 +21,10 @@ import errno
 import fcntl
 import os
 import re
+import shutil
 import threading
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from pathlib import Path
 
@@ -31,6 +34,9 @@ from headrace.foundation.clock import Clock
 from headrace.foundation.durable_files import sync_directory, write_whole
 from headrace.foundation.errors import JobError, RetriableError
 
+#: Stands for the part's name in the slot of a commit of several parts. What ends the name of the folder that holds them before.
+SEVERAL = "/several"
+FOLDER = ".parts"
 _SLOT_BYTES = 2048
 _FORMAT = 2
 #: Slots of this format do not say whose they are.
@@ -151,6 +157,43 @@ class QueueState:
             if descriptor >= 0:
                 self._drop(temporary, descriptor)
 
+    def commit_several(self, parts: Mapping[str, bytes], after: Position | None, last: Position) -> bool:
+        """Store several parts, by their names below the directory, as ``commit`` stores one: all of them, or none.
+
+        Their rows lie in a folder beside the temporary file, which lists the parts; that file is what is committed.
+        """
+        temporary = os.path.join(self._temporary, f"{self.key}-{os.getpid()}-{os.urandom(6).hex()}.tmp")
+        folder = temporary.removesuffix(".tmp") + FOLDER
+        descriptor = -1
+        try:
+            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.mkdir(folder)
+            for place, (name, data) in enumerate(parts.items()):
+                os.makedirs(os.path.dirname(os.path.join(self._directory, name)), exist_ok=True)
+                self._write_file(os.path.join(folder, str(place)), data)
+            if self._fsync:
+                sync_directory(folder)
+            write_whole(descriptor, msgspec.json.encode(list(parts)))
+            if self._fsync:
+                os.fsync(descriptor)
+                sync_directory(self._temporary)
+            return self._commit_file(descriptor, temporary, after, last, SEVERAL)
+        except OSError as error:
+            raise write_error(error.filename or temporary, error) from error
+        finally:
+            if descriptor >= 0:
+                self._drop(temporary, descriptor)
+
+    def _write_file(self, path: str, data: bytes) -> None:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+        try:
+            write_whole(descriptor, data)
+            if self._fsync:
+                os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
     def _commit_file(self, descriptor: int, temporary: str, after: Position | None, last: Position, part: str) -> bool:
         with self._locked() as state:
             slot = self._recover(state)
@@ -161,6 +204,12 @@ class QueueState:
             if (there.st_dev, there.st_ino) != (written.st_dev, written.st_ino):
                 raise OSError(errno.ENOENT, os.strerror(errno.ENOENT))
             made = self._store(state, slot, last, os.path.basename(temporary), part)
+            if part == SEVERAL:
+                # Before a part has its name: after a crash of the machine that name must not be all that is known of the others.
+                if self._fsync:
+                    os.fsync(state)
+                self._rename(made)  # if it fails, whoever comes next goes on with it
+                return True
             try:
                 self._rename(made)
             except OSError:
@@ -181,6 +230,7 @@ class QueueState:
             with open(self._path, "rb") as file:
                 slot = _newest(file.read())
             if slot is None or slot.temporary != os.path.basename(temporary):
+                shutil.rmtree(temporary.removesuffix(".tmp") + FOLDER, ignore_errors=True)
                 os.unlink(temporary)
         except FileNotFoundError:
             pass  # renamed, or the folder was removed: in both cases nothing is left
@@ -188,9 +238,31 @@ class QueueState:
             os.close(descriptor)
 
     def _rename(self, slot: _Slot) -> None:
+        if slot.part == SEVERAL:
+            self._rename_several(os.path.join(self._temporary, slot.temporary))
+            return
         os.rename(os.path.join(self._temporary, slot.temporary), os.path.join(self._directory, slot.part))
         if self._fsync:
             sync_directory(self._directory)
+
+    def _rename_several(self, temporary: str) -> None:
+        """Give parts their names: those that do not have it yet. The file that lists them goes last."""
+        folder = temporary.removesuffix(".tmp") + FOLDER
+        with open(temporary, "rb") as file:
+            names = msgspec.json.decode(file.read(), type=list[str])
+        targets = [os.path.join(self._directory, name) for name in names]
+        for place, target in enumerate(targets):
+            source = os.path.join(folder, str(place))
+            if os.path.exists(source):
+                os.makedirs(os.path.dirname(target), exist_ok=True)
+                os.rename(source, target)
+        if self._fsync:
+            for each in sorted(
+                {*map(os.path.dirname, targets)} | {*map(os.path.dirname, map(os.path.dirname, targets))}
+            ):
+                sync_directory(each)
+        shutil.rmtree(folder, ignore_errors=True)
+        os.unlink(temporary)
 
     # ------------------------------------------------------------------------------------------------ the state file
 
@@ -278,13 +350,19 @@ class QueueState:
 
     def _clean(self, slot: _Slot | None) -> None:
         """Remove temporary files of this queue whose writers are dead. Called under the lock."""
-        for name in os.listdir(self._temporary):
-            if name.startswith(f"{self.key}-") and (slot is None or name != slot.temporary):
+        names = os.listdir(self._temporary)
+        for name in names:
+            if name.startswith(f"{self.key}-") and name.endswith(FOLDER):
+                # The file beside it is made before it and goes after it: without one nobody needs it.
+                if not os.path.exists(os.path.join(self._temporary, name.removesuffix(FOLDER) + ".tmp")):
+                    shutil.rmtree(os.path.join(self._temporary, name), ignore_errors=True)
+            elif name.startswith(f"{self.key}-") and (slot is None or name != slot.temporary):
                 path = os.path.join(self._temporary, name)
                 with contextlib.suppress(FileNotFoundError, BlockingIOError):
                     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
                     try:
                         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                        shutil.rmtree(path.removesuffix(".tmp") + FOLDER, ignore_errors=True)
                         os.unlink(path)
                     finally:
                         os.close(descriptor)

@@ -343,7 +343,8 @@ class RunningMatch(StatefulOperator):
         frames = {"waiting": self._waiting, "kept": self._kept(rows)}
         # Each row may begin a match behind the one that is followed.
         starts = [[row[match_walker.SEQUENCE] for row in each] for each in rows]
-        return pack("snapshot", frames, {"sequence": self._sequence, "watermark": self._watermark, "starts": starts})
+        marks = {"sequence": self._sequence, "watermark": self._watermark, "now": self._now_us}
+        return pack("snapshot", frames, {**marks, "starts": starts})
 
     def _kept(self, rows: list[list[Row]]) -> pl.DataFrame:
         """Return the rows that are held, key by key. They are taken again when the state is applied, and lead to the same matches."""
@@ -359,16 +360,18 @@ class RunningMatch(StatefulOperator):
         _, frames, values = unpack(state)
         self._waiting = frames["waiting"]
         self._sequence, self._watermark = int(values["sequence"]), int(values["watermark"])
+        self._now_us = max(self._now_us, int(values.get("now", 0)))  # states of before do not have it
         self._held, self._deadlines, self._complete = {}, Deadlines(), {}
         with localcontext(_EXACT):
             self._taken(frames["kept"])  # decides nothing: the first match of each key was under way
         self._changed = False
 
     def share_of(self, states: Sequence[bytes], share: KeyShare) -> bytes:
-        reached, order, parts, starts = Reached(), Renumbering(), [], list[list[int]]()
+        reached, order, parts, starts, now_us = Reached(), Renumbering(), [], list[list[int]](), 0
         for frames, values in snapshots(states):
             waiting, kept = frames["waiting"], frames["kept"]
             reached.add(int(values["watermark"]), waiting[TIME])
+            now_us = max(now_us, int(values.get("now", 0)))
             waiting, kept = (rows_of(frame, share.holds(frame)) for frame in (waiting, kept))
             new = order.of(np.sort(np.concatenate([numbers(waiting, SEQUENCE), numbers(kept, SEQUENCE)])))
             parts.append([renumbered(frame, SEQUENCE, new.to(numbers(frame, SEQUENCE))) for frame in (waiting, kept)])
@@ -376,7 +379,7 @@ class RunningMatch(StatefulOperator):
             theirs = [new.to(np.array(each, dtype=np.int64)) for each in values["starts"]]
             starts += [each.tolist() for each in theirs if len(each) and each[0] >= 0]
         made = {name: joined([part[place] for part in parts]) for place, name in enumerate(("waiting", "kept"))}
-        values = {"sequence": order.next, "watermark": reached.time_us(), "starts": starts}
+        values = {"sequence": order.next, "watermark": reached.time_us(), "now": now_us, "starts": starts}
         return pack("snapshot", made, values)
 
     def state_rows(self) -> int:
