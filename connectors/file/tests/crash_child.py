@@ -1,6 +1,6 @@
 """Runs in a process of its own: forks writers that are killed, at a chosen system call or when told to.
 
-Commands come as JSON lines: {"directory", "divided": whether into partitions, "rows", "batch", "fsync", "die_at": number of the call or null, "kill_after_ms": time
+Commands come as JSON lines: {"directory", "divided": whether into partitions, "rows", "batch", "fsync", "die_at": number of the call
 or null}; for each the exit status of the fork is answered. A fork is quick, so that many deaths can be tried.
 """
 
