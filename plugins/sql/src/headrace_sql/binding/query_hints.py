@@ -26,7 +26,7 @@ _DURATIONS, _NUMBERS = ("timeout", "fixed-delay"), ("capacity", "max-attempts")
 
 
 def check_query_hints(notices: Notices, node: exp.Select, text: str) -> None:
-    """Note what hints behind SELECT have no effect. Raises ExpressionError for unknown ones, and for tables and options that do not exist."""
+    """Note what hints behind SELECT have no effect. Raises ExpressionError for unknown hints, tables and options."""
     hint = node.args.get("hint")
     for each in hint.expressions if hint is not None else ():
         name = each.name.upper()
