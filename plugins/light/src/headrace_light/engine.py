@@ -539,7 +539,8 @@ class Engine:
             states=None,
         )
         fault_point("checkpoint.after_flush")
-        self._checkpoint = replace(self._checkpoint, states=self._stages.save(message.id, savepoints))
+        states = self._stages.save(message.id, savepoints, last=self._stopping.is_set())
+        self._checkpoint = replace(self._checkpoint, states=states)
         self._storing.until_stored(partial(self._directory.save, self._checkpoint))
         self._stages.saved(message.id)
         fault_point("checkpoint.after_save")

@@ -52,6 +52,7 @@ class Runner:
             "status": self._status,
             "plan": lambda asked: self._job(asked).plan(),
             "compare": lambda asked: self._job(asked).compare(asked["running"]),
+            "load_ahead": lambda asked: self._job(asked).load_ahead(),
             "go": self._begin,
             "release": self._release,
             "adopt": self._adopt,
