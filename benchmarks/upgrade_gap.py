@@ -63,7 +63,7 @@ def feed(events: Path, keys: int, ended: Event) -> None:
             file.flush()
 
 
-def consume(out: Path, ended: Event, found: Queue[list[tuple[float, float]]]) -> None:
+def consume(out: Path, sees: Event, ended: Event, found: Queue[list[tuple[float, float]]]) -> None:
     """Read the output as it grows; put when something newer was seen and when that was sent. Runs in a process of its own."""
     read: dict[Path, int] = {}
     seen: list[tuple[float, float]] = []
@@ -78,6 +78,7 @@ def consume(out: Path, ended: Event, found: Queue[list[tuple[float, float]]]) ->
                 newest = max(newest, max(map(int, _SENT.findall(text[:whole])), default=0))
         if newest and (not seen or newest / 1_000_000 > seen[-1][1]):
             seen.append((time.monotonic(), newest / 1_000_000))
+            sees.set()
     found.put(seen)
 
 
@@ -134,15 +135,16 @@ def main(keys: int, upgrades: int, backend: str) -> None:
         time.sleep(0.2)
     time.sleep(15)  # a checkpoint has the state of all keys
     context = multiprocessing.get_context("spawn")
-    ended, found = context.Event(), context.Queue()
+    sees, ended, found = context.Event(), context.Event(), context.Queue()
     processes = [
         context.Process(target=feed, args=(events, keys, ended)),
-        context.Process(target=consume, args=(out, ended, found)),
+        context.Process(target=consume, args=(out, sees, ended, found)),
     ]
     for process in processes:
         process.start()
     cpu = CpuOfNew()
     cpu.start()
+    sees.wait()
     time.sleep(10)
     spans, own, parts = [], [], []
     for number in range(2, upgrades + 2):
