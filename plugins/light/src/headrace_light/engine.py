@@ -97,6 +97,7 @@ class Engine:
         self._make_stages = make_stages
         #: Parts of the plan, after ``prepare`` has made them.
         self._stages: Stages = NoStages()
+        self._bounded = {name for name, node in plan.sources.items() if node.source.bounded}
         self._idle_timeouts_us = idle_timeouts_us(plan) if plan.shuffles else {}
         self._known = KnownResults(plan, {}, {}, begins=False)
         self._savepoints = SavepointRequests(plan.job_name)
@@ -389,7 +390,7 @@ class Engine:
             timeout_us = self._idle_timeouts_us.get(run.queue.source)
             silent = timeout_us is not None and (now - run.heard_seconds) * 1_000_000 >= timeout_us
             silent |= self._broken.is_given_up(run.queue)
-            silent |= self._plan.sources[run.queue.source].source.bounded and run.at_latest
+            silent |= run.queue.source in self._bounded and run.at_latest
             if not run.idle and (run.done or silent) and not self._stages.at_end:
                 run.idle = self._stages.skip_idle(run.queue)
         for queue in self._broken.not_waited_for(self._runs):
