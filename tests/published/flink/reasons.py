@@ -9,8 +9,6 @@ _LAST_WINDOW = (
     "windows of processing time that are open when the input ends are given; Flink leaves out those of HOP and CUMULATE"
 )
 _UNORDERED = "ORDER BY without LIMIT sorts by a time attribute; the option is one of Flink's own tests"
-_ADDED = "rows that are only added may be written by the primary key without ON CONFLICT: the last one counts"
-_WATERMARKS = "ON CONFLICT needs no watermarks here: conflicts are decided in the order in which rows come"
 
 REASONS: Mapping[str, str] = {
     "CorrelateTestPrograms/correlate-cross-join-unnest": "a subquery in an expression gives one column, this one gives two",
@@ -24,9 +22,6 @@ REASONS: Mapping[str, str] = {
     ),
     "WindowTableFunctionTestPrograms/window-table-function-hop-tvf-agg-proc-time": _LAST_WINDOW,
     "WindowTableFunctionTestPrograms/window-table-function-cumulate-tvf-agg-proc-time": _LAST_WINDOW,
-    "SinkTestPrograms/sink-append-only-with-pk-without-on-conflict": _ADDED,
-    "SinkTestPrograms/sink-on-conflict-do-nothing-requires-watermarks": _WATERMARKS,
-    "SinkTestPrograms/sink-on-conflict-do-error-requires-watermarks": _WATERMARKS,
     "WatermarkAssignerTestPrograms/watermark-assigner-pushdown-computed": (
         "CURRENT_WATERMARK behind a restart is what it was before; Flink begins with NULL again"
     ),

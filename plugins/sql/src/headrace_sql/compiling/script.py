@@ -340,7 +340,7 @@ class Script:
         )
         overwrites = bool(insert.node.args.get("overwrite"))
         stream, within = insert.relation.stream, None
-        if overwrites and table.partitioned:
+        if overwrites and insert.node.args.get("partition"):
             within = partition_texts(self._compiler(None), table, insert.node.args["partition"])
             stream = stream.drop(*within)
         return sink_job(
