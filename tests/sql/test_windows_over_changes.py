@@ -31,7 +31,7 @@ def give(place: Path, count: int = 300) -> list[dict[str, Any]]:
     table: dict[int, dict[str, Any]] = {}
     with (place / "changes.ndjson").open("w", encoding="utf-8") as file:
         for number in range(count):
-            row = {"id": chance.randrange(40), "k": chance.choice("ab"), "v": chance.randrange(9)}
+            row: dict[str, Any] = {"id": chance.randrange(40), "k": chance.choice("ab"), "v": chance.randrange(9)}
             row["ts"] = f"2024-01-01 00:{number // 60:02d}:{max(0, number % 60 - chance.randrange(3)):02d}"
             old = table.pop(row["id"], None)
             if old is not None and old["ts"][14:16] != row["ts"][14:16]:

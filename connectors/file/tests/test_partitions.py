@@ -61,7 +61,8 @@ def test_another_run_adds_nothing_and_replacing_empties_all_partitions(
 
     def job() -> hr.Job:
         stream = hr.stream("test", "again").from_file("in.ndjson", format="json", schema={"k": "int64", "n": "int64"})
-        return stream.to_file("out", partition_by=["k"])
+        made: hr.Job = stream.to_file("out", partition_by=["k"])
+        return made
 
     def lines() -> list[str]:
         return sorted(part.parent.name + part.read_text() for part in tmp_path.glob("out/k=*/*.json"))

@@ -13,7 +13,7 @@ from headrace_sql import SqlSession
 
 #: (id, x, y)
 ROWS = [(1, 10, 2), (2, 20, 0), (3, 30, 5), (4, 5, 1), (5, 7, 0), (6, 8, 1), (7, 1, 1), (8, 60, 3)]
-CASES = {
+CASES: dict[str, tuple[str, list[tuple[Any, ...]], list[int]]] = {
     "a condition of the first row": (
         "MEASURES FIRST(A.id) AS f, LAST(B.id) AS l AFTER MATCH SKIP PAST LAST ROW PATTERN (A B+ C) "
         "DEFINE A AS A.x / A.y > 0, B AS B.x > 5, C AS C.x < 6",

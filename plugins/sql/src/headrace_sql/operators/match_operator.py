@@ -163,7 +163,8 @@ class RunningMatch(StatefulOperator):
 
     def process(self, batch: Batch) -> Iterable[Batch | RejectedRows]:
         frame = batch.frame
-        self._last_offset = int(frame[OFFSET][-1]) if frame.height else self._last_offset
+        if frame.height and OFFSET in frame.columns:
+            self._last_offset = int(frame[OFFSET][-1])
         if self._spec.on is None:
             yield from self._at_once(batch)
             return
