@@ -1,10 +1,14 @@
-"""How long the output of a job pauses while a server upgrades it: ``python -m benchmarks.upgrade_gap [KEYS] [UPGRADES] [BACKEND]``.
+"""How long a consumer of a job waits while a server upgrades the job: ``python -m benchmarks.upgrade_gap [KEYS] [UPGRADES] [BACKEND]``.
 
-A job keeps a running count and sum of KEYS keys and writes every change to files, while a feeder appends 200 records each 10 ms.
-A changed file is rolled out again and again. The gap is the longest time between two looks at which the output had grown, from the
-begin of an upgrade to its end; looks are 2 ms apart, and the sink flushes every 50 ms. ``usual_pause`` is the median between two growths
-before the last upgrade. The server's own figure (old version asked to stop, until the new one runs) stands beside it, with its parts, and
-the processor seconds that the new process used in the gap. Wall time on whatever else the machine does: keep it quiet, and take the median.
+A job keeps a running count and sum of KEYS keys, and the newest time at which a record of the key was sent, and writes every change to
+files. A process appends 200 records each 10 ms, each with its time; another one reads the output as any consumer would and notes, for each
+look that brings something newer, the time and how new it is. A changed file is rolled out again and again.
+
+``gap_seconds`` is the longest time, in an upgrade, from the moment at which the newest row seen so far was sent to the moment at which a
+newer one is seen: the pause, and the usual delay of a row. ``usual_seconds`` is the median of the same before the first upgrade,
+``usual_max_seconds`` its greatest.
+The server's own figure (old version asked to stop, until the new one runs) stands beside it, with its parts, and the processor seconds
+that the new process and its children used in the gap. Wall time on whatever else the machine does: keep it quiet, and take the median.
 BACKEND is ``light`` or ``spark`` (local).
 """
 
@@ -12,12 +16,16 @@ from __future__ import annotations
 
 import contextlib
 import json
+import multiprocessing
 import os
+import re
 import sys
 import tempfile
 import threading
 import time
 from itertools import pairwise
+from multiprocessing import Queue
+from multiprocessing.synchronize import Event
 from pathlib import Path
 
 import psutil
@@ -33,15 +41,50 @@ from headrace_server.supervision.supervisor import Supervisor
 _JOB = """
 import headrace as hr
 job = (hr.stream("benchmark", "gap")
-       .from_file({events!r}, format="json", schema={{"key": "string", "v": "int64"}})
-       .key_by("key").agg(n="count(*)", s="sum(v)")
+       .from_file({events!r}, format="json", schema={{"key": "string", "v": "int64", "sent": "int64"}})
+       .key_by("key").agg(n="count(*)", s="sum(v)", sent="max(sent)")
        .to_file({out!r}, format="json", changes="column", flush_interval="50 ms"))
 # version {number}
 """
 
 
-def _size(place: Path) -> int:
-    return sum(each.stat().st_size for each in place.glob("part-*.json") if each.is_file()) if place.exists() else 0
+_SENT = re.compile(rb'"sent": ?(\d+)')
+
+
+def feed(events: Path, keys: int, ended: Event) -> None:
+    """Append records with the time at which they are sent. Runs in a process of its own."""
+    number = 0
+    with open(events, "a", buffering=1 << 20) as file:
+        while not ended.wait(0.01):
+            sent = int(time.monotonic() * 1_000_000)
+            for _ in range(200):
+                number = (number + 7919) % keys
+                file.write(f'{{"key": "user-{number}", "v": 1, "sent": {sent}}}\n')
+            file.flush()
+
+
+def consume(out: Path, sees: Event, ended: Event, found: Queue[list[tuple[float, float]]]) -> None:
+    """Read the output as it grows; put when something newer was seen and when that was sent. Runs in a process of its own."""
+    read: dict[Path, int] = {}
+    seen: list[tuple[float, float]] = []
+    newest = 0
+    while not ended.wait(0.005):
+        for file in out.glob("[!._]*.json"):
+            with contextlib.suppress(FileNotFoundError), open(file, "rb") as stream:
+                stream.seek(read.get(file, 0))
+                text = stream.read()
+                whole = text.rfind(b"\n") + 1
+                read[file] = read.get(file, 0) + whole
+                newest = max(newest, max(map(int, _SENT.findall(text[:whole])), default=0))
+        if newest and (not seen or newest / 1_000_000 > seen[-1][1]):
+            seen.append((time.monotonic(), newest / 1_000_000))
+            sees.set()
+    found.put(seen)
+
+
+def waits(seen: list[tuple[float, float]], begin: float, end: float) -> list[tuple[float, float]]:
+    """Return, for what was seen between two times: how old the row before it was by then, and when that was sent."""
+    return [(at - sent, sent) for (_, sent), (at, _) in pairwise(seen) if begin <= at <= end]
 
 
 class CpuOfNew(threading.Thread):
@@ -53,15 +96,18 @@ class CpuOfNew(threading.Thread):
         self.ended = threading.Event()
 
     def run(self) -> None:
-        while not self.ended.wait(0.01):
+        while not self.ended.wait(0.02):
             for child in psutil.Process().children():
                 with contextlib.suppress(psutil.Error):
-                    used = child.cpu_times()
-                    self.noted.setdefault(child.pid, []).append((time.monotonic(), used.user + used.system))
+                    if "headrace_server.runner" in child.cmdline():
+                        used = child.cpu_times()
+                        total = used.user + used.system + used.children_user + used.children_system
+                        self.noted.setdefault(child.pid, []).append((time.monotonic(), total))
 
     def between(self, begin: float, end: float) -> float:
-        """Return what the newest process has used between two times."""
-        newest = self.noted[max(self.noted, key=lambda pid: self.noted[pid][0][0])]
+        """Return what the newest process of then has used between two times."""
+        then = [notes for notes in self.noted.values() if notes[0][0] <= end]
+        newest = max(then, key=lambda notes: notes[0][0])
         inside = [used for at, used in newest if begin <= at <= end]
         return inside[-1] - inside[0] if inside else 0.0
 
@@ -72,7 +118,7 @@ def main(keys: int, upgrades: int, backend: str) -> None:
     (root / "jobs").mkdir()
     events, out, clock = root / "events.ndjson", root / "out", SystemClock()
     with open(events, "w") as file:
-        file.writelines(f'{{"key": "user-{number}", "v": 1}}\n' for number in range(keys))
+        file.writelines(f'{{"key": "user-{number}", "v": 1, "sent": 0}}\n' for number in range(keys))
     job = root / "jobs" / "gap.py"
     job.write_text(_JOB.format(events=str(events), out=str(out), number=1))
     (root / "jobs" / "job.yaml").write_text(f"backend: {backend}\nhealth_timeout: 170 s\nprepare_timeout: 170 s\n")
@@ -88,58 +134,47 @@ def main(keys: int, upgrades: int, backend: str) -> None:
     ):
         time.sleep(0.2)
     time.sleep(15)  # a checkpoint has the state of all keys
-    ended = threading.Event()
-    grown: list[float] = []
-
-    def feed() -> None:
-        number = 0
-        with open(events, "a", buffering=1 << 20) as file:
-            while not ended.wait(0.01):
-                for _ in range(200):
-                    file.write(f'{{"key": "user-{(number := number + 7919) % keys}", "v": 1}}\n')
-                file.flush()
-
-    def look() -> None:
-        last = -1
-        while not ended.wait(0.002):
-            size = _size(out)
-            if size != last:
-                last = size
-                grown.append(time.monotonic())
-
+    context = multiprocessing.get_context("spawn")
+    sees, ended, found = context.Event(), context.Event(), context.Queue()
+    processes = [
+        context.Process(target=feed, args=(events, keys, ended)),
+        context.Process(target=consume, args=(out, sees, ended, found)),
+    ]
+    for process in processes:
+        process.start()
     cpu = CpuOfNew()
-    threads = [*(threading.Thread(target=each, daemon=True) for each in (feed, look)), cpu]
-    for thread in threads:
-        thread.start()
-    time.sleep(5)
-    gaps, own, parts, used = [], [], [], []
+    cpu.start()
+    sees.wait()
+    time.sleep(10)
+    spans, own, parts = [], [], []
     for number in range(2, upgrades + 2):
         begun = time.monotonic()
         job.write_text(_JOB.format(events=str(events), out=str(out), number=number))
         while registry.job("gap").current_version != number:
             assert not registry.job("gap").problem, registry.job("gap").problem
             time.sleep(0.1)
-        times = [at for at in grown if at >= begun]
-        gap, at = max((after - before, before) for before, after in pairwise(times))
-        gaps.append(gap)
-        used.append(cpu.between(at, at + gap))
         while registry.operations()[0].state == "running":  # the version is noted first
             time.sleep(0.1)
+        time.sleep(3)
+        spans.append((begun, time.monotonic()))
         result = json.loads(registry.operations()[0].result or "{}")
         own.append(result["gap_seconds"])
         parts.append({name: round(seconds, 3) for name, seconds in result["gap_parts"].items()})
-    before = [at for at in grown if at < begun]
-    usual = sorted(b - a for a, b in pairwise(before))
     ended.set()
     cpu.ended.set()
-    for thread in threads:
-        thread.join()
+    seen = found.get()
+    for process in processes:
+        process.join()
     supervisor.stop()
     loop.join()
+    longest = [max(waits(seen, begin, end)) for begin, end in spans]
+    usual = sorted(wait for wait, _ in waits(seen, spans[0][0] - 7, spans[0][0]))
     print(json.dumps({
-        "keys": keys, "gap_seconds": [round(each, 3) for each in gaps], "server_says": [round(each, 3) for each in own],
-        "parts": parts, "cpu_seconds_of_new_process": [round(each, 2) for each in used], "backend": backend,
-        "usual_pause": round(usual[len(usual) // 2], 3), "load": os.getloadavg()[0], "place": str(root),
+        "keys": keys, "backend": backend, "gap_seconds": [round(gap, 3) for gap, _ in longest],
+        "usual_seconds": round(usual[len(usual) // 2], 3), "usual_max_seconds": round(usual[-1], 3),
+        "server_says": [round(each, 3) for each in own], "parts": parts,
+        "cpu_seconds_of_new_process": [round(cpu.between(sent, sent + gap), 2) for gap, sent in longest],
+        "load": os.getloadavg()[0], "place": str(root),
     }))  # fmt: skip
 
 
