@@ -41,6 +41,8 @@ _SLOT_BYTES = 2048
 _FORMAT = 2
 #: Slots of this format do not say whose they are.
 _FORMAT_WITHOUT_KEY = 1
+#: Slots of commits of several parts, which older versions must not finish.
+_FORMAT_OF_SEVERAL = 3
 _PROBE = "probe-"
 _TEMPORARY = re.compile(r"([0-9a-f]{16})-\d+-[0-9a-f]+\.tmp$")
 _LOCK_RETRY_SECONDS = 0.005
@@ -260,7 +262,8 @@ class QueueState:
             for each in sorted(
                 {*map(os.path.dirname, targets)} | {*map(os.path.dirname, map(os.path.dirname, targets))}
             ):
-                sync_directory(each)
+                with contextlib.suppress(FileNotFoundError):  # whoever took the parts took the directory, too
+                    sync_directory(each)
         shutil.rmtree(folder, ignore_errors=True)
         os.unlink(temporary)
 
@@ -315,13 +318,13 @@ class QueueState:
 
     def _check(self, slot: _Slot, content: bytes) -> None:
         """Raise JobError when the newest slot is not known to be this queue's newest position."""
-        if slot.format not in (_FORMAT, _FORMAT_WITHOUT_KEY):
+        if slot.format not in (_FORMAT, _FORMAT_WITHOUT_KEY, _FORMAT_OF_SEVERAL):
             raise JobError(
                 f"the state file {self._path} was written by another version of headrace-file (format {slot.format})",
                 plugin="file",
                 hint="use that version, or write to another directory",
             )
-        if slot.format == _FORMAT and slot.key != self.key:
+        if slot.format != _FORMAT_WITHOUT_KEY and slot.key != self.key:
             raise self._refused(f"holds the position of another queue or writer ({slot.key}): it was replaced")
         # The first commit writes one slot, each later one the other of both. A torn write leaves something of its slot.
         if slot.sequence > 1 and len(_slots(content)) < 2:
@@ -337,7 +340,16 @@ class QueueState:
 
     def _store(self, descriptor: int, before: _Slot | None, last: Position, temporary: str, part: str) -> _Slot:
         sequence = 1 if before is None else before.sequence + 1
-        slot = _Slot(_FORMAT, sequence, last.offset, last.index, temporary, part, boot_id(), self.key)
+        slot = _Slot(
+            _FORMAT_OF_SEVERAL if part == SEVERAL else _FORMAT,
+            sequence,
+            last.offset,
+            last.index,
+            temporary,
+            part,
+            boot_id(),
+            self.key,
+        )
         text = msgspec.json.encode(slot)
         record = b"%08x %s\n" % (zlib.crc32(text), text)
         if len(record) > _SLOT_BYTES:
