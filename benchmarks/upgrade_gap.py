@@ -1,16 +1,17 @@
-"""How long a consumer of a job waits while a server upgrades the job: ``python -m benchmarks.upgrade_gap [KEYS] [UPGRADES] [BACKEND] [RATE]``.
+"""How long a consumer of a job waits while a server upgrades the job.
+
+    python -m benchmarks.upgrade_gap [KEYS] [UPGRADES] [BACKEND] [RATE]
 
 A job keeps a running count and sum of KEYS keys, and the newest time at which a record of the key was sent, and writes every change to
-files. A process appends RATE / 100 records each 10 ms, each with its time; another one reads the output as any consumer would and notes, for each
-look that brings something newer, the time and how new it is. A changed file is rolled out again and again.
+files. A process appends RATE / 100 records each 10 ms, each with its time; another one reads the output as any consumer would and notes,
+for each look that brings something newer, the time and how new it is. A changed file is rolled out again and again.
 
-``pause_seconds`` is the longest time, in an upgrade, in which the consumer sees nothing newer: the gap of the output. ``age_seconds`` is how old
-the newest row that it had seen was by then at most, since it was sent: the pause, the usual delay of a row, and what a machine that is too busy
-has left to do. ``usual_…`` are the medians of both before the first upgrade: if the age is much more than the pause, the job does not keep up, and
-RATE (records a second) is too high for this machine.
-The server's own figure (old version asked to stop, until the new one runs) stands beside it, with its parts, and the processor seconds
-that the new process and its children used in the gap. Wall time on whatever else the machine does: keep it quiet, and take the median.
-BACKEND is ``light`` or ``spark`` (local).
+``pause_seconds`` is the longest time, in an upgrade, in which the consumer sees nothing newer: the gap of the output. ``age_seconds`` is
+how old the newest row that it had seen was by then at most, since it was sent: the pause, the usual delay of a row, and what a machine
+that is too busy has left to do. ``usual_…`` are the medians of both before the first upgrade: if the age is much more than the pause, the
+job does not keep up, and RATE (records a second) is too high for this machine. The server's own figure (old version asked to stop, until
+the new one runs) stands beside it, with its parts, and the processor seconds that the new process and its children used in the gap. Wall
+time on whatever else the machine does: keep it quiet, and take the median. BACKEND is ``light`` or ``spark`` (local).
 """
 
 from __future__ import annotations
@@ -86,7 +87,7 @@ def consume(out: Path, sees: Event, ended: Event, found: Queue[list[tuple[float,
 
 
 def sights(seen: list[tuple[float, float]], begin: float, end: float) -> list[tuple[float, float, float]]:
-    """Return, for each sight of something newer between two times: how long that had not come, how old the row before was, and since when."""
+    """Return, for each sight of something newer between two times: how long nothing had come, how old the row before was, since when."""
     return [(at - before, at - sent, before) for (before, sent), (at, _) in pairwise(seen) if begin <= at <= end]
 
 

@@ -312,10 +312,14 @@ def test_the_last_version_of_a_job_that_stops_is_a_change_and_the_next_start_mak
     again = local(made, stored, ahead=loaded_ahead(made, stored))
     assert list(again.replay(stored, at_once)) == []
     made.begin(QUEUE)
-    made.read(again, QUEUE, 3, 3)
-    stored_by(made, again, 4)
+    made.read(again, QUEUE, 3, 2)
+    stored_by(made, again, 4)  # it has just taken over: its output does not wait for a snapshot
+    made.read(again, QUEUE, 5, 1)
+    stored_by(made, again, 5)
     again.close()
-    assert "04.snapshot" in {each.name[18:] for each in (tmp_path / "state").rglob("*.*")}
+    kinds = {each.name[18:] for each in (tmp_path / "state").rglob("*.*")}
+    assert "04.snapshot" not in kinds
+    assert "05.snapshot" in {each.name[18:] for each in (tmp_path / "state").rglob("*.*")}
 
 
 def test_no_version_is_forgotten_while_somebody_may_go_back_to_it(
