@@ -59,6 +59,8 @@ class LocalStages(Stages):
         self._storing = host.storing
         self._storage = ShardStorage(store, until_stored=host.storing.until_stored)
         self._ahead = ahead
+        #: Whether this process has taken over from another one a moment ago: a snapshot that is due waits for the next checkpoint.
+        self._took_over = False
         self._checkpoint = None if host.directory is None else host.directory.parent
         self._log = OrderLog(host.directory)
         self._shuffles: dict[str, ShuffleNode] = plan.shuffles
@@ -147,6 +149,7 @@ class LocalStages(Stages):
                 shard, stored = found
                 shards[shard.number] = shard
                 self._storage.go_on(shard, stored, checkpoint_id, expected)
+                self._took_over = True
             else:
                 self._storage.load(shard, checkpoint_id, expected)
         except RetriableError:
@@ -294,6 +297,7 @@ class LocalStages(Stages):
         self, checkpoint_id: int, savepoints: Collection[OpenSavepoint] = (), *, whole: bool = False, last: bool = False
     ) -> None:  # fmt: skip
         """Store what has changed in the shards. With savepoints, or ``whole``, all of each shard is stored, and given to them."""
+        last, self._took_over = last or self._took_over, False
         for shard in self._all():
             shard.checkpoint(checkpoint_id)
             if savepoints or whole:
