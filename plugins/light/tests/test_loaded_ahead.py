@@ -34,7 +34,8 @@ def bodies() -> list[bytes]:
 
 def rows_of(source: MemorySource) -> hr.Stream:
     stream = hr.stream("test", "ahead").from_(source, format="json", schema=SCHEMA)
-    return stream.watermark("ts", delay="5 s")
+    delayed: hr.Stream = stream.watermark("ts", delay="5 s")
+    return delayed
 
 
 KINDS: dict[str, Callable[[hr.Stream], Any]] = {
