@@ -1,15 +1,17 @@
-"""How long a consumer of a job waits while a server upgrades the job: ``python -m benchmarks.upgrade_gap [KEYS] [UPGRADES] [BACKEND]``.
+"""How long a consumer of a job waits while a server upgrades the job.
+
+    python -m benchmarks.upgrade_gap [KEYS] [UPGRADES] [BACKEND] [RATE]
 
 A job keeps a running count and sum of KEYS keys, and the newest time at which a record of the key was sent, and writes every change to
-files. A process appends 200 records each 10 ms, each with its time; another one reads the output as any consumer would and notes, for each
-look that brings something newer, the time and how new it is. A changed file is rolled out again and again.
+files. A process appends RATE / 100 records each 10 ms, each with its time; another one reads the output as any consumer would and notes,
+for each look that brings something newer, the time and how new it is. A changed file is rolled out again and again.
 
-``gap_seconds`` is the longest time, in an upgrade, from the moment at which the newest row seen so far was sent to the moment at which a
-newer one is seen: the pause, and the usual delay of a row. ``usual_seconds`` is the median of the same before the first upgrade,
-``usual_max_seconds`` its greatest.
-The server's own figure (old version asked to stop, until the new one runs) stands beside it, with its parts, and the processor seconds
-that the new process and its children used in the gap. Wall time on whatever else the machine does: keep it quiet, and take the median.
-BACKEND is ``light`` or ``spark`` (local).
+``pause_seconds`` is the longest time, in an upgrade, in which the consumer sees nothing newer: the gap of the output. ``age_seconds`` is
+how old the newest row that it had seen was by then at most, since it was sent: the pause, the usual delay of a row, and what a machine
+that is too busy has left to do. ``usual_…`` are the medians of both before the first upgrade: if the age is much more than the pause, the
+job does not keep up, and RATE (records a second) is too high for this machine. The server's own figure (old version asked to stop, until
+the new one runs) stands beside it, with its parts, and the processor seconds that the new process and its children used in the gap. Wall
+time on whatever else the machine does: keep it quiet, and take the median. BACKEND is ``light`` or ``spark`` (local).
 """
 
 from __future__ import annotations
@@ -19,10 +21,12 @@ import json
 import multiprocessing
 import os
 import re
+import statistics
 import sys
 import tempfile
 import threading
 import time
+from collections.abc import Iterable
 from itertools import pairwise
 from multiprocessing import Queue
 from multiprocessing.synchronize import Event
@@ -51,13 +55,13 @@ job = (hr.stream("benchmark", "gap")
 _SENT = re.compile(rb'"sent": ?(\d+)')
 
 
-def feed(events: Path, keys: int, ended: Event) -> None:
+def feed(events: Path, keys: int, rate: int, ended: Event) -> None:
     """Append records with the time at which they are sent. Runs in a process of its own."""
     number = 0
     with open(events, "a", buffering=1 << 20) as file:
         while not ended.wait(0.01):
             sent = int(time.monotonic() * 1_000_000)
-            for _ in range(200):
+            for _ in range(max(1, rate // 100)):
                 number = (number + 7919) % keys
                 file.write(f'{{"key": "user-{number}", "v": 1, "sent": {sent}}}\n')
             file.flush()
@@ -82,9 +86,13 @@ def consume(out: Path, sees: Event, ended: Event, found: Queue[list[tuple[float,
     found.put(seen)
 
 
-def waits(seen: list[tuple[float, float]], begin: float, end: float) -> list[tuple[float, float]]:
-    """Return, for what was seen between two times: how old the row before it was by then, and when that was sent."""
-    return [(at - sent, sent) for (_, sent), (at, _) in pairwise(seen) if begin <= at <= end]
+def sights(seen: list[tuple[float, float]], begin: float, end: float) -> list[tuple[float, float, float]]:
+    """Return, for each sight of something newer between two times: how long nothing had come, how old the row before was, since when."""
+    return [(at - before, at - sent, before) for (before, sent), (at, _) in pairwise(seen) if begin <= at <= end]
+
+
+def median(values: Iterable[float]) -> float:
+    return round(statistics.median(values), 3)
 
 
 class CpuOfNew(threading.Thread):
@@ -112,7 +120,7 @@ class CpuOfNew(threading.Thread):
         return inside[-1] - inside[0] if inside else 0.0
 
 
-def main(keys: int, upgrades: int, backend: str) -> None:
+def main(keys: int, upgrades: int, backend: str, rate: int) -> None:
     """Run the job on a server of its own and print a line of JSON."""
     root = Path(tempfile.mkdtemp(prefix="headrace-gap-"))
     (root / "jobs").mkdir()
@@ -137,7 +145,7 @@ def main(keys: int, upgrades: int, backend: str) -> None:
     context = multiprocessing.get_context("spawn")
     sees, ended, found = context.Event(), context.Event(), context.Queue()
     processes = [
-        context.Process(target=feed, args=(events, keys, ended)),
+        context.Process(target=feed, args=(events, keys, rate, ended)),
         context.Process(target=consume, args=(out, sees, ended, found)),
     ]
     for process in processes:
@@ -167,17 +175,20 @@ def main(keys: int, upgrades: int, backend: str) -> None:
         process.join()
     supervisor.stop()
     loop.join()
-    longest = [max(waits(seen, begin, end)) for begin, end in spans]
-    usual = sorted(wait for wait, _ in waits(seen, spans[0][0] - 7, spans[0][0]))
+    of_upgrades = [sights(seen, begin, end) for begin, end in spans]
+    longest = [max(each) for each in of_upgrades]
+    usual = sights(seen, spans[0][0] - 7, spans[0][0])
     print(json.dumps({
-        "keys": keys, "backend": backend, "gap_seconds": [round(gap, 3) for gap, _ in longest],
-        "usual_seconds": round(usual[len(usual) // 2], 3), "usual_max_seconds": round(usual[-1], 3),
+        "keys": keys, "backend": backend, "rate": rate,
+        "pause_seconds": [round(pause, 3) for pause, _, _ in longest], "usual_pause_seconds": median(each[0] for each in usual),
+        "age_seconds": [round(max(age for _, age, _ in each), 3) for each in of_upgrades],
+        "usual_age_seconds": median(each[1] for each in usual),
         "server_says": [round(each, 3) for each in own], "parts": parts,
-        "cpu_seconds_of_new_process": [round(cpu.between(sent, sent + gap), 2) for gap, sent in longest],
+        "cpu_seconds_of_new_process": [round(cpu.between(since, since + pause), 2) for pause, _, since in longest],
         "load": os.getloadavg()[0], "place": str(root),
     }))  # fmt: skip
 
 
 if __name__ == "__main__":
-    given = [*sys.argv[1:], *["1000000", "5", "light"][len(sys.argv) - 1 :]]
-    main(int(given[0]), int(given[1]), given[2])
+    given = [*sys.argv[1:], *["1000000", "5", "light", "20000"][len(sys.argv) - 1 :]]
+    main(int(given[0]), int(given[1]), given[2], int(given[3]))

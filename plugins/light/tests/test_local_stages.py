@@ -9,6 +9,7 @@ import pytest
 from headrace.flow.messages import Position, Queue
 from headrace.foundation.errors import CheckpointError
 from headrace.jobs.keyed import shuffled
+from headrace.runtime.kept_versions import forget_versions, keep_versions
 from headrace.testing import MemorySource
 from headrace_light.checkpoint_directory import StoredCheckpoint
 from headrace_light.stages.loaded_ahead import LoadedAhead
@@ -311,7 +312,40 @@ def test_the_last_version_of_a_job_that_stops_is_a_change_and_the_next_start_mak
     again = local(made, stored, ahead=loaded_ahead(made, stored))
     assert list(again.replay(stored, at_once)) == []
     made.begin(QUEUE)
-    made.read(again, QUEUE, 3, 3)
-    stored_by(made, again, 4)
+    made.read(again, QUEUE, 3, 2)
+    stored_by(made, again, 4)  # it has just taken over: its output does not wait for a snapshot
+    made.read(again, QUEUE, 5, 1)
+    stored_by(made, again, 5)
     again.close()
-    assert "04.snapshot" in {each.name[18:] for each in (tmp_path / "state").rglob("*.*")}
+    kinds = {each.name[18:] for each in (tmp_path / "state").rglob("*.*")}
+    assert "04.snapshot" not in kinds
+    assert "05.snapshot" in {each.name[18:] for each in (tmp_path / "state").rglob("*.*")}
+
+
+def test_no_version_is_forgotten_while_somebody_may_go_back_to_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headrace_light.stages.shard_storage._DELTAS_MAX", 1)
+    (tmp_path / "light").mkdir()
+    made = world(tmp_path / "light")
+    stages = begun(made)
+    made.read(stages, QUEUE, 0, 1)
+    first = stored_by(made, stages, 1)
+    keep_versions(tmp_path)
+    for offset in range(1, 5):
+        made.read(stages, QUEUE, offset, 1)
+        stored_by(made, stages, offset + 1)
+    # Nor does a snapshot replace what another process may have loaded ahead.
+    assert not list((tmp_path / "light" / "state").rglob("*.snapshot"))
+    stages.close()
+    again = local(made, first)
+    assert list(again.replay(first, at_once)) == []
+    assert again.state_rows() == 1
+    made.begin(QUEUE)
+    forget_versions(tmp_path)
+    for offset in range(1, 5):
+        made.read(again, QUEUE, offset, 1)
+        stored_by(made, again, offset + 1)
+    again.close()
+    kinds = [each.suffix for each in sorted((tmp_path / "light" / "state").rglob("*.*"))]
+    assert kinds[0] == ".snapshot"

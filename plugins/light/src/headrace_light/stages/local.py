@@ -59,6 +59,8 @@ class LocalStages(Stages):
         self._storing = host.storing
         self._storage = ShardStorage(store, until_stored=host.storing.until_stored)
         self._ahead = ahead
+        #: Whether this process has taken over from another one a moment ago: a snapshot that is due waits for the next checkpoint.
+        self._took_over = False
         self._checkpoint = None if host.directory is None else host.directory.parent
         self._log = OrderLog(host.directory)
         self._shuffles: dict[str, ShuffleNode] = plan.shuffles
@@ -147,6 +149,7 @@ class LocalStages(Stages):
                 shard, stored = found
                 shards[shard.number] = shard
                 self._storage.go_on(shard, stored, checkpoint_id, expected)
+                self._took_over = True
             else:
                 self._storage.load(shard, checkpoint_id, expected)
         except RetriableError:
@@ -294,6 +297,7 @@ class LocalStages(Stages):
         self, checkpoint_id: int, savepoints: Collection[OpenSavepoint] = (), *, whole: bool = False, last: bool = False
     ) -> None:  # fmt: skip
         """Store what has changed in the shards. With savepoints, or ``whole``, all of each shard is stored, and given to them."""
+        last, self._took_over = last or self._took_over or self._is_watched(), False
         for shard in self._all():
             shard.checkpoint(checkpoint_id)
             if savepoints or whole:
@@ -316,10 +320,14 @@ class LocalStages(Stages):
 
     def saved(self, checkpoint_id: int) -> None:
         self._storing.until_stored(partial(self._log.begin, checkpoint_id))
-        if self._checkpoint is not None and keeps_versions(self._checkpoint):
+        if self._is_watched():
             return
         for shard in self._all():
             self._storing.until_stored(partial(self._storage.remove_old, shard, checkpoint_id))
+
+    def _is_watched(self) -> bool:
+        """Whether somebody needs the versions of now, to load them ahead or to go back to them: no snapshot is to replace them."""
+        return self._checkpoint is not None and keeps_versions(self._checkpoint)
 
     # -------------------------------------------------------------------------------------------------- status
 
