@@ -33,6 +33,10 @@ CASES: dict[str, tuple[str, list[tuple[Any, ...]], list[int]]] = {
         "MEASURES A.id AS f, B.id AS l AFTER MATCH SKIP TO NEXT ROW PATTERN ((A | B)) DEFINE A AS A.x / A.y > 5, B AS B.x = 1",
         [(3, None), (6, None), (None, 7), (8, None)], [2, 5],
     ),
+    "a row of a match that is given": (
+        "MEASURES A.id AS f, B.id AS l AFTER MATCH SKIP TO NEXT ROW PATTERN (A B) DEFINE A AS 10 / A.y > 0, B AS B.x > 0",
+        [(1, 2), (3, 4), (4, 5), (6, 7), (7, 8)], [2, 5],
+    ),
     "a measure": (
         "MEASURES A.id AS f, A.x / A.y AS l AFTER MATCH SKIP PAST LAST ROW PATTERN (A) DEFINE A AS A.x > 5",
         [(1, 5), (3, 6), (6, 8), (8, 20)], [2, 5],
@@ -61,6 +65,34 @@ def test_what_fails_goes_to_the_dead_letters(
     rows = hr.sql(text, session=SqlSession()).collect(max_batch_records=size).rows()
     assert sorted(rows, key=repr) == sorted(wanted, key=repr)
     assert sorted(_ids(tmp_path)) == dead
+
+
+@pytest.mark.parametrize("size", [1, 2, 100])
+def test_a_match_that_waits_behind_a_row_that_fails_is_not_late(
+    size: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of rows 1 to 5 the match 2, 4, 5 is complete; 1 began before it and ends by WITHIN; for the match of 2 row 3 fails."""
+    monkeypatch.chdir(tmp_path)
+    rows = [
+        ("a", 100, "00:00:01"),
+        ("a", 5, "00:00:02"),
+        ("b", 5, "00:00:03"),
+        ("b", 7, "00:00:04"),
+        ("c", 50, "00:00:05"),
+    ]
+    rows += [("b", 1000, time) for time in ("00:05:00", "00:10:00", "02:00:00")]
+    (tmp_path / "t.ndjson").write_text(
+        "".join(json.dumps({"id": n, "k": k, "y": y, "ts": f"2024-01-01 {ts}"}) + "\n" for n, (k, y, ts) in enumerate(rows, 1))
+    )  # fmt: skip
+    text = f"""CREATE TABLE t (id BIGINT, k STRING, y BIGINT, ts TIMESTAMP(3), WATERMARK FOR ts AS ts)
+      WITH ('connector' = 'filesystem', 'path' = '{tmp_path}/t.ndjson', 'format' = 'json');
+      CREATE VIEW m AS SELECT * FROM t MATCH_RECOGNIZE (ORDER BY ts MEASURES A.id AS f, C.id AS l, MATCH_ROWTIME() AS at
+        AFTER MATCH SKIP PAST LAST ROW PATTERN (A B+ C) WITHIN INTERVAL '1' HOUR
+        DEFINE A AS A.k = 'a', C AS C.k = 'c' AND C.y > A.y,
+          B AS NOT (B.k = 'c' AND B.y > A.y) AND 10 / (B.y - A.y) > -100);
+      SELECT MAX(f), MAX(l) FROM TABLE(TUMBLE(TABLE m, DESCRIPTOR(at), INTERVAL '10' SECOND)) GROUP BY window_start, window_end"""
+    assert hr.sql(text, session=SqlSession()).collect(max_batch_records=size).rows() == [(2, 5)]
+    assert _ids(tmp_path) == [3]
 
 
 def _ids(place: Path) -> list[Any]:

@@ -61,6 +61,7 @@ class Matcher:
         first, at, ways, best = 0, held.taken, held.ways, held.best
         found: Decided = []
         front, walk = at, self._walk
+        reach = removed = 0  # how far the matches that are found reach into ``rows``; how many rows were rejected
         while first < end:
             if at == first:
                 if not rows[first][BITS] & 1:
@@ -70,8 +71,11 @@ class Matcher:
             try:
                 at, ways, best = walk(rows, first, at, end, ways, best)
             except FAILURES:
-                rows, at, ways, best = self._without_failing(rows, (first, at), ways, best, reject)
-                held.rows, end = rows, len(rows)
+                at, ways, best = self._to_failing(rows, (first, at), ways, best, reject)
+                if reach > at:  # a match that is found has this row, perhaps
+                    rows, reach = rows.copy(), 0
+                del rows[at]
+                held.rows, end, removed = rows, end - 1, removed + 1
                 continue
             if ways:
                 if at == end and (time_us is None or not self._is_over(rows[first], time_us)):
@@ -82,24 +86,25 @@ class Matcher:
             if best is None:
                 first += 1
             else:
-                found.append((front, first, best, rows))
+                found.append((front + removed, first, best, rows))
+                reach = max(reach, first + best[1])
                 first = max(first + 1, self._skipped_to(first, best))
             at = first
         self._keep(held, first)
         held.taken, held.ways, held.best = at - first, ways, best
         return found
 
-    def _without_failing(
+    def _to_failing(
         self, rows: list[Row], places: tuple[int, int], ways: Sequence[Way], best: Match | None, reject: Reject
-    ) -> tuple[list[Row], int, Sequence[Way], Match | None]:
-        """Walk row by row up to the one that fails, and reject it; return the rows without it, and how far the walk is."""
+    ) -> tuple[int, Sequence[Way], Match | None]:
+        """Walk row by row up to the one that fails, and reject it; return its place, and how far the walk is before it."""
         first, at = places
         while True:
             try:
                 at, ways, best = self._walk(rows, first, at, at + 1, ways, best)
             except FAILURES as error:
                 reject(rows[at], error)
-                return [*rows[:at], *rows[at + 1 :]], at, ways, best
+                return at, ways, best
 
     def _keep(self, held: Held, first: int) -> None:
         if first:
@@ -149,8 +154,10 @@ class Matcher:
             for first, ways in later:
                 try:
                     _, going, best = self._walk(rows, first, at, at + 1, ways, None)
-                except FAILURES:
-                    continue  # found again, and rejected, when the match that began before is at its end
+                except FAILURES:  # found again, and rejected, when the match that began before is at its end
+                    if first < at:  # as if the row had never come
+                        held.later.append((first, ways))
+                    continue
                 if best is not None:
                     held.complete_us, held.later = int(rows[at][TIME]), []
                     return held.complete_us
