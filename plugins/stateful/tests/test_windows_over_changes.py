@@ -133,12 +133,26 @@ def check(
             (*each[:5], left(each[5])) for each in model.given if sum(sign for _, sign in each[5]) > 0
         )
     ]
-    # Where more is taken back than there was, what is left is whatever; a window is given if it has more than it lost.
+    results = run.results(changes=False)
+    # Where more is taken back than there was, counts and sums are less by it; of what else there is nobody can say.
     if all(_adds_up(each[5]) for each in model.given):
-        assert comparable(run.results(changes=False)) == comparable(expected)
+        assert comparable(results) == comparable(expected)
+    sums = [
+        (mark, kind, key, instant(start), instant(stop), *_signed(numbers))
+        for mark, kind, key, start, stop, numbers in (each[:6] for each in model.given)
+        if sum(sign for _, sign in numbers) > 0
+    ]
+    assert comparable([each[:7] for each in results]) == comparable(sums)
     late = [(key, instant(time), number) for key, time, (number, sign) in model.late if sign > 0]
     assert comparable(run.late()) == comparable(late)
     run.check_watermarks()
+
+
+def _signed(rows: tuple[Any, ...]) -> tuple[int, int | None]:
+    """Return the number of rows and their sum, less those that are taken back."""
+    known = [(number, sign) for number, sign in rows if number is not None]
+    total = sum(number * sign for number, sign in known)
+    return sum(sign for _, sign in rows), total if sum(sign for _, sign in known) > 0 else None
 
 
 def _adds_up(rows: tuple[Any, ...]) -> bool:

@@ -95,9 +95,21 @@ class _Kept(ChangingGroups):
     def finish(self, partials: pl.DataFrame) -> tuple[pl.DataFrame, list[RowFailure]]:
         keys = partials.drop(_ROWS)
         rows = partials.select(_ROWS).with_row_index(_GROUP).explode(_ROWS).unnest(_ROWS)
-        # A group with more rows that go than equal ones that came keeps them for those that may come yet; here they are nothing.
-        made = self._plan.partial(rows.filter(pl.col(SIGN) > 0), [_GROUP])
+        added = rows.filter(pl.col(SIGN) > 0)
+        made = self._plan.partial(added, [_GROUP])
+        if added.height < rows.height:
+            made = made.with_columns(self._subtracted(rows))
         return self._plan.finish(pl.concat([keys, made.drop(_GROUP)], how="horizontal"))
+
+    def _subtracted(self, rows: pl.DataFrame) -> list[pl.Series]:
+        """Return counts and sums less the rows that go and never came, as if they were kept as such: other aggregates have nothing of them.
+
+        In windows over processing time a row goes in another window than it came in.
+        """
+        columns = [(column.value, column.signed) for column in self._plan.partials]
+        lifted = rows.with_columns(value for value, signed in columns if signed is not None)
+        made = lifted.group_by(_GROUP, maintain_order=True).agg(signed for _, signed in columns if signed is not None)
+        return made.drop(_GROUP).get_columns()
 
     def _collected(self, rows: pl.DataFrame, by: Sequence[str], others: Sequence[pl.Expr]) -> pl.DataFrame:
         """Return one row per group, with the rows that are left in a list."""
