@@ -75,6 +75,7 @@ def test_options_behind_the_table_of_an_insert(tmp_path: Path) -> None:
         ("SELECT /*+ LOOKUP('table' = 'x') */ v FROM t", "LOOKUP: there is no table 'x' in FROM"),
         ("SELECT /*+ LOOKUP('table' = 't', 'async' = 'maybe') */ v FROM t", "'async' is true or false, not 'maybe'"),
         ("SELECT /*+ LOOKUP('table' = 't', 'capacity' = '0') */ v FROM t", "'capacity' is a number from 1 on"),
+        ("SELECT /*+ LOOKUP('table' = 't', 'capacity' = '²') */ v FROM t", "'capacity' is a number from 1 on"),
         ("SELECT /*+ LOOKUP('table' = 't', 'timeout' = 'x') */ v FROM t", "'x' is no length of time"),
         ("SELECT /*+ LOOKUP('table' = 't', 'retry-predicate' = 'lookup_miss') */ v FROM t", "go together"),
         ("SELECT /*+ LOOKUP(t) */ v FROM t", "LOOKUP takes 'option' = 'value'"),

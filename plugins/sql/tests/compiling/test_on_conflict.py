@@ -49,6 +49,10 @@ def test_the_option_asks_for_what_flink_refuses() -> None:
             hr.sql(text + f" ON CONFLICT DO {action}").plan()
         timed = "CREATE TABLE v (team STRING, person STRING, ts TIMESTAMP(3), WATERMARK FOR ts AS ts) WITH ('connector' = 'datagen');"
         assert hr.sql(timed + text.replace("votes", "v") + f" ON CONFLICT DO {action}").plan()
+        query = "SELECT v.team, v.person FROM v JOIN votes ON v.team = votes.team ON CONFLICT DO"
+        joined = inserting(MYSQL, " ".join([query, action]))
+        with pytest.raises(ExpressionError, match="requires all source tables to define watermarks"):
+            hr.sql(strict + timed + joined).plan()
     assert hr.sql(strict + inserting(BLACKHOLE, "SELECT team, person FROM votes")).plan()
 
 

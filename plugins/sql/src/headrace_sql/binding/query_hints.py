@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from headrace.foundation.errors import did_you_mean
+from headrace.foundation.errors import OptionError, did_you_mean
 from sqlglot import exp
 
 from headrace_sql.binding.emitting import state_ttl
@@ -73,10 +73,10 @@ def _check_lookup(hint: exp.Expr, options: Mapping[str, str], text: str) -> None
         choices = _LOOKUP_OPTIONS[key]
         if choices and value.lower() not in choices:
             raise error_at(hint, text, f"LOOKUP: {key!r} is {' or '.join(choices)}, not {value!r}")
-        if key in _NUMBERS and not (value.isdigit() and int(value) > 0):
+        if key in _NUMBERS and not (value.isdecimal() and int(value) > 0):
             raise error_at(hint, text, f"LOOKUP: {key!r} is a number from 1 on, not {value!r}")
         if key in _DURATIONS:
-            duration_us(value, key)
+            _check_duration(hint, key, value, text)
     if "table" not in options:
         raise error_at(
             hint, text, "LOOKUP needs the table that is looked up", "LOOKUP('table' = 'rates', 'async' = 'true')"
@@ -84,6 +84,13 @@ def _check_lookup(hint: exp.Expr, options: Mapping[str, str], text: str) -> None
     retry = [key for key in ("retry-predicate", "retry-strategy", "fixed-delay", "max-attempts") if key in options]
     if retry and len(retry) < 4:
         raise error_at(hint, text, "LOOKUP: retry-predicate, retry-strategy, fixed-delay and max-attempts go together")
+
+
+def _check_duration(hint: exp.Expr, key: str, value: str, text: str) -> None:
+    try:
+        duration_us(value, key)
+    except OptionError as error:
+        raise error_at(hint, text, f"LOOKUP: {error}") from error
 
 
 class StateTtls:

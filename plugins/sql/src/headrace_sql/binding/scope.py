@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 
 Time = Literal["event", "processing"]
+#: The columns of no time by which a side of a join without watermark, left or right, holds that of the other.
+NO_TIMES = ("__left_no_time", "__right_no_time")
 
 
 @dataclass(frozen=True)

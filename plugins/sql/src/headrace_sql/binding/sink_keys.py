@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 from headrace.foundation.errors import JobError
-from headrace.jobs.keyed import has_watermark, shuffled
+from headrace.jobs.keyed import WATERMARK_VERB, has_watermark, shuffled
+from headrace.plan.graph import Input, OperatorNode
 from sqlglot import exp
 
 from headrace_sql.binding.emitting import state_ttl
-from headrace_sql.binding.scope import Column, Relation, error_at
+from headrace_sql.binding.scope import NO_TIMES, Column, Relation, error_at
 from headrace_sql.operators.one_row_per_key import OneRowPerKey
 from headrace_sql.operators.sinks import DeclareKey
 from headrace_sql.reading.options import choice
@@ -97,11 +98,31 @@ def _check_as_flink(stream: Stream, table: Table, conflict: exp.Expr | None) -> 
             "INSERT INTO … SELECT … ON CONFLICT DO DEDUPLICATE, DO NOTHING or DO ERROR; or leave out the option "
             "'table.exec.sink.require-on-conflict': then the last row counts",
         )  # fmt: skip
-    if conflict is not None and conflict.name != "DEDUPLICATE" and not has_watermark(stream.edge):
+    if conflict is not None and conflict.name != "DEDUPLICATE" and not _all_have_watermarks(stream.edge):
         raise error_at(
             conflict, table.text, f"ON CONFLICT DO {conflict.name} requires all source tables to define watermarks",
             "leave out the option 'table.exec.sink.require-on-conflict': conflicts are decided in the order in which rows come",
         )  # fmt: skip
+
+
+def _all_have_watermarks(edge: Input) -> bool:
+    """Return whether each source has a watermark of its own, not one that a join lends it."""
+    if not has_watermark(edge):
+        return False
+    waiting, seen = [edge.node], set[int]()
+    while waiting:
+        node = waiting.pop()
+        if id(node) in seen:
+            continue
+        seen.add(id(node))
+        if (
+            isinstance(node, OperatorNode)
+            and node.spec.name == WATERMARK_VERB
+            and getattr(node.spec, "on", None) in NO_TIMES
+        ):
+            return False
+        waiting += [each.node for each in node.inputs]
+    return True
 
 
 def _other_key(stream: Stream, table: Table) -> JobError:

@@ -16,7 +16,7 @@ from headrace_sql.binding import types
 from headrace_sql.binding.context import Context
 from headrace_sql.binding.expression_parts import names_columns
 from headrace_sql.binding.intervals import interval_length
-from headrace_sql.binding.scope import Column, Relation, hidden_suffix, is_updating, resolve, unused_name
+from headrace_sql.binding.scope import NO_TIMES, Column, Relation, hidden_suffix, is_updating, resolve, unused_name
 from headrace_sql.binding.trees import all_of, cast, text_of
 from headrace_sql.compiling.sides import Sides, replace_sides, touches
 from headrace_sql.compiling.window_join import in_windows, window_join
@@ -159,7 +159,7 @@ def with_one_watermark(sides: Sides) -> Sides:
     if has_watermark(sides.left.stream.edge) == has_watermark(sides.right.stream.edge):
         return sides
     made = []
-    for side, name in ((sides.left, "__left_no_time"), (sides.right, "__right_no_time")):
+    for side, name in zip((sides.left, sides.right), NO_TIMES, strict=True):
         if has_watermark(side.stream.edge):
             made.append(side)
             continue
