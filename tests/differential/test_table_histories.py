@@ -118,7 +118,9 @@ def in_postgres(server: PostgreSQLServer, database: str, count: int) -> None:
         options = {**place_of(server, database), **more, "slot": f"history_{seed}"}
         return PostgresChangesSource(PostgresChangesSettings.of(options, plugin="postgres_changes"))
 
-    connect = lambda: PostgresClient(server, database)  # noqa: E731
+    def connect() -> PostgresClient:
+        return PostgresClient(server, database)
+
     for seed in seeds(count):
         full = seed % 2 == 0
         followed(connect, source, seed, full=full, begin=("ALTER TABLE t REPLICA IDENTITY FULL",) if full else ())
