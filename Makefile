@@ -17,7 +17,7 @@ WORKERS := $(shell cores=$$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2); if
 # Images of containers often set it. Tests start hundreds of processes, and each would compile every module anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup demo docs test lint types unit contracts test-servers bench bench-peers bench-sql chaos test-python test-lowest wheels damage fuzz fuzz-servers fuzz-flink fuzz-records fuzz-expressions flink-programs clean
+.PHONY: setup demo docs test lint types unit contracts spark-classes test-servers bench bench-peers bench-sql chaos test-python test-lowest wheels damage fuzz fuzz-servers fuzz-flink fuzz-records fuzz-expressions flink-programs clean
 
 setup: .venv/ready  ## .venv with every package of the workspace
 
@@ -38,7 +38,7 @@ docs: setup  ## the site of docs/, in site/
 	$(BIN)/python -m website.build $(VERSION)
 
 test: setup lint  ## what CI runs
-	$(MAKE) -j 2 types contracts
+	$(MAKE) -j 3 spark-classes types contracts
 	$(MAKE) unit
 
 lint: setup
@@ -54,6 +54,10 @@ types: setup
 unit: export POLARS_MAX_THREADS := 1
 unit: setup
 	$(BIN)/python -m pytest -m "not slow and not servers" -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations=25 $(TESTS)
+
+# Written once, while the contracts wait for their servers, instead of by every process of the tests that starts a Spark.
+spark-classes: setup  ## the archive of classes with which Spark's Java starts in a third of the time
+	$(BIN)/python -m tests.spark_classes
 
 # auto: a server is left out, with the reason, where the machine has no program or no way to fetch it. One that does not start fails
 # the tests. HEADRACE_TEST_SERVERS=required: leaves out none.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+
 import pytest
 from hypothesis import HealthCheck, settings
 
@@ -10,6 +12,9 @@ pytest_plugins = ["tests.servers.fixtures"]
 # How long an example takes says how busy the machine is.
 settings.register_profile("without time", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("without time")
+
+# Tests are made of millions of small objects that all stay. Looking for garbage among them takes longer than making them.
+gc.disable()
 
 #: Parts of the paths of files whose tests take long, beside those that start Spark.
 _LONG = (
@@ -27,3 +32,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put files that take long first: test processes take whole files, and should not wait for the last one of them."""
     with_spark = {item.path for item in items if item.get_closest_marker("spark")}
     items.sort(key=lambda item: not (item.path in with_spark or any(part in str(item.path) for part in _LONG)))
+
+
+def pytest_collection_finish() -> None:
+    """Look for garbage again, but never among the collected tests."""
+    gc.freeze()
+    gc.enable()

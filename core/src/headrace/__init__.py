@@ -40,7 +40,7 @@ _MODULES = {
     "headrace.interfaces.changes": ("SourceChanges",),
     "headrace.interfaces.codec": ("Codec", "Decoder", "Encoder", "Decoded", "BadBody"),
     "headrace.interfaces.functions": ("udf", "udtf", "udaf", "ScalarFunction", "TableFunction", "AggregateFunction"),
-    "headrace.interfaces.state_store": ("KeyedStateStore", "StateStore", "StoredVersion"),
+    "headrace.interfaces.state_store": ("KeyedStateStore", "ReadableStateStore", "StateStore", "StoredVersion"),
     "headrace.interfaces.backend": (
         "Backend", "JobHandle", "JobReport", "JobState", "JobStatus", "QueueStatus", "RunOptions",
     ),
@@ -131,6 +131,7 @@ if TYPE_CHECKING:
     from headrace.interfaces.source import Start as Start
     from headrace.interfaces.source import StartAt as StartAt
     from headrace.interfaces.state_store import KeyedStateStore as KeyedStateStore
+    from headrace.interfaces.state_store import ReadableStateStore as ReadableStateStore
     from headrace.interfaces.state_store import StateStore as StateStore
     from headrace.interfaces.state_store import StoredVersion as StoredVersion
     from headrace.interfaces.windows import Emit as Emit

@@ -11,7 +11,7 @@ import cloudpickle
 import headrace as hr
 import pytest
 from headrace_console.job_files import MODULE, load_job, parse_assignments
-from headrace_console.reporting import UserCodeError
+from headrace_console.user_code import UserCodeError
 
 WriteFile = Callable[..., Path]
 

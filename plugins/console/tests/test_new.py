@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -17,9 +18,13 @@ from typer.testing import Result
 Command = Callable[..., Result]
 
 WORKSPACE = Path(__file__).parents[3]
-KINDS = ("sink", "source", "udf", "operator")
+KINDS = ("sink", "source", "udf", "operator", "codec", "state-store")
 #: Packages of the workspace that a plug-in's author has: headrace, the contract suite, and the command.
 PACKAGES = ("core", "plugins/contract", "plugins/console")
+
+
+def identifier_of(kind: str) -> str:
+    return f"fresh_{kind.replace('-', '_')}"
 
 
 @pytest.fixture(scope="session")
@@ -58,9 +63,9 @@ def test_a_new_project_installs_and_passes_its_tests_at_once(kind: str, environm
     last = done.stdout.strip().splitlines()[-1]
     assert " passed" in last
     assert "failed" not in last
-    shown = run(environment / "bin" / "headrace", "plugins", f"fresh_{kind}").stdout
-    assert shown.startswith(f"fresh_{kind}  headrace-fresh-{kind} 0.1.0")
-    assert f"fresh_{kind}" in shown.partition("\n")[2]
+    shown = run(environment / "bin" / "headrace", "plugins", identifier_of(kind)).stdout
+    assert shown.startswith(f"{identifier_of(kind)}  headrace-fresh-{kind} 0.1.0")
+    assert identifier_of(kind) in shown.partition("\n")[2]
 
 
 def test_what_it_makes_is_typed_and_formatted(headrace: Command, tmp_path: Path) -> None:
@@ -89,7 +94,7 @@ def test_what_it_makes_is_typed_and_formatted(headrace: Command, tmp_path: Path)
 def test_files_and_metadata(kind: str, headrace: Command, tmp_path: Path) -> None:
     result = headrace("new", kind, "my-thing", "--directory", tmp_path / "here")
     assert result.exit_code == 0
-    module = {"udf": "functions"}.get(kind, kind)
+    module = {"udf": "functions", "state-store": "state_store"}.get(kind, kind)
     written = {str(path.relative_to(tmp_path / "here")) for path in (tmp_path / "here").rglob("*") if path.is_file()}
     assert written == {
         ".gitignore", "README.md", "pyproject.toml",
@@ -101,6 +106,31 @@ def test_files_and_metadata(kind: str, headrace: Command, tmp_path: Path) -> Non
     assert declared["entry-points"] == {"headrace": {"my_thing": "headrace_my_thing.plugin"}}
     assert not [path for path in written if "{{" in (tmp_path / "here" / path).read_text()]
     assert f"cd {tmp_path / 'here'}" in result.stderr
+
+
+def test_the_next_steps_find_the_contract_suite(
+    headrace: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """headrace from a clone: the suite is there too. From an index: pip finds it there. Where it is installed nothing is said."""
+    assert "plugins/contract" not in headrace("new", "sink", "one").stderr
+    monkeypatch.setattr(projects, "find_spec", lambda name: None)
+    assert f"  pip install {WORKSPACE / 'plugins' / 'contract'}\n" in headrace("new", "sink", "two").stderr
+    noted: dict[str, str | None] = {}
+
+    class Installed:
+        def read_text(self, name: str) -> str | None:
+            return noted.get(name)
+
+    monkeypatch.setattr(projects, "distribution", lambda name: Installed())
+    assert projects.contract_suite_beside() is None
+    noted["direct_url.json"] = '{"url": "https://example.org/headrace-0.1.0-py3-none-any.whl"}'
+    assert projects.contract_suite_beside() is None
+    (tmp_path / "a b").mkdir()
+    suite = tmp_path / "a b" / "headrace_contract-0.1.0-py3-none-any.whl"
+    noted["direct_url.json"] = json.dumps({"url": (suite.parent / "headrace-0.1.0-py3-none-any.whl").as_uri()})
+    assert projects.contract_suite_beside() is None
+    suite.touch()
+    assert projects.contract_suite_beside() == suite
 
 
 @pytest.mark.parametrize(

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
 from headrace.flow.messages import Position, Queue
 from headrace.foundation.errors import CheckpointError
 from headrace.jobs.keyed import shuffled
+from headrace.runtime.kept_versions import forget_versions, keep_versions
 from headrace.testing import MemorySource
 from headrace_light.checkpoint_directory import StoredCheckpoint
+from headrace_light.stages.loaded_ahead import LoadedAhead
 from headrace_light.stages.local import LocalStages
 from headrace_light.state_directory import DirectoryStateSettings, DirectoryStateStore
 from light_counting import Count
@@ -23,11 +26,18 @@ def world(directory: Path | None = None) -> StagesWorld:
     return StagesWorld(MemorySource({"q": bodies(KEYS)}), directory)
 
 
-def local(made: StagesWorld, checkpoint: StoredCheckpoint | None = None, *, shards: int = 2) -> LocalStages:
+def local(
+    made: StagesWorld,
+    checkpoint: StoredCheckpoint | None = None,
+    *,
+    shards: int = 2,
+    ahead: LoadedAhead | None = None,
+) -> LocalStages:
     def store(directory: Path) -> DirectoryStateStore:
         return DirectoryStateStore(DirectoryStateSettings(path=str(directory / "state")))
 
-    return LocalStages.of(made.plan, made.host(), checkpoint or StoredCheckpoint(), shards=shards, make_store=store)
+    stored = checkpoint or StoredCheckpoint()
+    return LocalStages.of(made.plan, made.host(), stored, shards=shards, make_store=store, ahead=ahead)
 
 
 def begun(made: StagesWorld) -> LocalStages:
@@ -196,3 +206,146 @@ def test_a_job_whose_operators_ask_for_no_clock_has_no_ticks() -> None:
     stages.keep_up(idle=True)
     assert stages.sequence == before
     stages.close()
+
+
+def stored_by(made: StagesWorld, stages: LocalStages, number: int, *, last: bool = False) -> StoredCheckpoint:
+    """Make a checkpoint of the stages alone."""
+    states = stages.save(number, (), last=last)
+    stages.saved(number)
+    return StoredCheckpoint(
+        number, {}, stages.sequence, stages.shard_counts, made.plan.state_definitions, states=states
+    )
+
+
+def loaded_ahead(made: StagesWorld, *checkpoints: StoredCheckpoint) -> LoadedAhead:
+    assert made.directory is not None
+    store = DirectoryStateStore(DirectoryStateSettings(path=str(made.directory / "state")))
+    ahead = LoadedAhead(made.plan, {name: 2 for name in made.plan.shuffles}, store)
+    for each in checkpoints:
+        ahead.load(each)
+    return ahead
+
+
+@pytest.mark.parametrize("looks", [1, 2])
+def test_state_that_was_loaded_ahead_needs_only_what_came_since(
+    tmp_path: Path, looks: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = world(tmp_path)
+    stages = begun(made)
+    made.read(stages, QUEUE, 0, 3)
+    first = stored_by(made, stages, 1)
+    ahead = loaded_ahead(made, first)
+    made.read(stages, QUEUE, 3, 1)
+    second = stored_by(made, stages, 2)
+    if looks == 2:
+        ahead.load(second)
+    made.read(stages, QUEUE, 4, 1)
+    third = stored_by(made, stages, 3, last=True)
+    # A version of a checkpoint that was never finished, by a process that was killed.
+    left = DirectoryStateStore(DirectoryStateSettings(path=str(tmp_path / "state")))
+    name = next(each.queue.id for each in stages._all() if each.state_rows())
+    left.save(name, 4, b"of an unfinished checkpoint")
+    stages.close()
+
+    monkeypatch.setattr(DirectoryStateStore, "load", None)  # nothing is loaded as a whole
+    again = local(made, third, ahead=ahead)
+    assert list(again.replay(third, at_once)) == []
+    assert (again.state_rows(), again.sequence) == (3, third.sequence)
+    assert left.stored(name, 4) is None
+    made.begin(QUEUE)
+    made.read(again, QUEUE, 5, 1)
+    assert [row for row in made.rows() if row[0] == "b"] == [("b", 1), ("b", 2)]
+    fourth = stored_by(made, again, 4)
+    again.close()
+    monkeypatch.undo()
+    whole = local(made, fourth)
+    assert list(whole.replay(fourth, at_once)) == []
+    assert whole.state_rows() == 3
+    whole.close()
+
+
+def test_state_of_another_checkpoint_that_was_loaded_ahead_is_not_used(tmp_path: Path) -> None:
+    made = world(tmp_path)
+    stages = begun(made)
+    made.read(stages, QUEUE, 0, 3)
+    first = stored_by(made, stages, 1)
+    ahead = loaded_ahead(made, first)
+    stages.close()
+    shutil.rmtree(tmp_path / "state")
+    again = begun(made)  # as after a reset: the numbers of the checkpoints begin anew
+    made.read(again, QUEUE, 3, 1)
+    other = stored_by(made, again, 1)
+    again.close()
+    third = local(made, other, ahead=ahead)
+    assert list(third.replay(other, at_once)) == []
+    assert third.state_rows() == 1
+    third.close()
+
+
+def test_nothing_damaged_is_loaded_ahead_and_the_start_says_what_is_damaged(tmp_path: Path) -> None:
+    made = world(tmp_path)
+    stages = begun(made)
+    made.read(stages, QUEUE, 0, 4)
+    stored = stored_by(made, stages, 1)
+    stages.close()
+    for each in (tmp_path / "state").rglob("*.delta"):
+        each.write_bytes(each.read_bytes()[:-1] + b"?")
+    again = local(made, stored, ahead=loaded_ahead(made, stored))
+    with pytest.raises(CheckpointError, match="its checksum does not match"):
+        list(again.replay(stored, at_once))
+    again.close()
+
+
+def test_the_last_version_of_a_job_that_stops_is_a_change_and_the_next_start_makes_the_snapshot_that_is_due(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headrace_light.stages.shard_storage._DELTAS_MAX", 1)
+    made = world(tmp_path)
+    stages = begun(made)
+    for offset in range(3):
+        made.read(stages, QUEUE, offset, 1)
+        stored = stored_by(made, stages, offset + 1, last=offset == 2)
+    stages.close()
+    kinds = {each.name[18:] for each in (tmp_path / "state").rglob("*.*")}
+    assert "03.delta" in kinds
+    assert "03.snapshot" not in kinds
+    again = local(made, stored, ahead=loaded_ahead(made, stored))
+    assert list(again.replay(stored, at_once)) == []
+    made.begin(QUEUE)
+    made.read(again, QUEUE, 3, 2)
+    stored_by(made, again, 4)  # it has just taken over: its output does not wait for a snapshot
+    made.read(again, QUEUE, 5, 1)
+    stored_by(made, again, 5)
+    again.close()
+    kinds = {each.name[18:] for each in (tmp_path / "state").rglob("*.*")}
+    assert "04.snapshot" not in kinds
+    assert "05.snapshot" in {each.name[18:] for each in (tmp_path / "state").rglob("*.*")}
+
+
+def test_no_version_is_forgotten_while_somebody_may_go_back_to_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headrace_light.stages.shard_storage._DELTAS_MAX", 1)
+    (tmp_path / "light").mkdir()
+    made = world(tmp_path / "light")
+    stages = begun(made)
+    made.read(stages, QUEUE, 0, 1)
+    first = stored_by(made, stages, 1)
+    keep_versions(tmp_path)
+    for offset in range(1, 5):
+        made.read(stages, QUEUE, offset, 1)
+        stored_by(made, stages, offset + 1)
+    versions = sorted(each.name for each in (tmp_path / "light" / "state").rglob("*.snapshot"))
+    assert versions
+    stages.close()
+    again = local(made, first)
+    assert list(again.replay(first, at_once)) == []
+    assert again.state_rows() == 1
+    made.begin(QUEUE)
+    forget_versions(tmp_path)
+    for offset in range(1, 5):
+        made.read(again, QUEUE, offset, 1)
+        stored_by(made, again, offset + 1)
+    again.close()
+    kinds = [each.suffix for each in sorted((tmp_path / "light" / "state").rglob("*.*"))]
+    assert kinds[0] == ".snapshot"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from functools import cache
 
 import polars as pl
 import pytest
@@ -16,7 +17,11 @@ from headrace_rules.literals import (
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-CHARACTERS = pl.Series([chr(code) for code in range(0x80, sys.maxunicode + 1) if not 0xD800 <= code < 0xE000])
+
+@cache
+def characters() -> pl.Series:
+    """Return all characters beyond ASCII."""
+    return pl.Series([chr(code) for code in range(0x80, sys.maxunicode + 1) if not 0xD800 <= code < 0xE000])
 
 
 def texts(pattern: str, *, python: bool = False) -> list[set[str]]:
@@ -120,18 +125,20 @@ def _ascii_lower(character: str) -> str:
 
 
 def test_the_guards_are_all_characters_that_change_into_ascii_letters() -> None:
-    lower = CHARACTERS.filter(CHARACTERS.str.to_lowercase().str.contains("[a-zA-Z]")).to_list()
-    regex = CHARACTERS.filter(CHARACTERS.str.contains("(?i)[a-z]")).to_list()
+    lower = characters().filter(characters().str.to_lowercase().str.contains("[a-zA-Z]")).to_list()
+    regex = characters().filter(characters().str.contains("(?i)[a-z]")).to_list()
     assert set(lower) | set(regex) <= set(LOWER_GUARDS)
-    assert set(CHARACTERS.filter(CHARACTERS.str.to_uppercase().str.contains("[A-Za-z]")).to_list()) <= set(UPPER_GUARDS)
+    assert set(characters().filter(characters().str.to_uppercase().str.contains("[A-Za-z]")).to_list()) <= set(
+        UPPER_GUARDS
+    )
 
 
 def test_what_is_kept_of_a_text_without_case_has_no_case() -> None:
-    kept = pl.Series([c for c in CHARACTERS.to_list() if caseless_runs(c) == [c]])
+    kept = pl.Series([c for c in characters().to_list() if caseless_runs(c) == [c]])
     assert len(kept) > 100_000  # most of the world's letters have no case
     assert kept.str.to_lowercase().equals(kept)
     assert kept.str.to_uppercase().equals(kept)
-    others = CHARACTERS.filter(~CHARACTERS.is_in(kept.implode()))
+    others = characters().filter(~characters().is_in(kept.implode()))
     changed = pl.concat([others.str.to_lowercase(), others.str.to_uppercase()]).str.split("").explode().unique()
     assert not set(changed.to_list()) & set(kept.to_list())
 

@@ -65,11 +65,17 @@ class SharedServer(ServerProcess):
                 os.killpg(pid, signal.SIGKILL)
         return pids
 
-    def signal_machine(self, number: signal.Signals) -> None:
-        """Pause or continue the server and all that it has started, as a virtual machine."""
+    def signal_machine(self, number: signal.Signals, *, with_children: bool = True) -> None:
+        """Pause or continue the server and all that it has started, as a virtual machine.
+
+        ``with_children``: also what processes of jobs have started, such as Java.
+        """
         for pid in [self.pid, *self.runner_pids()]:
-            with contextlib.suppress(ProcessLookupError):
+            with contextlib.suppress(ProcessLookupError, psutil.NoSuchProcess):
+                children = psutil.Process(pid).children(recursive=True) if with_children else ()
                 os.kill(pid, number)
+                for child in children:
+                    child.send_signal(number)
 
     def clean_up(self) -> None:
         if self._process is not None and self._process.poll() is None:

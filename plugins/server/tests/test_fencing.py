@@ -11,7 +11,7 @@ import pytest
 from fake_servers import FakeServers, LeasedRunner
 from headrace.foundation.errors import RetriableError
 from headrace_server.supervision.data_directory import DataDirectory
-from headrace_server.supervision.fencing import begin_without_checkpoint, fence_checkpoint
+from headrace_server.supervision.fencing import begin_without_checkpoint, fence_checkpoint, remove_set_aside, set_aside
 from headrace_server.supervision.going_back import copy_checkpoint
 
 JOB = "team/orders"
@@ -162,6 +162,20 @@ def test_a_checkpoint_that_is_older_than_what_was_done_elsewhere_is_set_aside(da
     write_checkpoint(data.checkpoint(JOB))
     begin_without_checkpoint(data, JOB, 4)  # the same once more, after a crash
     assert not data.checkpoint(JOB).exists()
+
+
+def test_a_checkpoint_that_was_set_aside_is_removed_by_the_next_one_or_after_a_week(data: DataDirectory) -> None:
+    begin_without_checkpoint(data, JOB, 4)
+    write_checkpoint(data.checkpoint(JOB))
+    begin_without_checkpoint(data, JOB, 9)
+    [left] = set_aside(data, JOB)
+    assert left.name == "before-0000000009"
+    begun = left.stat().st_mtime
+    remove_set_aside(data, JOB, now_seconds=begun + 7 * 86_400 - 1)
+    assert set_aside(data, JOB) == [left]
+    write_checkpoint(data.checkpoint(JOB))
+    remove_set_aside(data, JOB, now_seconds=begun + 7 * 86_400)
+    assert (set_aside(data, JOB), data.checkpoint(JOB).exists()) == ([], True)
 
 
 # ------------------------------------------------------------------------------------------------------ with servers

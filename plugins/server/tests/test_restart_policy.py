@@ -58,3 +58,14 @@ def test_a_short_run_between_failures_is_no_success() -> None:
     clock.advance(SETTLED_AFTER.total_seconds() - 1)
     policy.ended(failed=True)
     assert policy.failures == 2
+
+
+def test_a_job_whose_process_was_silent_for_long_does_not_wait_once_more() -> None:
+    clock = ManualClock()
+    policy = RestartPolicy(clock)
+    policy.started()
+    policy.ended(failed=True, waited=True)
+    assert (policy.failures, policy.may_start) == (1, True)
+    policy.started()
+    policy.ended(failed=True, waited=True)  # again and again: as any failure
+    assert (policy.failures, policy.pause_seconds) == (2, 2)

@@ -128,3 +128,52 @@ def test_a_job_on_spark_moves_with_its_checkpoint_from_a_machine_that_dies(serve
     servers.wait_for_rows()
     runs = servers.ask("/v1/jobs/one")["runs"]
     assert [run["outcome"] for run in runs] == [None, "killed"]
+
+
+@pytest.mark.slow
+@pytest.mark.servers
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("paused", ["all of it", "the driver's Python"])
+def test_a_job_on_spark_moves_from_a_machine_that_is_paused_whose_driver_stores_nothing_when_it_wakes_up(
+    servers: SharedServers, paused: str
+) -> None:
+    servers.write_job("one", SETTINGS)
+    servers.add_events("one")
+    for name in ("a", "b"):
+        servers.add(name)
+    servers.wait_for_rows()
+    owner = servers.wait_for_owners(lambda by: "one" in by, "it runs")["one"]
+    assert owner is not None
+    lost = servers.by_name.pop(owner)
+    drivers = lost.runner_pids()
+    # With its Python alone, Java and the workers go on until they find the claim of the next run.
+    lost.signal_machine(signal.SIGSTOP, with_children=paused == "all of it")
+    servers.add_events("one")
+    servers.wait_for_owners(lambda by: by.get("one") not in (None, owner), "another server has it")
+    servers.wait_for_rows()
+    lost.signal_machine(signal.SIGCONT)
+    servers.by_name[owner] = lost
+    eventually(lambda: not set(drivers) & set(lost.runner_pids()), "the lost driver ends", shown=servers.logs)
+    servers.add_events("one")
+    servers.wait_for_rows()
+    assert servers.owners()["one"] != owner
+    assert [run["outcome"] for run in servers.ask("/v1/jobs/one")["runs"]] == [None, "killed"]
+
+
+@pytest.mark.slow
+@pytest.mark.servers
+@pytest.mark.timeout(600)
+def test_a_job_on_spark_moves_at_a_checkpoint_from_a_server_that_stops(servers: SharedServers) -> None:
+    servers.write_job("one", SETTINGS)
+    servers.add_events("one")
+    for name in ("a", "b"):
+        servers.add(name)
+    servers.wait_for_rows()
+    owner = servers.wait_for_owners(lambda by: "one" in by, "it runs")["one"]
+    assert owner is not None
+    servers.add_events("one")
+    assert servers.by_name.pop(owner).stop() == 0
+    servers.wait_for_owners(lambda by: by.get("one") not in (None, owner), "another server has it")
+    servers.add_events("one")
+    servers.wait_for_rows()
+    assert [run["outcome"] for run in servers.ask("/v1/jobs/one")["runs"]] == [None, "stopped"]

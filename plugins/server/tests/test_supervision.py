@@ -41,7 +41,7 @@ def test_a_changed_file_is_prepared_before_the_old_version_stops(world: World) -
     new = world.runner
     assert new is not old
     assert old.asked.index("plan") < old.asked.index("stop")  # compared while it ran
-    assert new.asked.index("compare") < new.asked.index("go")
+    assert new.asked.index("compare") < new.asked.index("load_ahead") < new.asked.index("go")
     assert world.registry.job("orders").current_version == 2
     runs = world.registry.runs_of("orders")
     assert [(run.version, run.outcome) for run in runs] == [(2, None), (1, "stopped")]

@@ -10,6 +10,7 @@ import pytest
 from server_processes import ServerProcess
 
 from tests.eventually import eventually
+from tests.servers.mysql import MySQLServer
 
 #: The process of the job ends at once when a file appears.
 FAILS = """
@@ -65,18 +66,49 @@ def test_a_version_that_fails_after_its_server_died_in_the_window_is_taken_back(
     assert not (server.data / "jobs" / "copy" / "roll-out.json").exists()
 
 
+#: Begins a job whose state lies in a MySQL server.
+STATE_IN_MYSQL = """
+import headrace as hr
+hr.namespace("test", state_store="mysql", state_options={options!r} | {{"password": "${{MYSQL_PASSWORD}}"}})
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.servers
+@pytest.mark.timeout(300)
+def test_the_old_version_reads_its_state_in_mysql_after_a_fall_back(
+    server: ServerProcess, mysql_server: MySQLServer, mysql_database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MYSQL_PASSWORD", mysql_server.password)
+    place = {
+        "host": mysql_server.host,
+        "port": mysql_server.port,
+        "user": mysql_server.user,
+        "database": mysql_database,
+    }
+    _fall_back(
+        server, "c='count(*)'", begin=STATE_IN_MYSQL.format(options=place), settings="secrets: [MYSQL_PASSWORD]\n"
+    )
+
+
 @pytest.mark.parametrize("new", ["c='count(*)'", "c='count(*)', s='sum(n)'"])
 def test_the_old_version_reads_its_state_after_a_fall_back(server: ServerProcess, new: str) -> None:
+    _fall_back(server, new)
+
+
+def _fall_back(server: ServerProcess, new: str, *, begin: str = "", settings: str = "") -> None:
+    """Roll a version out that works for a while and then fails; compare every row."""
     marker = server.root / "fail"
     both = {"events": str(server.events), "out": str(server.out)}
-    window(server, "300 ms", "options: {sinks_ahead: write, checkpoint_interval: 200 ms}\n")
-    (server.jobs / "copy.py").write_text(SUM.format(aggregates="c='count(*)', s='sum(n)'", **both))
+    settings += "options: {sinks_ahead: write, checkpoint_interval: 200 ms}\n"
+    window(server, "300 ms", settings)
+    (server.jobs / "copy.py").write_text(begin + SUM.format(aggregates="c='count(*)', s='sum(n)'", **both))
     server.add_events(0, 90)
     server.start()
     server.wait_for_state("running", version=1)
     eventually(lambda: last(server) == {0: 30, 1: 30, 2: 30}, "counts", shown=server.log)
-    window(server, "10 min", "options: {sinks_ahead: write, checkpoint_interval: 200 ms}\n")
-    text = SUM.format(aggregates=new, **both) + FAILS.format(marker=str(marker))
+    window(server, "10 min", settings)
+    text = begin + SUM.format(aggregates=new, **both) + FAILS.format(marker=str(marker))
     (server.jobs / "copy.py").write_text(text)
     eventually(lambda: "watching it" in say(server), "the window begins", shown=server.log)
     server.add_events(90, 180)

@@ -75,6 +75,8 @@ class Cursor:
         #: The status of the file at the path before the last read, and when a read found nothing more in it.
         self._before_reading: _Signature | None = None
         self._quiet: _Signature | None = None
+        #: Whether the last ``advance`` found the file as the one before it had left it.
+        self.found_quiet = False
         #: The file that was seen at the path instead of this one, and the path of this one then.
         self._left_for: tuple[int, int] | None = None
         self._left_to = ""
@@ -112,7 +114,8 @@ class Cursor:
         ``build`` says whether their bytes are wanted. Without ``cross`` the cursor stays in its file. Raises
         BrokenQueueError when records that were known to be there are gone.
         """
-        if self._is_quiet():
+        self.found_quiet = self._is_quiet()
+        if self.found_quiet:
             return None
         for _ in range(_STEPS_MAX):
             try:

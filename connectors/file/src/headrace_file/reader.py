@@ -16,6 +16,8 @@ from headrace_file.identity import Place
 from headrace_file.segment import Segment
 
 _COUNT_RECORDS = 1_000_000
+#: What is waited for while time passes.
+_NEVER = threading.Event()
 
 
 class FileReader(Reader):
@@ -46,16 +48,20 @@ class FileReader(Reader):
         """
         clock = self._context.clock
         deadline = clock.monotonic() + timeout.total_seconds()
-        never = threading.Event()
+        pause = self._context.settings.poll_interval.total_seconds()
+        rested = False
         while True:
             segment = self._cursor.advance(max_records, build=True)
             if segment is not None:
                 return self._batch(segment)
             remaining = deadline - clock.monotonic()
-            self._rest()
+            # While nothing changes there is nothing to store: a process may wait for hundreds of files.
+            if not (rested and self._cursor.found_quiet):
+                self._rest()
+                rested = True
             if remaining <= 0:
                 return None
-            clock.wait(never, min(remaining, self._context.settings.poll_interval.total_seconds()))
+            clock.wait(_NEVER, min(remaining, pause))
 
     def _batch(self, segment: Segment) -> RawBatch:
         self._rest()

@@ -295,6 +295,14 @@ class Backend(ABC):
         Called by ``Job.prepare`` while another process may still run the job with the same checkpoint. It may do nothing.
         """
 
+    def load_ahead(self, plan: Plan, options: RunOptions) -> None:
+        """Do ahead of ``start`` what takes time and looks at the checkpoint, or starts an engine: ``start`` uses what still holds then.
+
+        Called by ``PreparedJob.load_ahead`` after ``make_ready``, any number of times, while another process still runs the job with
+        the same checkpoint: it locks, writes and removes nothing there, and whatever it finds may be old a moment later. It may do
+        nothing, and it raises nothing that ``start`` would not find by itself.
+        """
+
     def stored_positions(self, checkpoint: str) -> Mapping[str, int]:
         """Return the next offset of each queue that a checkpoint of a stopped job has, by ``source/queue``.
 
@@ -310,6 +318,16 @@ class Backend(ABC):
         is not changed: a transactional sink drops rows that it has, and refuses a gap.
         """
         raise CheckpointError(f"{type(self).__name__} cannot move the offsets of a checkpoint", option="checkpoint")
+
+    @staticmethod
+    def take_from_lost_process(checkpoint: str) -> None:
+        """Let the next start have a checkpoint whose process may still exist, but can be neither asked nor ended: it is paused, or its
+        machine is cut off.
+
+        Called by who has taken the right to run the job from that process, as a server does with a lease, before the next start. A
+        backend removes what would keep the start out, such as a lock, if something else keeps a process that wakes up from harm.
+        Raises OSError. By default nothing is done.
+        """
 
     @staticmethod
     def start_query(job: Job, session: Any, **options: Any) -> Any:

@@ -45,6 +45,26 @@ class StateStore(ABC):
         """Give back what the store holds. May be called twice."""
 
 
+class ReadableStateStore(StateStore):
+    """A state store that a second process may read while the first one writes: the next process of a job has most of its state
+    before the one that runs has stopped.
+    """
+
+    @abstractmethod
+    def stored(self, shard: str, version: int) -> tuple[bytes, bool] | None:
+        """Return a version and whether it is a snapshot; None: it is not there any more, or not yet. Changes nothing.
+
+        Called by a process beside the one that writes, which may replace the version at any time: the caller checks its checksum.
+        """
+
+    @abstractmethod
+    def go_on_from(self, shard: str, version: int) -> None:
+        """Do what ``load`` does beside giving versions: forget those newer than ``version``, which belong to no finished checkpoint.
+
+        Called instead of ``load``, before the first ``save`` of the shard, by the only process that has the store then.
+        """
+
+
 @dataclass(frozen=True, slots=True)
 class StoredVersion:
     """A version that a KeyedStateStore has. ``first``: its first part, or None when it was stored by ``save``, uncut."""

@@ -18,6 +18,7 @@ from headrace.plan.graph import Plan, SinkNode
 
 if TYPE_CHECKING:
     from headrace.jobs.dsl import Stream
+    from headrace.runtime.job_meter import JobMeter
 
 DEFAULT_BACKEND = "spark"
 #: The sink of dead letters in a job that names none.
@@ -209,14 +210,33 @@ class PreparedJob:
     options: RunOptions
     backend: Backend
 
-    def start(self) -> JobHandle:
-        """Start the job and return at once, as ``Job.start`` does. Raises JobError for what is found before anything is read."""
-        from headrace.runtime.control import watch
-        from headrace.runtime.job_meter import meter_of
+    def load_ahead(self) -> None:
+        """Load ahead of ``start`` what the job needs of its checkpoint, while another process still runs it: so the output pauses shorter.
 
+        Called any number of times before ``start``, the last time just before the other process is stopped. Nothing is changed in the
+        checkpoint; how much is loaded is the backend's affair. The memory of the process grows to what the job will need. Raises
+        OptionError for a wrong ``metrics``, and what the backend cannot go on without.
+        """
+        self._meter()
+        self.backend.load_ahead(self.plan, self.options)
+
+    def _meter(self) -> JobMeter | None:
+        """Return the meter of the job, which whatever is made of the plan counts with; None: nothing is counted."""
+        from headrace.runtime.job_meter import JobMeter, meter_of
+
+        if isinstance(self.plan.meter, JobMeter):
+            return self.plan.meter
         meter = meter_of(self.job, self.options.metrics)
         if meter is not None:
             self.plan.meter = meter
+        return meter
+
+    def start(self) -> JobHandle:
+        """Start the job and return at once, as ``Job.start`` does. Raises JobError for what is found before anything is read."""
+        from headrace.runtime.control import watch
+
+        meter = self._meter()
+        if meter is not None:
             meter.open()
         try:
             handle = self.backend.start(self.plan, self.options)

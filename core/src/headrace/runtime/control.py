@@ -11,6 +11,7 @@ import json
 import logging
 import os
 import threading
+import time
 import uuid
 from collections.abc import Mapping
 from datetime import timedelta
@@ -28,6 +29,8 @@ logger = logging.getLogger(__name__)
 _DIRECTORY = "control"
 _PROCESS = "process"
 _LOOK = timedelta(milliseconds=500)
+#: File systems note times in steps: two changes within one may leave the same time.
+_CLOCK_STEP_NS = 5_000_000_000
 _STOP_TIMEOUT = timedelta(minutes=5)
 _ANSWER_LOOK_SECONDS = 0.1
 
@@ -55,13 +58,21 @@ def watch(handle: JobHandle, checkpoint: str | None, job: str) -> None:
 
 
 def _watch(handle: JobHandle, directory: Path) -> None:
+    seen: int | None = None
     while True:
         try:
             handle.wait(_LOOK)
         except TimeoutError:
             try:
+                # Listed only after something in it has changed, since a machine may have hundreds of jobs.
+                changed = directory.stat().st_mtime_ns
+                if changed == seen and time.time_ns() - changed > _CLOCK_STEP_NS:
+                    continue
+                seen = changed
                 for request in sorted(directory.glob("*.request")):
                     _do(handle, request)
+            except FileNotFoundError:  # somebody has removed the directory
+                continue
             except OSError as error:  # who has asked waits until its own time is up
                 logger.warning("control: %s", storage_error(error, directory, what="answer to a request").message)
             continue

@@ -100,6 +100,8 @@ class ProjectKind(enum.StrEnum):
     SOURCE = "source"
     UDF = "udf"
     OPERATOR = "operator"
+    CODEC = "codec"
+    STATE_STORE = "state-store"
 
 
 Target = Annotated[str, typer.Argument(metavar="FILE[:NAME]", help=_TARGET_HELP, show_default=False)]

@@ -19,7 +19,7 @@ from headrace.foundation.errors import HeadraceError, JobError, did_you_mean
 from headrace.interfaces.registry import default_registry
 from headrace.jobs.job import Job, refusing_starts
 
-from headrace_console.reporting import UserCodeError
+from headrace_console.user_code import UserCodeError
 
 logger = logging.getLogger(__name__)
 #: Name of the module that a job file becomes. It is not ``__main__``, so that a guarded ``job.run()`` does not run.

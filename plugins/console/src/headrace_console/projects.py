@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import keyword
 import re
+import shlex
 from collections.abc import Iterator, Mapping
+from importlib.metadata import distribution
 from importlib.resources import files
 from importlib.resources.abc import Traversable
+from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
+from urllib.parse import urlsplit
+from urllib.request import url2pathname
 
 from headrace.foundation.errors import JobError
 from headrace.interfaces.registry import default_registry
@@ -25,19 +31,36 @@ _USAGE: Mapping[str, str] = {
     "source": 'hr.stream("team", "job").from_{identifier}("spool", format="json", schema={{…}})',
     "operator": 'stream.{identifier}("column", length=40)',
     "udf": 'stream.select(host="{identifier}(url)")',
+    "codec": 'hr.stream("team", "job").from_file("records", format="{identifier}", schema={{…}})',
+    "state-store": 'job.start("light", checkpoint="state/", state_store="{identifier}")',
 }
 _DESCRIPTION: Mapping[str, str] = {
     "sink": "The sink {name} for headrace.",
     "source": "The source {name} for headrace.",
     "operator": "The verb {name} for headrace.",
     "udf": "The function {name} for SQL expressions in headrace.",
+    "codec": "The format {name} for headrace.",
+    "state-store": "The state store {name} for headrace.",
 }
-_KIND_MODULE: Mapping[str, str] = {"sink": "sink", "source": "source", "operator": "operator", "udf": "functions"}
+_KIND_MODULE: Mapping[str, str] = {
+    "sink": "sink",
+    "source": "source",
+    "operator": "operator",
+    "udf": "functions",
+    "codec": "codec",
+    "state-store": "state_store",
+}
+#: What the name of the class ends in.
+_CLASS_SUFFIX: Mapping[str, str] = {"sink": "Sink", "source": "Source", "codec": "Codec", "state-store": "StateStore"}
+#: What the registry calls things of this kind, where it is another word.
+_OFFERED_AS: Mapping[str, str] = {"udf": "function", "state-store": "state store"}
 _DEPENDENCIES: Mapping[str, str] = {
     "sink": '"headrace"',
     "source": '"headrace", "numpy>=1.26"',
     "operator": '"headrace", "polars>=2.1"',
     "udf": '"headrace"',
+    "codec": '"headrace", "numpy>=1.26", "polars>=2.1"',
+    "state-store": '"headrace"',
 }
 
 
@@ -64,8 +87,34 @@ def create(kind: str, name: str, directory: Path | None) -> Path:
     say(f"made {place} with {len(written)} files:")
     for path in written:
         say(f"  {path}")
-    say(f'\nnext:\n  cd {place}\n  pip install -e ".[test]"\n  pytest')
+    say("\nnext:\n" + "\n".join(f"  {step}" for step in _next_steps(place)))
     return place
+
+
+def _next_steps(place: Path) -> Iterator[str]:
+    """Yield the commands that install the project and run its tests."""
+    yield f"cd {shlex.quote(str(place))}"
+    suite = contract_suite_beside() if find_spec("headrace_contract") is None else None
+    if suite is not None:
+        yield f"pip install {shlex.quote(str(suite))}"
+    yield 'pip install -e ".[test]"'
+    yield "pytest"
+
+
+def contract_suite_beside() -> Path | None:
+    """Return the contract suite that lies beside the headrace that is installed here, as a folder or a wheel.
+
+    None if headrace came from an index, where the suite is too. pip notes where else a package came from (PEP 610).
+    """
+    noted = distribution("headrace").read_text("direct_url.json")
+    parts = urlsplit(json.loads(noted)["url"]) if noted else None
+    if parts is None or parts.scheme != "file":
+        return None
+    origin = Path(url2pathname(parts.path))
+    if origin.suffix == ".whl":
+        return max(origin.parent.glob("headrace_contract-*.whl"), default=None)
+    suite = origin.parent / "plugins" / "contract"
+    return suite if (suite / "pyproject.toml").is_file() else None
 
 
 def template_values(kind: str, name: str) -> dict[str, str]:
@@ -78,7 +127,7 @@ def template_values(kind: str, name: str) -> dict[str, str]:
         )
     if keyword.iskeyword(identifier) or keyword.issoftkeyword(identifier):
         raise JobError(f"{name!r} is a reserved word of Python", hint=_OTHER_NAME)
-    suffix = kind.capitalize() if kind in ("sink", "source") else ""
+    suffix = _CLASS_SUFFIX.get(kind, "")
     base = "".join(part.capitalize() for part in name.split("-")).removesuffix(suffix) or suffix
     values = {
         "kind": kind,
@@ -123,7 +172,7 @@ def _check_unused(kind: str, identifier: str) -> None:
     taken = {plugin.name: plugin.distribution for plugin in registry.installed()}
     if identifier in taken:
         raise JobError(f"the plug-in {identifier!r} is installed already: {taken[identifier]}", hint=_OTHER_NAME)
-    offered_as = "function" if kind == "udf" else kind
+    offered_as = _OFFERED_AS.get(kind, kind)
     if registry.has(offered_as, identifier):
         owner = registry.owner(offered_as, identifier)
         raise JobError(f"the {offered_as} {identifier!r} exists already: plug-in {owner!r} offers it", hint=_OTHER_NAME)

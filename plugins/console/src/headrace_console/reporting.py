@@ -12,15 +12,12 @@ import typer
 from headrace.foundation.errors import HeadraceError, JobError
 
 from headrace_console.command import EXIT_INTERRUPTED as EXIT_INTERRUPTED
+from headrace_console.user_code import UserCodeError
 
 EXIT_JOB_FAILED = 1
 EXIT_WRONG_USE = 2
 EXIT_ALL_DEAD_LETTERS = 3
 EXIT_BROKEN_QUEUES = 4
-
-
-class UserCodeError(JobError):
-    """The job file itself raised an error. That error is the cause; the message says where it was raised."""
 
 
 def say(text: str = "", *, style: str | None = None) -> None:

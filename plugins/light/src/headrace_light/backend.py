@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Mapping
 from datetime import timedelta
@@ -12,24 +13,28 @@ from typing import ClassVar
 from headrace.flow.messages import Queue
 from headrace.foundation import at_work
 from headrace.foundation.clock import Clock, SystemClock
+from headrace.foundation.errors import CheckpointError
 from headrace.foundation.freed_memory import keep_freed_memory
 from headrace.interfaces.backend import Backend, JobHandle, JobReport, JobStatus, RunOptions
 from headrace.interfaces.registry import default_registry
 from headrace.interfaces.settings import Settings
-from headrace.interfaces.state_store import StateStore
+from headrace.interfaces.state_store import ReadableStateStore, StateStore
 from headrace.plan.graph import Plan
 from headrace.runtime.lane import Lane
 
-from headrace_light.checkpoint_directory import StoredCheckpoint
+from headrace_light.checkpoint_directory import CheckpointDirectory, StoredCheckpoint
 from headrace_light.engine import Engine
 from headrace_light.moved_offsets import moved_checkpoint, opened
 from headrace_light.settings import LightSettings
 from headrace_light.shared.elasticity import elasticity_of
 from headrace_light.shared.stages import SharedStages
 from headrace_light.stages.interface import Host, Stages
+from headrace_light.stages.loaded_ahead import LoadedAhead
 from headrace_light.stages.local import LocalStages
 from headrace_light.stages.none import NoStages
+from headrace_light.stages.routing import shard_counts
 
+logger = logging.getLogger(__name__)
 #: Freed memory that the process keeps for its next batches: a few batches of the usual size.
 _KEPT_BYTES_MAX = 64 * 1024**2
 
@@ -42,6 +47,8 @@ class LightBackend(Backend):
     def __init__(self, settings: LightSettings | None = None, clock: Clock | None = None) -> None:
         super().__init__(settings)
         self._clock = clock or SystemClock()
+        #: State that was loaded ahead of the start, and of which plan.
+        self._ahead: tuple[Plan, LoadedAhead] | None = None
 
     def _state_store(self, job: str, directory: Path) -> StateStore:
         """Make the state store that the options name; each knows its defaults."""
@@ -58,7 +65,8 @@ class LightBackend(Backend):
         if not plan.shuffles:
             return lambda host, checkpoint: NoStages()
         if self.settings.reliability is None:
-            return partial(LocalStages.of, plan, shards=shards, make_store=store)
+            ahead = self._ahead[1] if self._ahead is not None and self._ahead[0] is plan else None
+            return partial(LocalStages.of, plan, shards=shards, make_store=store, ahead=ahead)
         elasticity = elasticity_of(plan, options, self.settings, store)
         return partial(SharedStages.of, plan, elasticity=elasticity, shards=shards)
 
@@ -69,6 +77,23 @@ class LightBackend(Backend):
         self._stages_of(plan, options)
         for root in (*plan.sources.values(), *plan.shuffles.values()):
             Lane(plan, root, Queue("ready", plan.id_of(root))).close()
+
+    def load_ahead(self, plan: Plan, options: RunOptions) -> None:
+        """Load the state of the newest checkpoint, where the state store can be read beside the process that writes it."""
+        assert isinstance(self.settings, LightSettings)
+        directory = CheckpointDirectory(options.checkpoint, plan.job_name)
+        if directory.path is None or not plan.shuffles or self.settings.reliability is not None:
+            return
+        if self._ahead is None:
+            store = self._state_store(plan.job_name, directory.path)
+            if not isinstance(store, ReadableStateStore):
+                store.close()
+                return
+            self._ahead = plan, LoadedAhead(plan, shard_counts(plan, self.settings.shards), store)
+        try:
+            self._ahead[1].load(directory.look())
+        except CheckpointError as error:  # the start says it, if it is so then
+            logger.debug("job %s: nothing is loaded ahead: %s", plan.job_name, error)
 
     def stored_positions(self, checkpoint: str) -> Mapping[str, int]:
         with opened(checkpoint) as (_, stored):

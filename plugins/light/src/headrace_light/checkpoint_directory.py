@@ -109,6 +109,10 @@ class CheckpointDirectory:
             self.close()  # the file may be restored and the job started again in the same process
             raise
 
+    def look(self) -> StoredCheckpoint:
+        """Return the content without a lock, for a process beside the one that has it. Raises CheckpointError when it cannot be used."""
+        return StoredCheckpoint() if self._path is None else self._read(self._path / _FILE)
+
     @property
     def path(self) -> Path | None:
         """Where the files are; None: nothing is kept."""

@@ -97,6 +97,7 @@ class Engine:
         self._make_stages = make_stages
         #: Parts of the plan, after ``prepare`` has made them.
         self._stages: Stages = NoStages()
+        self._bounded = {name for name, node in plan.sources.items() if node.source.bounded}
         self._idle_timeouts_us = idle_timeouts_us(plan) if plan.shuffles else {}
         self._known = KnownResults(plan, {}, {}, begins=False)
         self._savepoints = SavepointRequests(plan.job_name)
@@ -389,7 +390,7 @@ class Engine:
             timeout_us = self._idle_timeouts_us.get(run.queue.source)
             silent = timeout_us is not None and (now - run.heard_seconds) * 1_000_000 >= timeout_us
             silent |= self._broken.is_given_up(run.queue)
-            silent |= self._plan.sources[run.queue.source].source.bounded and run.at_latest
+            silent |= run.queue.source in self._bounded and run.at_latest
             if not run.idle and (run.done or silent) and not self._stages.at_end:
                 run.idle = self._stages.skip_idle(run.queue)
         for queue in self._broken.not_waited_for(self._runs):
@@ -539,7 +540,8 @@ class Engine:
             states=None,
         )
         fault_point("checkpoint.after_flush")
-        self._checkpoint = replace(self._checkpoint, states=self._stages.save(message.id, savepoints))
+        states = self._stages.save(message.id, savepoints, last=self._stopping.is_set())
+        self._checkpoint = replace(self._checkpoint, states=states)
         self._storing.until_stored(partial(self._directory.save, self._checkpoint))
         self._stages.saved(message.id)
         fault_point("checkpoint.after_save")

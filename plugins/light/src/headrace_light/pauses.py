@@ -45,7 +45,8 @@ class Pauses:
         ``ticking``: the stages need the time of the clock every second.
         """
         seconds = self._seconds if not looked_seconds else min(self._seconds, abs(self._seconds - looked_seconds))
-        self._clock.wait(self._stopping, min(seconds, _INSIDE_SECONDS_MAX) if ticking else seconds)
+        if not looked_seconds or seconds >= _FIRST_SECONDS:  # a shorter one only wakes the process once more
+            self._clock.wait(self._stopping, min(seconds, _INSIDE_SECONDS_MAX) if ticking else seconds)
         self._grow()
 
     def rest_in(self, wait: Callable[[timedelta], None], longest: timedelta | None = None) -> bool:

@@ -13,7 +13,7 @@ from headrace.foundation.durable_files import sync_directory, write_durably
 from headrace.foundation.errors import CheckpointError
 from headrace.foundation.private_files import make_private_directory
 from headrace.interfaces.settings import Settings, option
-from headrace.interfaces.state_store import StateStore, versions_to_load, versions_to_remove
+from headrace.interfaces.state_store import ReadableStateStore, StateStore, versions_to_load, versions_to_remove
 
 _NAME = re.compile(r"(\d{20})\.(delta|snapshot)")
 
@@ -38,7 +38,7 @@ class DirectoryStateSettings(Settings, frozen=True, kw_only=True):
     path: Annotated[str, option("directory of the state files")]
 
 
-class DirectoryStateStore(StateStore):
+class DirectoryStateStore(ReadableStateStore):
     """Keeps each version of a shard's state as one file, written under another name and renamed: it exists completely or not at all."""
 
     Settings: ClassVar[type[Settings]] = DirectoryStateSettings
@@ -87,6 +87,25 @@ class DirectoryStateStore(StateStore):
             yield number, content, whole
         for number in unfinished:
             files[number][1].unlink(missing_ok=True)
+
+    def stored(self, shard: str, version: int) -> tuple[bytes, bool] | None:
+        for kind in ("delta", "snapshot"):
+            path = self._directory(shard) / f"{version:020d}.{kind}"
+            try:
+                return path.read_bytes(), kind == "snapshot"
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                raise CheckpointError(f"state file {path} cannot be read: {error.strerror}") from error
+        return None
+
+    def go_on_from(self, shard: str, version: int) -> None:
+        files = self._versions(shard)
+        if files:
+            self._stored.add(shard)
+        for number, (_, path) in files.items():
+            if number > version:
+                path.unlink(missing_ok=True)
 
     def remove(self, shard: str, *, before: int) -> None:
         files = self._versions(shard)

@@ -87,6 +87,27 @@ def test_units_go_to_servers_that_live_and_move_from_one_that_is_silent(servers:
     assert sorted(map(len, servers.owned().values())) == [2, 2]
 
 
+def test_a_unit_that_was_moved_for_balance_is_not_moved_again_within_a_minute_unless_its_server_goes(
+    servers: Servers,
+) -> None:
+    servers.add("a")
+    servers.add_jobs("one", "two")
+    servers.pass_time(4)
+    owned = []
+    for name in ("b", "c", "d"):
+        servers.add(name)
+        servers.pass_time(4)
+        owned.append(servers.owned()[name])
+        if name != "d":
+            servers.by_name.pop(name)
+            servers.pass_time(12)
+            assert servers.owned() == {"a": {"one", "two"}}  # what was moved a moment ago too, as its server has gone
+    assert [len(each) for each in owned] == [1, 1, 0]
+    assert owned[0] != owned[1]
+    servers.pass_time(60)
+    assert [len(each) for each in servers.owned().values()] == [1, 1]
+
+
 @pytest.mark.parametrize("seconds", [3600.0, -3600.0])
 def test_a_clock_of_the_database_that_is_set_moves_nothing(servers: Servers, seconds: float) -> None:
     servers.add("a")

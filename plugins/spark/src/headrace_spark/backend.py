@@ -12,6 +12,7 @@ from headrace.interfaces.backend import Backend, JobHandle, RunOptions
 from headrace.interfaces.settings import Settings
 from headrace.plan.graph import Plan
 
+from headrace_spark.checkpoints.ownership import lock_of
 from headrace_spark.processes.settings import SparkSettings
 
 if TYPE_CHECKING:
@@ -28,12 +29,34 @@ class SparkBackend(Backend):
 
     Settings: ClassVar[type[Settings]] = SparkSettings
 
+    def make_ready(self, plan: Plan, options: RunOptions) -> None:
+        """Import what drives a query. Operators are opened in workers alone: they may need what only those have."""
+        import headrace_spark.queries.handle  # noqa: F401
+
+        _starter_of(plan)
+
+    def load_ahead(self, plan: Plan, options: RunOptions) -> None:
+        """Start headrace's own Spark, where the job is going to run in it. Raises JobError as the start would.
+
+        The state of shards is loaded by workers, in the first micro-batch.
+        """
+        from headrace_spark.processes.session import start_ahead
+
+        assert isinstance(self.settings, SparkSettings)
+        start_ahead(self.settings)
+
     def start(self, plan: Plan, options: RunOptions) -> JobHandle:
         from headrace_spark.queries.handle import SparkHandle
 
         settings = self.settings
         assert isinstance(settings, SparkSettings)
         return SparkHandle(plan, options, partial(_starter_of(plan), plan, options, settings))
+
+    @staticmethod
+    def take_from_lost_process(checkpoint: str) -> None:
+        """Remove the lock, which a paused Java keeps. The claim of the next run keeps it from planning, completing and storing anything."""
+        if "://" not in checkpoint:
+            lock_of(checkpoint).unlink(missing_ok=True)
 
     @staticmethod
     def start_query(job: Job, session: SparkSession, **options: Any) -> StreamingQuery:

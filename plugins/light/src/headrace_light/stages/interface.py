@@ -166,9 +166,11 @@ class Stages(ABC):
         return True
 
     def save(
-        self, checkpoint_id: int, savepoints: Collection[OpenSavepoint]
+        self, checkpoint_id: int, savepoints: Collection[OpenSavepoint], *, last: bool = False
     ) -> Mapping[str, list[tuple[int, str]]] | None:
         """Store what has changed, under the id of a checkpoint that is about to be made, and give all state to the savepoints.
+
+        ``last``: the job is being stopped, so only what must be stored is stored now.
 
         Returns per shard the versions that its state consists of, each with its checksum; None: the checkpoint has no state.
         """

@@ -21,6 +21,7 @@ from headrace.interfaces.state_store import StateStore
 from headrace.plan.graph import Plan, ShuffleNode
 from headrace.plan.stages import tick_seconds
 from headrace.plan.state_check import check_definitions
+from headrace.runtime.kept_versions import keeps_versions
 from headrace.runtime.lane import Delivery, Shipment
 from headrace.runtime.patience import WaitFor
 from headrace.runtime.shard import Shard
@@ -31,6 +32,7 @@ from headrace.runtime.waiting import waiting
 from headrace_light.checkpoint_directory import StoredCheckpoint
 from headrace_light.savepoint_requests import OpenSavepoint
 from headrace_light.stages.interface import Host, Stages
+from headrace_light.stages.loaded_ahead import LoadedAhead
 from headrace_light.stages.order_log import Entry, EntryKind, OrderLog
 from headrace_light.stages.routing import Pending, route, shard_counts
 from headrace_light.stages.shard_storage import ShardStorage
@@ -48,12 +50,18 @@ class LocalStages(Stages):
     in_checkpoint: ClassVar[bool] = True
     needs_clock: ClassVar[bool] = True
 
-    def __init__(self, plan: Plan, host: Host, *, shards: int, store: StateStore) -> None:
+    def __init__(
+        self, plan: Plan, host: Host, *, shards: int, store: StateStore, ahead: LoadedAhead | None = None
+    ) -> None:  # fmt: skip
         self._plan = plan
         self._clock = host.clock
         self._outlets = host.outlets
         self._storing = host.storing
         self._storage = ShardStorage(store, until_stored=host.storing.until_stored)
+        self._ahead = ahead
+        #: Whether this process has taken over from another one a moment ago: a snapshot that is due waits for the next checkpoint.
+        self._took_over = False
+        self._checkpoint = None if host.directory is None else host.directory.parent
         self._log = OrderLog(host.directory)
         self._shuffles: dict[str, ShuffleNode] = plan.shuffles
         self._counts = shard_counts(plan, shards)
@@ -84,10 +92,14 @@ class LocalStages(Stages):
         *,
         shards: int,
         make_store: Callable[[Path], StateStore],
+        ahead: LoadedAhead | None = None,
     ) -> LocalStages:
-        """Make the stages of a job. Raises CheckpointError when they cannot go on with the checkpoint; RetriableError."""
+        """Make the stages of a job. Raises CheckpointError when they cannot go on with the checkpoint; RetriableError.
+
+        ``ahead``: shards whose state was loaded before the process that had the checkpoint stopped.
+        """
         store: StateStore = NoStateStore() if host.directory is None else make_store(host.directory)
-        stages = cls(plan, host, shards=shards, store=store)
+        stages = cls(plan, host, shards=shards, store=store, ahead=ahead)
         try:
             if checkpoint.id:
                 _check_checkpoint(plan, checkpoint, stages.shard_counts, place=str(host.directory))
@@ -103,6 +115,8 @@ class LocalStages(Stages):
         if checkpoint.id:
             for shard in self._all():
                 wait_for("its state store", partial(self._load, shard.queue, checkpoint.id, checkpoint.states))
+        if self._ahead is not None:
+            self._ahead.close()
         if checkpoint.sequence is not None:
             self._sequence = checkpoint.sequence
         entries = list(self._log.entries(checkpoint.id))
@@ -127,8 +141,17 @@ class LocalStages(Stages):
         """Give a shard its state. Raises RetriableError, and and leaves the shard as new, when the store is not available."""
         shards = self._shards[queue.source]
         shard = shards[int(queue.name)]
+        expected = None if states is None else states.get(queue.id, ())
+        found = None if self._ahead is None or expected is None else self._ahead.take(queue.id, expected)
         try:
-            self._storage.load(shard, checkpoint_id, None if states is None else states.get(queue.id, ()))
+            if found is not None and expected is not None:
+                shard.close()
+                shard, stored = found
+                shards[shard.number] = shard
+                self._storage.go_on(shard, stored, checkpoint_id, expected)
+                self._took_over = True
+            else:
+                self._storage.load(shard, checkpoint_id, expected)
         except RetriableError:
             shard.close()  # it may have taken a part
             shards[shard.number] = Shard(self._plan, queue.source, shard.number)
@@ -137,6 +160,8 @@ class LocalStages(Stages):
     def begin_at(
         self, states: Iterable[tuple[str, int, bytes]], checkpoint_id: int, sequence: int, wait_for: WaitFor
     ) -> None:
+        if self._ahead is not None:
+            self._ahead.close()
         for shard in self._all():
             wait_for("its state store", partial(self._storage.forget_stored, shard))
         for shuffle, number, state in states:
@@ -263,13 +288,16 @@ class LocalStages(Stages):
         return self._counts
 
     def save(
-        self, checkpoint_id: int, savepoints: Collection[OpenSavepoint]
+        self, checkpoint_id: int, savepoints: Collection[OpenSavepoint], *, last: bool = False
     ) -> Mapping[str, list[tuple[int, str]]] | None:
-        self._save(checkpoint_id, savepoints)
+        self._save(checkpoint_id, savepoints, last=last)
         return {shard.queue.id: self._storage.chain(shard) for shard in self._all()}
 
-    def _save(self, checkpoint_id: int, savepoints: Collection[OpenSavepoint] = (), *, whole: bool = False) -> None:
+    def _save(
+        self, checkpoint_id: int, savepoints: Collection[OpenSavepoint] = (), *, whole: bool = False, last: bool = False
+    ) -> None:  # fmt: skip
         """Store what has changed in the shards. With savepoints, or ``whole``, all of each shard is stored, and given to them."""
+        last, self._took_over = last or self._took_over, False
         for shard in self._all():
             shard.checkpoint(checkpoint_id)
             if savepoints or whole:
@@ -283,7 +311,7 @@ class LocalStages(Stages):
             # Without a store, operators are asked for changes now and then, so that they need not keep them.
             if self._keeps_state or not self._at_end:
                 with waiting(self._waiting):
-                    self._storage.save(shard, checkpoint_id)
+                    self._storage.save(shard, checkpoint_id, last=last)
         if self._keeps_state:
             self._plan.meter.add(CHECKPOINT_IO, self._storage.bytes_written)
             self._plan.meter.set(STATE_SIZE, self._storage.stored_bytes())
@@ -292,6 +320,8 @@ class LocalStages(Stages):
 
     def saved(self, checkpoint_id: int) -> None:
         self._storing.until_stored(partial(self._log.begin, checkpoint_id))
+        if self._checkpoint is not None and keeps_versions(self._checkpoint):
+            return
         for shard in self._all():
             self._storing.until_stored(partial(self._storage.remove_old, shard, checkpoint_id))
 
@@ -311,6 +341,8 @@ class LocalStages(Stages):
     def close(self) -> None:
         for shard in self._all():
             shard.close()
+        if self._ahead is not None:
+            self._ahead.close()
         self._log.close()
         self._storage.close()
 

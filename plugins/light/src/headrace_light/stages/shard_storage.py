@@ -8,7 +8,7 @@ from functools import partial
 from zlib import crc32
 
 from headrace.foundation.errors import CheckpointError
-from headrace.interfaces.state_store import KeyedStateStore, StateStore, StoredVersion
+from headrace.interfaces.state_store import KeyedStateStore, ReadableStateStore, StateStore, StoredVersion
 from headrace.runtime.shard import Shard
 
 #: Deltas of a shard are replaced by a snapshot when there are so many, or when they are larger than the snapshot.
@@ -17,8 +17,8 @@ _DELTA_BYTES_MIN = 1_000_000
 
 
 @dataclass
-class _Stored:
-    """The size of the newest snapshot of a shard, and of the deltas after it."""
+class StoredVersions:
+    """The versions that a shard's state consists of: the size of the newest snapshot, and of the deltas after it."""
 
     snapshot_bytes: int = 0
     deltas: int = 0
@@ -26,10 +26,10 @@ class _Stored:
     #: The versions from the newest snapshot on, each with its checksum.
     chain: list[tuple[int, str]] = field(default_factory=list)
 
-    def note(self, version: int, content: bytes, *, whole: bool) -> None:
-        """A version of this content has been stored, over one of that number that may be there."""
+    def note(self, version: int, checksum: str, *, whole: bool) -> None:
+        """A version with this checksum has been stored, over one of that number that may be there."""
         kept = [] if whole else [each for each in self.chain if each[0] != version]
-        self.chain = [*kept, (version, _checksum(content))]
+        self.chain = [*kept, (version, checksum)]
 
     def add(self, size: int, *, whole: bool) -> None:
         """A version of so many bytes has been stored."""
@@ -49,7 +49,8 @@ def headed(header: bytes) -> bytes:
     return header + crc32(header).to_bytes(4, "big") if header else b""
 
 
-def _checksum(content: bytes) -> str:
+def checksum_of_version(content: bytes) -> str:
+    """Return the checksum of a version as checkpoints note it."""
     return f"{crc32(content):08x}"
 
 
@@ -72,7 +73,7 @@ class ShardStorage:
         self._until_stored = until_stored or _once
         self._keyed = store if quick_start and isinstance(store, KeyedStateStore) else None
         self._header_bytes = header_bytes
-        self._stored: dict[str, _Stored] = {}
+        self._stored: dict[str, StoredVersions] = {}
         #: Bytes of state that were written since the caller set this to 0.
         self.bytes_written = 0
 
@@ -92,23 +93,24 @@ class ShardStorage:
         if self._keyed is not None and version is None and shard.has_parts:
             versions = self._keyed.versions(name)
             if not versions:
-                self._stored[name] = _Stored()
+                self._stored[name] = StoredVersions()
                 return None
             if all(each.first is not None for each in versions):
                 begun = self._begin_restore(self._keyed, shard, versions)
                 if begun is not None:
                     return begun
         found: tuple[int, bytes] | None = None
-        stored = _Stored()
+        stored = StoredVersions()
         waiting = None if expected is None else list(expected)
         for number, content, whole in self._store.load(name, version):
+            checksum = checksum_of_version(content)  # of all of it: once, for both uses
             if waiting is not None:
-                self._check(name, waiting, number, content)
+                self._check(name, waiting, number, checksum)
             header, state = self._divided(content)
             shard.apply(state)
             found = number, header
             stored.add(len(content), whole=whole)
-            stored.note(number, content, whole=whole)
+            stored.note(number, checksum, whole=whole)
         if waiting:
             raise self._missing(name, waiting[0][0])
         shard.end_restore()
@@ -128,10 +130,10 @@ class ShardStorage:
         stored = self._stored.get(shard.queue.id)
         return [] if stored is None else list(stored.chain)
 
-    def _check(self, name: str, waiting: list[tuple[int, str]], number: int, content: bytes) -> None:
+    def _check(self, name: str, waiting: list[tuple[int, str]], number: int, checksum: str) -> None:
         while waiting and waiting[0][0] < number:
             raise self._missing(name, waiting[0][0])
-        if not waiting or waiting[0] != (number, _checksum(content)):
+        if not waiting or waiting[0] != (number, checksum):
             raise CheckpointError(
                 f"{self._store.place(name, number)} is damaged, or does not belong to the checkpoint: its checksum does not match",
                 hint="go back to a copy of the checkpoint with its state, or begin anew with another directory",
@@ -154,23 +156,51 @@ class ShardStorage:
         )
         if sizes is None:
             return None
-        stored = _Stored()
+        stored = StoredVersions()
         for version, size in zip(versions, sizes, strict=True):
             stored.add(size, whole=version.snapshot)
         self._stored[name] = stored
         number, first = firsts[-1]
         return number, self._divided(first)[0]
 
-    def save(self, shard: Shard, version: int, header: bytes = b"", *, whole: bool = False) -> bool:
+    def go_on(
+        self, shard: Shard, stored: StoredVersions, version: int, expected: Sequence[tuple[int, str]]
+    ) -> None:  # fmt: skip
+        """Take a shard that has the first ones of the ``expected`` versions already (``stored``), and give it the others.
+
+        ``version``: that of the checkpoint. Raises CheckpointError, RetriableError.
+        """
+        store, name = self._store, shard.queue.id
+        assert isinstance(store, ReadableStateStore)
+        waiting = list(expected[len(stored.chain) :])
+        while waiting:
+            number = waiting[0][0]
+            found = store.stored(name, number)
+            if found is None:
+                raise self._missing(name, number)
+            content, whole = found
+            checksum = checksum_of_version(content)
+            self._check(name, waiting, number, checksum)
+            shard.apply(self._divided(content)[1])
+            stored.add(len(content), whole=whole)
+            stored.note(number, checksum, whole=whole)
+        store.go_on_from(name, version)
+        shard.end_restore()
+        self._stored[name] = stored
+
+    def save(
+        self, shard: Shard, version: int, header: bytes = b"", *, whole: bool = False, last: bool = False
+    ) -> bool:  # fmt: skip
         """Store what has changed in a shard as a version, if anything has; return whether it is a snapshot.
 
         ``whole``: it must be one, because the versions stored before cannot be used. Then all of the shard is restored first,
-        if it was not.
+        if it was not. ``last``: the job stops, and who goes on with it may have the versions before already, so this one is
+        as small as it can be; the next process makes a snapshot where one is due.
         """
         name = shard.queue.id
-        stored = self._stored.setdefault(name, _Stored())
+        stored = self._stored.setdefault(name, StoredVersions())
         many = stored.deltas >= _DELTAS_MAX or stored.delta_bytes > max(stored.snapshot_bytes, _DELTA_BYTES_MIN)
-        whole = whole or (many and not shard.restoring)
+        whole = whole or (many and not last and not shard.restoring)
         if self._keyed is not None and shard.has_parts:
             size = self._save_parts(self._keyed, shard, version, header, whole=whole)
         else:
@@ -178,7 +208,7 @@ class ShardStorage:
             if state:
                 # A shard gives its changes only once: storing them is repeated, asking for them is not.
                 self._until_stored(partial(self._store.save, name, version, headed(header) + state, snapshot=whole))
-                stored.note(version, headed(header) + state, whole=whole)
+                stored.note(version, checksum_of_version(headed(header) + state), whole=whole)
             size = len(state)
         if size:
             stored.add(size, whole=whole)
@@ -190,10 +220,10 @@ class ShardStorage:
         name, state = shard.queue.id, shard.snapshot()
         content = headed(bytes(self._header_bytes)) + state
         self._until_stored(partial(self._store.save, name, version, content, snapshot=True))
-        stored = self._stored.setdefault(name, _Stored())
+        stored = self._stored.setdefault(name, StoredVersions())
         stored.add(len(state), whole=True)
         self.bytes_written += len(state)
-        stored.note(version, content, whole=True)
+        stored.note(version, checksum_of_version(content), whole=True)
         return state
 
     def forget_stored(self, shard: Shard) -> None:

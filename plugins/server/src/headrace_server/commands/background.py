@@ -16,7 +16,7 @@ from headrace.foundation.clock import Clock, SystemClock
 from headrace.foundation.errors import JobError
 from headrace.foundation.private_files import make_private_directory, private_opener
 
-from headrace_server.commands.client import data_directory
+from headrace_server.commands.places import data_directory
 
 _START_TIMEOUT_SECONDS = 30.0
 _STOP_TIMEOUT_SECONDS = 180.0

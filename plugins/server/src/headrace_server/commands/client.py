@@ -6,7 +6,6 @@ import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -14,15 +13,10 @@ import msgspec
 from headrace.foundation.errors import JobError, RetriableError
 
 from headrace_server.access.client_tls import client_tls_context
+from headrace_server.commands.places import DATA_VARIABLE, data_directory
 
-DEFAULT_DATA = Path("headrace-data")
-URL_VARIABLE, TOKEN_VARIABLE, DATA_VARIABLE = "HEADRACE_SERVER", "HEADRACE_TOKEN", "HEADRACE_DATA"
+URL_VARIABLE, TOKEN_VARIABLE = "HEADRACE_SERVER", "HEADRACE_TOKEN"
 _TIMEOUT_SECONDS = 130.0
-
-
-def data_directory() -> Path:
-    """Return the data directory of the server on this machine that commands mean."""
-    return Path(os.environ.get(DATA_VARIABLE) or DEFAULT_DATA)
 
 
 def is_known() -> bool:

@@ -139,7 +139,7 @@ def _description(
 ) -> ServiceDescription:  # fmt: skip
     import sys
 
-    from headrace_server.commands.client import data_directory
+    from headrace_server.commands.places import data_directory
     from headrace_server.service.description import ServiceDescription
 
     if data is None:

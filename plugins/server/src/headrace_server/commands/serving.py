@@ -104,7 +104,7 @@ def serve(
     from headrace_console.running import events_logged
 
     with reporting.errors_as_messages(debug=debug), events_logged(log_format.value, "info"):
-        from headrace_server.commands.client import data_directory
+        from headrace_server.commands.places import data_directory
         from headrace_server.serving import HeadraceServer, ServerOptions
 
         if no_jobs and registry is None:

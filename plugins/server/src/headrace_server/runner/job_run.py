@@ -60,6 +60,8 @@ class JobRun:
         self._limits = limits or Limits()
         self._shares_process = shares_process
         self._lock = threading.RLock()
+        #: Held while state is loaded ahead: a start waits for it, and uses what was loaded.
+        self._loading = threading.Lock()
         self._prepared: PreparedJob | None = None
         self._handle: JobHandle | None = None
         self._stop_asked = False
@@ -80,6 +82,13 @@ class JobRun:
             self._fail(error, Phase.REFUSED)
         else:
             self._move(Phase.PREPARED)
+
+    def load_ahead(self) -> None:
+        """Load what a prepared job needs of its checkpoint, while another process still runs it. Raises what loading raises."""
+        with self._loading:
+            prepared = self._prepared
+            if prepared is not None and self.phase is Phase.PREPARED:
+                prepared.load_ahead()
 
     def start(self) -> None:
         """Start the prepared job, in a thread of its own: a server that is away may take a minute. Does not raise."""
@@ -133,7 +142,8 @@ class JobRun:
 
     def _run(self, prepared: PreparedJob) -> None:
         try:
-            handle = prepared.start()
+            with self._loading:
+                handle = prepared.start()
             with self._lock:
                 self._handle = handle
                 stop_asked = self._stop_asked

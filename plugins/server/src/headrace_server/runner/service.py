@@ -8,7 +8,7 @@ import socketserver
 import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from headrace.foundation.clock import Clock, SystemClock
@@ -18,7 +18,9 @@ from headrace_server.runner.job_run import ENDED, JobRun, Phase
 from headrace_server.runner.log_file import LogFile
 from headrace_server.runner.protocol import LINE_MAX_BYTES
 from headrace_server.runner.specification import RunnerSpecification, write_result
-from headrace_server.runner.unit_lease import Access, UnitLease
+
+if TYPE_CHECKING:
+    from headrace_server.runner.unit_lease import Access, UnitLease
 
 logger = logging.getLogger(__name__)
 _LOOK_SECONDS = 0.5
@@ -47,11 +49,12 @@ class Runner:
         for run in self._jobs.values():
             run.changed = self._wake
         self._access = access
-        self._lease = None if access is None else UnitLease(access, specification, str(file), stop=self.ask_to_stop)
+        self._lease = None if access is None else self._unit_lease(access)
         self._requests: dict[str, Callable[[Mapping[str, Any]], Any]] = {
             "status": self._status,
             "plan": lambda asked: self._job(asked).plan(),
             "compare": lambda asked: self._job(asked).compare(asked["running"]),
+            "load_ahead": lambda asked: self._job(asked).load_ahead(),
             "go": self._begin,
             "release": self._release,
             "adopt": self._adopt,
@@ -64,6 +67,12 @@ class Runner:
             "log_level": _set_log_level,
             "exit": lambda asked: self.ask_to_stop(),
         }
+
+    def _unit_lease(self, access: Access) -> UnitLease:
+        # Only a process with a lease needs a database, whose modules are half of what a process imports.
+        from headrace_server.runner.unit_lease import UnitLease
+
+        return UnitLease(access, self.specification, str(self._file), stop=self.ask_to_stop)
 
     def ask_to_stop(self, *_: object) -> None:
         """Stop all jobs gracefully and end: also the handler of SIGTERM."""

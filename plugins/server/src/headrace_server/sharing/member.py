@@ -34,6 +34,9 @@ _PUBLISH_SECONDS = 2.0
 _RENEWALS_PER_DURATION = 5
 #: How long the jobs of a server that was stopped with ``leave`` wait for it.
 _RESTART_SECONDS = 60.0
+#: A unit that was moved for balance stays for so long where it is, if it can: servers that come and go again and again must not stop it
+#: each time.
+_STAYS_SECONDS = 60.0
 #: A unit's load is told in steps of so many cores, so that noise does not move it.
 _CORES_STEP = 0.25
 
@@ -105,6 +108,8 @@ class Member:
         self._units: dict[str, UnitRecord] = {}
         self._records: dict[str, LeaseRecord] = {}
         self._gone_since: dict[str, float] = {}
+        #: When a unit was moved last though its server could have kept it.
+        self._balanced: dict[str, float] = {}
         self._pinned: set[str] = set()
         self._told: dict[str, bytes] = {}
         self._load_of_units = CoresInUse(clock)
@@ -278,6 +283,9 @@ class Member:
         wanted = spread(places, loads)
         changed = {name: server for name, server in wanted.items() if server != self._units[name].server}
         if changed:
+            names = {each.name for each in places}
+            now = self._clock.monotonic()
+            self._balanced |= {name: now for name in changed if self._units[name].server in names}
             self._store_assignment(changed)
         else:
             self._spread_of = (places, loads)
@@ -303,9 +311,10 @@ class Member:
         cores = _step(unit.cores)
         runner = unit.runner
         here = runner.machine if runner is not None and self._is_held(unit.unit) else None
+        stays = self._clock.monotonic() - self._balanced.get(unit.unit, float("-inf")) < _STAYS_SECONDS
         return Load(
             unit.unit, weight + (cores if weight >= WEIGHT else 0.0), server=unit.server, machine=here, home=unit.home,
-            fixed=unit.busy,
+            fixed=unit.busy or stays,
         )  # fmt: skip
 
     def _is_held(self, unit: str) -> bool:

@@ -14,7 +14,8 @@ import shutil
 from pathlib import Path
 
 from headrace.foundation.durable_files import sync_directory
-from headrace.foundation.errors import RetriableError
+from headrace.foundation.errors import HeadraceError, RetriableError
+from headrace.interfaces.registry import default_registry
 
 from headrace_server.supervision.data_directory import FENCED, DataDirectory
 from headrace_server.supervision.going_back import copy_checkpoint, same_content
@@ -22,6 +23,9 @@ from headrace_server.supervision.going_back import copy_checkpoint, same_content
 logger = logging.getLogger(__name__)
 _DEAD_LETTERS = "dead-letters"
 _TRIES = 5
+#: A checkpoint that was set aside: this, and the token of the lease with which the job began without it.
+_BEFORE = "before-"
+_SET_ASIDE_SECONDS = 7 * 86_400.0
 
 
 def fence_checkpoint(data: DataDirectory, job: str, token: int) -> Path:
@@ -63,10 +67,39 @@ def _take_dead_letters(place: Path, target: Path) -> None:
             sync_directory(target)
 
 
+def take_from_lost_process(backend: str, checkpoint: Path, job: str) -> None:
+    """Let a backend that fences its runs by itself, as Spark does by claims, have a checkpoint that a lost process may hold a lock of.
+
+    Raises OSError.
+    """
+    try:
+        kind = default_registry().find("backend", backend)
+    except HeadraceError as error:  # it is in the environment of the job alone
+        logger.warning("job %s: a lock that a paused process keeps is not removed: %s", job, error.message)
+        return
+    kind.take_from_lost_process(str(checkpoint))
+
+
 def begin_without_checkpoint(data: DataDirectory, job: str, token: int) -> None:
     """Set a checkpoint aside that is older than what the job has done elsewhere since. For jobs that need nothing of it."""
     old = data.checkpoint(job)
     if old.exists():
-        aside = old.with_name(f"before-{token:010d}")
-        shutil.rmtree(aside, ignore_errors=True)
+        for each in set_aside(data, job):  # that of an earlier move, which is older still
+            shutil.rmtree(each, ignore_errors=True)
+        aside = old.with_name(f"{_BEFORE}{token:010d}")
         os.rename(old, aside)
+        os.utime(aside)  # since when it lies there
+
+
+def set_aside(data: DataDirectory, job: str) -> list[Path]:
+    """Return the checkpoints of a job that were set aside when it came back to this server."""
+    return sorted(data.state_of_job(job).glob(f"{_BEFORE}*[0-9]"))
+
+
+def remove_set_aside(data: DataDirectory, job: str, *, now_seconds: float) -> None:
+    """Remove checkpoints that have been set aside for a week: the job has gone on without them for long."""
+    for each in set_aside(data, job):
+        with contextlib.suppress(FileNotFoundError):
+            if now_seconds - each.stat().st_mtime >= _SET_ASIDE_SECONDS:
+                shutil.rmtree(each, ignore_errors=True)
+                logger.info("job %s: %s is removed: the job has not needed it for a week", job, each)

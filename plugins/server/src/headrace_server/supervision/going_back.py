@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 from collections.abc import Iterator, Mapping
@@ -11,6 +12,7 @@ from typing import Any
 import msgspec
 from headrace.foundation.durable_files import replace_durably, sync_directory, write_durably
 from headrace.foundation.private_files import make_private_directory
+from headrace.runtime.kept_versions import MARK, forget_versions, keep_versions
 
 from headrace_server.jobs_directory.settings import JobSettings
 from headrace_server.supervision.data_directory import DataDirectory
@@ -19,8 +21,7 @@ from headrace_server.supervision.data_directory import DataDirectory
 _NEVER_CHANGED = (".delta", ".snapshot", ".sst", ".zip", ".parquet")
 _DEAD_LETTERS = "dead-letters"
 #: Neither belongs to the place of a job: dead letters stay where they are, a lock is that of a process.
-_LEFT_OUT = frozenset({_DEAD_LETTERS, "lock", "LOCK"})
-_STORES_IN_CHECKPOINT = ("directory", "rocksdb")
+_LEFT_OUT = frozenset({_DEAD_LETTERS, MARK, "lock", "LOCK"})
 
 
 class RollOutNote(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,6 +68,7 @@ class KeptCheckpoint:
     """A copy of a stopped job's checkpoint, with hard links to what never changes."""
 
     def __init__(self, data: DataDirectory, job: str) -> None:
+        #: The directory that the kept one is a copy of.
         self._checkpoint = data.checkpoint(job)
         self.path = self._checkpoint.with_name("checkpoint.kept")
         #: Where the checkpoint of a version is that was taken back, until the next one.
@@ -80,6 +82,16 @@ class KeptCheckpoint:
         copy_checkpoint(self._checkpoint, new)
         os.rename(new, self.path)
         sync_directory(self.path.parent)
+
+    def guard(self) -> None:
+        """Let the new version forget no state that the copy needs, in a store outside of the directory. Called before it starts, when
+        the note of the roll-out is there. Raises OSError.
+        """
+        keep_versions(self._checkpoint)
+
+    def unguard(self) -> None:
+        """Let state be forgotten as ever. Raises OSError."""
+        forget_versions(self._checkpoint)
 
     def is_changed(self) -> bool:
         """Return whether the checkpoint is another one by now. False also if there is no copy. Raises OSError."""
@@ -100,8 +112,26 @@ class KeptCheckpoint:
         sync_directory(self._checkpoint.parent)
 
     def drop(self) -> None:
-        """Remove the copy, if there is one."""
+        """Remove the copy, if there is one: state is forgotten as ever from now on."""
+        self.unguard()
         shutil.rmtree(self.path, ignore_errors=True)
+
+
+def keep_way_back(note: RollOutNote, data: DataDirectory) -> None:
+    """Keep the checkpoints of stopped versions, and the note of their roll-out. After an error nothing of it is left. Raises OSError."""
+    kept = [KeptCheckpoint(data, job) for job in note.changes]
+    try:
+        for each in kept:
+            each.keep()
+        note.write(data)
+        for each in kept:
+            each.guard()
+    except OSError:
+        with contextlib.suppress(OSError):
+            note.remove(data)
+            for each in kept:
+                each.drop()
+        raise
 
 
 def copy_checkpoint(source: Path, target: Path) -> None:
@@ -127,10 +157,12 @@ def same_content(one: Path, other: Path) -> bool:
     )
 
 
-def keeps_state_in_checkpoint(settings: JobSettings) -> bool:
-    """Return whether all that a job stores is in the directory of its checkpoint. Other stores go on without a way back."""
-    store = settings.options.get("state_store", _STORES_IN_CHECKPOINT[0])
-    return store in _STORES_IN_CHECKPOINT and "reliability" not in settings.options
+def has_way_back(settings: JobSettings) -> bool:
+    """Return whether the directory of a job's checkpoint says which state belongs to it, wherever that lies.
+
+    So it is unless instances share the shards: then topics and the groups of a broker have it, which go on without a way back.
+    """
+    return "reliability" not in settings.options
 
 
 def rows_twice(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:

@@ -46,8 +46,11 @@ class RestartPolicy:
         """Note that the job was started."""
         self._started = self._clock.monotonic()
 
-    def ended(self, *, failed: bool) -> None:
-        """Note that the job has ended. One that had settled before counts its failures from 1 again."""
+    def ended(self, *, failed: bool, waited: bool = False) -> None:
+        """Note that the job has ended. One that had settled before counts its failures from 1 again.
+
+        ``waited``: it has done nothing for long before it was ended, so after the first failure there is no further pause.
+        """
         now = self._clock.monotonic()
         if self._started is not None and now - self._started >= SETTLED_AFTER.total_seconds():
             self._failures = 0
@@ -55,7 +58,7 @@ class RestartPolicy:
         if not failed:
             self._failures = 0
             return
-        pause = FIRST_PAUSE * 2**self._failures
+        pause = timedelta(0) if waited and not self._failures else FIRST_PAUSE * 2**self._failures
         self._failures += 1
         self._not_before = now + min(pause, PAUSE_MAX).total_seconds()
 

@@ -21,7 +21,7 @@ from sqlalchemy.exc import InterfaceError, OperationalError
 from headrace_server.registry.records import VersionState
 from headrace_server.runner.protocol import RefusedError, RunnerAwayError
 from headrace_server.sharing.member import Taken
-from headrace_server.supervision.going_back import KeptCheckpoint, RollOutNote, keeps_state_in_checkpoint, rows_twice
+from headrace_server.supervision.going_back import KeptCheckpoint, RollOutNote, has_way_back, keep_way_back, rows_twice
 from headrace_server.supervision.processes import RunnerProcess
 from headrace_server.supervision.specifications import Services
 from headrace_server.supervision.unit import Unit, UnitElsewhereError
@@ -265,6 +265,8 @@ class RollOut:
         before = self._unit.running_versions()
         guarded = {job: version for job, version in self._changes.items() if before.get(job)}
         clock = self._services.clock
+        if guarded:
+            self._load_ahead(new)
         begun = clock.monotonic()
         if self._unit.runner is not None:
             if self._unit.is_of_another_server:
@@ -293,6 +295,16 @@ class RollOut:
         else:
             self._accept_all(note)
 
+    def _load_ahead(self, new: RunnerProcess) -> None:
+        """Let the new process load the state of its jobs while the old one runs, and then what was stored meanwhile: a little."""
+        self._say("loading the state of the running version")
+        for each in (*new.specification.jobs, *new.specification.jobs):
+            allowed = self._services.settings(each.name, each.version).prepare_timeout
+            try:
+                new.ask("load_ahead", job=each.name, timeout_seconds=allowed)
+            except (RunnerAwayError, RefusedError) as error:
+                logger.info("job %s: its state is loaded when it starts: %s", each.name, error.message)
+
     def _kept(self, new: RunnerProcess, before: Mapping[str, int]) -> RollOutNote | None:
         """Keep the way back: the checkpoints of the stopped versions, and a note. None: that cannot be; the old versions run again."""
         plans = {job: {name: self._plans[job].get(name) for name in ("job", "definitions")} for job in self._changes}
@@ -301,9 +313,7 @@ class RollOut:
             places=self._report.places, python=self._python_before, renews=self._renews,
         )  # fmt: skip
         try:
-            for job in note.changes:
-                KeptCheckpoint(self._services.data, job).keep()
-            note.write(self._services.data)
+            keep_way_back(note, self._services.data)
         except OSError as error:
             new.kill()
             for job, version in self._changes.items():
@@ -505,12 +515,11 @@ class RollOut:
         kept = KeptCheckpoint(self._services.data, job)
         why = None if old is None else self._cannot_read(old, job, note.plans[job])
         if why is None or not kept.is_changed():
-            if old is not None:
-                kept.drop()
+            kept.unguard() if old is None else kept.drop()
             return ""
         number = note.changes[job]
         settings = [self._services.settings(job, each) for each in (number, note.before.get(job, number))]
-        if not all(map(keeps_state_in_checkpoint, settings)):
+        if not all(map(has_way_back, settings)):
             kept.drop()
             return f"; it may not start, as it cannot read the state that version {number} has stored ({why})"
         kept.restore()

@@ -80,10 +80,7 @@ class SharedUnits:
         busy = self._supervisor.is_busy(unit.name)
         if unit.name in self._member.owned():
             if not busy and self._member.is_silent(unit.name, unit.token):
-                logger.warning(
-                    "unit %s: its process %d shows no sign of life and is killed", unit.name, unit.runner.pid
-                )
-                unit.runner.kill()
+                unit.end_silent()
             return False
         if not self._member.has_neighbour_with(unit.name):
             return False

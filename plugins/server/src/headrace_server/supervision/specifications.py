@@ -29,7 +29,7 @@ from headrace_server.sharing.member import Member, Taken
 from headrace_server.supervision.cgroups import Cgroups, remove
 from headrace_server.supervision.data_directory import DataDirectory
 from headrace_server.supervision.environments import Environments
-from headrace_server.supervision.fencing import begin_without_checkpoint, fence_checkpoint
+from headrace_server.supervision.fencing import begin_without_checkpoint, fence_checkpoint, take_from_lost_process
 from headrace_server.supervision.processes import Launcher, RunnerProcess, environment_of_jobs
 
 #: Gives the values of secrets by name. Raises JobError for one that it does not have.
@@ -154,8 +154,10 @@ class Services:
             if self.data.shared is None:
                 if taken.moved:
                     begin_without_checkpoint(self.data, job, taken.lease.token)
-            elif taken.fenced and settings.backend == "light":  # Spark's own claims keep an earlier driver away
+            elif taken.fenced and settings.backend == "light":
                 fence_checkpoint(self.data, job, taken.lease.token)
+            elif taken.fenced:
+                take_from_lost_process(settings.backend, self.data.checkpoint(job), job)
 
     def python_of(self, job: str, number: int) -> str | None:
         """Return the interpreter of a version with plug-ins of its own; None: the server's. Raises JobError if it cannot be made."""

@@ -21,6 +21,7 @@ from sqlalchemy.exc import InterfaceError, OperationalError, SQLAlchemyError
 from headrace_server.jobs_directory.scanning import Scanner
 from headrace_server.registry.database import Registry
 from headrace_server.registry.records import Desired, JobRecord, VersionState
+from headrace_server.supervision.fencing import remove_set_aside
 from headrace_server.supervision.going_back import RollOutNote, read_note
 from headrace_server.supervision.job_files import JobFiles
 from headrace_server.supervision.job_schedules import JobSchedules
@@ -37,6 +38,7 @@ DEFAULT_SCAN_INTERVAL = timedelta(seconds=2)
 _ROLL_OUTS_MAX = 8
 #: The same trouble is logged again after this time.
 _SAY_AGAIN_SECONDS = 60.0
+_TIDY_SECONDS = 3600.0
 #: How long a server that ends waits until others have its units.
 _HAND_OVER_SECONDS = 180.0
 
@@ -57,7 +59,7 @@ class Supervisor:
         #: None: the server is alone on its registry.
         self.shared_units = None if services.member is None else SharedUnits(self, services, services.member)
         self._scan_seconds = scan_interval.total_seconds()
-        self._scanned = float("-inf")
+        self._scanned = self._tidied = float("-inf")
         self._stopping = threading.Event()
         self._on_stop: Literal["stop", "leave"] = "stop"
         self.files = JobFiles(services, Scanner(directory, services.clock, ext=ext))
@@ -138,6 +140,7 @@ class Supervisor:
         # A unit that comes to this server while the jobs are read is entered in the next round: what was read of it is its last server's.
         had = frozenset() if self.services.member is None else self.services.member.owned()
         all_jobs = self._all_jobs()
+        self._tidy(all_jobs)
         jobs = _by_unit(all_jobs)
         owned = set(jobs) if self.shared_units is None else self.shared_units.entered(jobs, had)
         for name in owned | set(self.units):
@@ -160,6 +163,14 @@ class Supervisor:
             self.services.member.publish(self.statuses.of_here(all_jobs), self.refused_files)
         if not self._draining:
             self.schedules.tick(all_jobs)
+
+    def _tidy(self, jobs: Iterable[JobRecord]) -> None:
+        """Remove, once an hour, what nobody needs any more."""
+        now = self.services.clock.monotonic()
+        if now - self._tidied >= _TIDY_SECONDS:
+            self._tidied = now
+            for job in jobs:
+                remove_set_aside(self.services.data, job.name, now_seconds=self.services.clock.now())
 
     def _has_just_come(self, unit: Unit, entered: Set[str]) -> bool:
         """Return whether a unit with a process is this server's, but was not yet when its jobs were read: they must not be acted on."""

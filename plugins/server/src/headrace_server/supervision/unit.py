@@ -24,6 +24,8 @@ logger = logging.getLogger(__name__)
 STEADY_LOOK_SECONDS = 1.0
 #: One that does not answer holds up the looks at all others for so long.
 _STATUS_TIMEOUT_SECONDS = 2.0
+#: One that did not answer the last time, such as one that is paused, holds them up for so long.
+_SILENT_TIMEOUT_SECONDS = 0.2
 RUNS = frozenset({"running", "starting", "stopping"})
 _ENDED = frozenset({"stopped", "finished", "failed", "refused", "killed"})
 #: Beside the time that a job may take to stop: a process that is there after it hangs, and is killed.
@@ -60,6 +62,9 @@ class Unit:
         #: Whether the process has heard that it is to end.
         self._exit_heard = False
         self._looked = float("-inf")
+        self._answers = True
+        #: The process was ended because it showed no sign of life.
+        self._was_silent = False
         #: Bounded jobs that the last look found finished: what this tick was given says still that they are wanted.
         self._finished: set[str] = set()
         #: Jobs that failed and do not run again yet.
@@ -150,10 +155,13 @@ class Unit:
         # The order matters: a process that ends between the two is looked at again.
         alive = runner.is_alive()
         if alive:
+            patience = _STATUS_TIMEOUT_SECONDS if self._answers else _SILENT_TIMEOUT_SECONDS
             try:
-                self.statuses = dict(runner.ask("status", timeout_seconds=_STATUS_TIMEOUT_SECONDS)["jobs"])
+                self.statuses = dict(runner.ask("status", timeout_seconds=patience)["jobs"])
             except RunnerAwayError:
+                self._answers = False
                 return  # it begins, ends, or is too busy to answer: the process decides
+            self._answers = True
             for job, status in self.statuses.items():
                 if status["phase"] in _ENDED:
                     self._note_end(job, str(status["phase"]), status["error"])
@@ -167,8 +175,15 @@ class Unit:
                 self._note_end(job, known, outcome.reason)
         runner.release()
         Path(runner.specification.socket).unlink(missing_ok=True)  # one that was killed has left it
-        self.runner, self.statuses, self._exit_asked = None, {}, None
+        self.runner, self.statuses, self._exit_asked, self._was_silent = None, {}, None, False
         self.note_ended()
+
+    def end_silent(self) -> None:
+        """End the process, which shows no sign of life. Its jobs are started again at once, unless this happens again and again."""
+        assert self.runner is not None
+        logger.warning("unit %s: its process %d shows no sign of life and is killed", self.name, self.runner.pid)
+        self._was_silent = True
+        self.runner.kill()
 
     def _drive(self, jobs: Mapping[str, JobRecord]) -> None:
         wanted = self.wanted(jobs)
@@ -264,6 +279,7 @@ class Unit:
     def take(self, runner: RunnerProcess) -> None:
         """Make a process the runner of this unit, and note the runs that begin with it."""
         self.runner, self.statuses, self._exit_asked = runner, {}, None
+        self._answers, self._was_silent = True, False
         try:
             for each in runner.specification.jobs:
                 self._begin_run(each.name, each.version)
@@ -395,7 +411,7 @@ class Unit:
 
     def _note_failure(self, job: str, reason: str) -> None:
         policy = self.policy(job)
-        policy.ended(failed=True)
+        policy.ended(failed=True, waited=self._was_silent)
         if policy.rests:
             problem = f"rests after {policy.failures} failures in a row; the last one: {reason}"
         else:

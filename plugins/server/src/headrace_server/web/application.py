@@ -11,7 +11,6 @@ from headrace_server.access.client_tls import client_tls_context
 from headrace_server.api.access_endpoints import AccessHandlers
 from headrace_server.api.app import endpoints_of, make_app, roles_of
 from headrace_server.api.endpoints import Elsewhere, Endpoint, nowhere_else
-from headrace_server.api.forwarding import Forwarding
 from headrace_server.api.handlers import Handlers
 from headrace_server.api.shadow_endpoints import ShadowHandlers
 from headrace_server.sharing.peers import PeerKey
@@ -45,6 +44,9 @@ def guarded_app(
     elsewhere: Elsewhere = nowhere_else
     member = supervisor.services.member
     if member is not None and key is not None:
+        # Only a server among others asks them.
+        from headrace_server.api.forwarding import Forwarding
+
         elsewhere = Forwarding(supervisor, member, key, verify=client_tls_context()).elsewhere
     pages = Pages(handlers, web, authority, audit, secure=origins.secure, elsewhere=elsewhere)
     app = make_app(supervisor, endpoints, audit, pages=pages.routes(), elsewhere=elsewhere)

@@ -23,7 +23,15 @@ from pyspark.sql import SparkSession
 
 from headrace_spark.checkpoints.object_stores import S3Options
 from headrace_spark.checkpoints.offsets import JobOffsets
-from headrace_spark.checkpoints.ownership import Ownership, Spans, checked_content, newest_spans, reaches, taken_over
+from headrace_spark.checkpoints.ownership import (
+    Ownership,
+    Spans,
+    checked_content,
+    lock_of,
+    newest_spans,
+    reaches,
+    taken_over,
+)
 
 logger = logging.getLogger(__name__)
 #: How long a start waits for an earlier run to end: the Java process of a run that was killed ends a little later.
@@ -62,7 +70,7 @@ class SparkCheckpoint:
         self._files: Any = None
         self._configuration = context._jsc.hadoopConfiguration()
         self.only_here = on_disk
-        self._lock_path = Path(checkpoint).absolute() / _DIRECTORY / "headrace.lock" if on_disk else None
+        self._lock_path = lock_of(checkpoint) if on_disk else None
         self._lock: Any = None
         self._id: str | None = None
         #: The number of this run's claim, 0: it has made none.

@@ -12,6 +12,7 @@ import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from headrace.foundation.checksums import checksum_of
@@ -31,6 +32,11 @@ _SAME_FIRST_MAX = 3
 COMPLETED = "was completed by another attempt"
 #: Within this time a process looks only once. The clock runs on while a process is stopped (SIGSTOP).
 _LOOK_AGAIN_SECONDS = 0.1
+
+
+def lock_of(checkpoint: str) -> Path:
+    """Return the file that a run locks where the checkpoint is a directory on a disk of this machine, or mounted on it."""
+    return Path(checkpoint).absolute() / "spark" / "headrace.lock"
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,6 @@ import hashlib
 import os
 import stat
 import sys
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib import resources
@@ -19,6 +18,7 @@ from headrace.foundation.errors import JobError
 from headrace.foundation.secrecy import is_secret_name
 from pyspark import SparkConf
 
+from headrace_spark.processes.class_archive import ClassArchive
 from headrace_spark.processes.forked_python import ForkedPython
 from headrace_spark.processes.java import JavaRuntime
 from headrace_spark.processes.output import VARIABLE, OutputRelay
@@ -41,7 +41,6 @@ _LAUNCHER_FLAGS = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:-UsePerfData -Xs
 #: From this version on Java warns of what Spark's libraries do unless it is allowed.
 _WARNS_OF_NATIVE_ACCESS = 24
 _ARCHIVES_CLASSES_SINCE = 13
-_ARCHIVE_SETTLED_SECONDS = 30
 #: Spark runs one task per core.
 _ONE_THREAD = {"POLARS_MAX_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 _SHIM = """#!/bin/sh
@@ -90,10 +89,10 @@ class LocalSpark:
         self.output = OutputRelay(self.directory / "output")
         self._java = java
         self._python = ForkedPython(self.directory)
-        kept = _kept_directory() if startup_cache else None
+        kept = kept_directory() if startup_cache else None
         self._kept = kept
         self._root = kept or self.directory
-        self._archive: _ClassArchive | None = None
+        self._archive: ClassArchive | None = None
         #: A Spark that the user started is not changed.
         self._installed_with_pyspark = "SPARK_HOME" not in os.environ
 
@@ -110,13 +109,17 @@ class LocalSpark:
                 spark_conf.set(key, value)
         try:
             # Java may live for some seconds after this process was killed, and writes to its directory until then.
-            return launch_gateway(spark_conf, {"pass_fds": [lock_of(self.directory)]})  # type: ignore[no-untyped-call]
+            inherited = [lock_of(self.directory), *(self._archive.kept_open() if self._archive is not None else ())]
+            return launch_gateway(spark_conf, {"pass_fds": inherited})  # type: ignore[no-untyped-call]
         except Exception as error:  # py4j, the operating system or pyspark: Java did not start
             raise JobError(
                 f"Java did not start: {error}",
                 plugin="spark",
                 hint=f"try {self._java.executable} -version; what it printed stands above",
             ) from error
+        finally:
+            if self._archive is not None:
+                self._archive.close()
 
     def job_has_run(self) -> None:
         """Note that a job has run to its end. Called by the handle; the class archive may then be kept for the next start."""
@@ -205,8 +208,8 @@ class LocalSpark:
             yield "--enable-native-access=ALL-UNNAMED"
             yield "--sun-misc-unsafe-memory-access=allow"
         if self._kept is not None and self._installed_with_pyspark and self._java.version >= _ARCHIVES_CLASSES_SINCE:
-            self._archive = _ClassArchive(self._kept, self._java)
-            yield self._archive.flag()
+            self._archive = ClassArchive(self._kept, self._java, _JVM_FLAGS)
+            yield from self._archive.flags()
 
 
 def _clean_up(directory: Path) -> None:
@@ -215,7 +218,7 @@ def _clean_up(directory: Path) -> None:
     remove_abandoned(TEMPORARY_KINDS)
 
 
-def _kept_directory() -> Path | None:
+def kept_directory() -> Path | None:
     """Return the directory that is kept between runs; None when there can be none.
 
     Java loads classes from what lies there, so it must be this user's alone.
@@ -232,50 +235,6 @@ def _kept_directory() -> Path | None:
         return directory if os.access(directory, os.W_OK) else None
     except OSError:
         return None
-
-
-class _ClassArchive:
-    """An archive of the classes that Java has loaded: with it Java starts in a third of the time.
-
-    Java writes it when it ends, and when it starts checks that it fits and is whole, else ignores it. One that was
-    written by a process whose job did not run to its end lacks classes and is not used.
-    """
-
-    def __init__(self, kept: Path, java: JavaRuntime) -> None:
-        installed = Path(pyspark.__file__).parent / "jars"
-        identity = f"{installed} {installed.stat().st_mtime_ns} {java.home} {java.version} {_JVM_FLAGS}"
-        self._archive = kept / f"classes-{pyspark.__version__}-{_short_hash(identity)}.jsa"
-        self._new = self._archive.with_suffix(f".{os.getpid()}.new")
-
-    @property
-    def is_written(self) -> bool:
-        """Whether this process's Java writes one."""
-        return not self._archive.exists()
-
-    def flag(self) -> str:
-        """Return the flag that has Java use the archive, or write one."""
-        self._take_new()
-        return (
-            f"-XX:SharedArchiveFile={self._archive}"
-            if self._archive.exists()
-            else f"-XX:ArchiveClassesAtExit={self._new}"
-        )
-
-    def job_has_run(self) -> None:
-        """Let the archive that this process's Java will write be used."""
-        if not self._archive.exists():
-            self._new.with_suffix(".good").touch()
-
-    def _take_new(self) -> None:
-        for written in self._archive.parent.glob(f"{self._archive.stem}.*.new"):
-            if time.time() - written.stat().st_mtime < _ARCHIVE_SETTLED_SECONDS:
-                continue
-            good = written.with_suffix(".good")
-            if good.exists() and not self._archive.exists():
-                written.replace(self._archive)
-            else:
-                written.unlink(missing_ok=True)
-            good.unlink(missing_ok=True)
 
 
 def _replace_link(link: Path, target: Path) -> None:

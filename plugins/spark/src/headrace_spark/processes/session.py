@@ -144,6 +144,17 @@ def session_for(settings: SparkSettings) -> SessionInUse:
         return _in_use((own or _start(settings)).session, _own)
 
 
+def start_ahead(settings: SparkSettings) -> None:
+    """Start headrace's own Spark if ``session_for`` would. Raises JobError when it cannot start.
+
+    A Spark that runs already is left as it is: whether the options fit it is for ``session_for`` to say.
+    """
+    with _lock:
+        elsewhere = SparkContext._active_spark_context is not None or "PYSPARK_GATEWAY_PORT" in os.environ
+        if settings.session is None and not elsewhere and _own_if_usable() is None:
+            _start(settings)
+
+
 def session_of(session: SparkSession) -> SessionInUse:
     """Return the session of a DataFrame, to run a job in as it is: a DataFrame belongs to one session."""
     with _lock:
