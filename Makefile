@@ -17,7 +17,7 @@ WORKERS := $(shell cores=$$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2); if
 # Images of containers often set it. Tests start hundreds of processes, and each would compile every module anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup demo docs test lint types unit contracts spark-classes test-servers bench bench-peers bench-sql chaos test-python test-lowest wheels damage fuzz fuzz-servers fuzz-flink fuzz-records fuzz-expressions flink-programs clean
+.PHONY: setup demo docs test lint types unit contracts spark-classes test-servers bench bench-peers bench-sql chaos test-python test-lowest wheels damage fuzz fuzz-servers fuzz-flink fuzz-records fuzz-expressions flink-programs published-sql nightly clean
 
 setup: .venv/ready  ## .venv with every package of the workspace
 
@@ -123,6 +123,15 @@ PROGRAMS ?=
 PAGE ?= demo-output/flink-programs.md
 flink-programs: setup  ## the programs that Flink publishes, read from the folder that HEADRACE_FLINK_CHECKOUT names: tests/published/README.md
 	$(BIN)/python -m tests.published.flink '$(PROGRAMS)' --backend $(BACKEND) --page $(PAGE) $(FLAGS)
+
+published-sql: setup  ## the published Nexmark, pattern and rsqldb texts on both backends; folders: HEADRACE_NEXMARK and three others (tests/published/README.md)
+	$(BIN)/python -m pytest -m slow -ra tests/sql/test_nexmark.py tests/sql/test_rsqldb.py
+
+# One after the other, whatever comes of those before. What needs a folder that is not named is left out, with the reason.
+NIGHTLY := published-sql $(if $(HEADRACE_FLINK_CHECKOUT),flink-programs) fuzz fuzz-expressions fuzz-records fuzz-servers chaos test-lowest
+nightly: setup  ## what a nightly run calls; takes many hours
+	$(if $(HEADRACE_FLINK_CHECKOUT),,@echo "flink-programs is left out: HEADRACE_FLINK_CHECKOUT is not set")
+	$(MAKE) --keep-going -j 1 $(NIGHTLY)
 
 # FROM:TO, 12 expressions a seed.
 EXPRESSION_SEEDS ?= 0:2000

@@ -1,6 +1,6 @@
 """Runs in a process of its own: forks writers that are killed, at a chosen system call or when told to.
 
-Commands come as JSON lines: {"directory", "rows", "batch", "fsync", "die_at": number of the call or null, "kill_after_ms": time
+Commands come as JSON lines: {"directory", "divided": whether into partitions, "rows", "batch", "fsync", "die_at": number of the call
 or null}; for each the exit status of the fork is answered. A fork is quick, so that many deaths can be tried.
 """
 
@@ -20,7 +20,7 @@ from headrace.runtime.sink_writer import SinkWriter
 from sink_world import make_sink, rows
 
 #: The system calls by which the sink changes something outside.
-_CALLS = ("open", "write", "pwrite", "fsync", "rename", "unlink", "close", "ftruncate")
+_CALLS = ("open", "write", "pwrite", "fsync", "rename", "unlink", "close", "ftruncate", "mkdir", "rmdir")
 
 
 def die_at(count: int) -> None:
@@ -42,7 +42,9 @@ def die_at(count: int) -> None:
 
 def write(command: dict[str, Any]) -> None:
     """Write all rows of three queues through a writer, as a job does that was restarted from the beginning."""
-    sink = make_sink(Path(command["directory"]), fsync=command["fsync"], retry_backoff="1 ms")
+    divided = command["divided"]
+    options = {"partition_by": ["half"]} if divided else {}
+    sink = make_sink(Path(command["directory"]), fsync=command["fsync"], retry_backoff="1 ms", **options)
     writer = SinkWriter(sink, "file", on_dead_letters=_refuse, auto_flush=False)
     if command["die_at"]:
         die_at(command["die_at"])
@@ -50,7 +52,7 @@ def write(command: dict[str, Any]) -> None:
         for queue in ("q0", "q1", "q2"):
             stored = sink.last_offset(Queue(queue)) or Position(-1)
             if first + command["batch"] - 1 > stored.offset:
-                writer.write(rows(queue, first, min(command["batch"], command["rows"] - first)))
+                writer.write(rows(queue, first, min(command["batch"], command["rows"] - first), divided=divided))
         writer.flush()
     writer.close()
 

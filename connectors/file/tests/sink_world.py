@@ -15,10 +15,12 @@ from headrace.interfaces.sink import SinkBatch
 from headrace_file import FileSink, FileSinkSettings
 
 SCHEMA = Schema({"id": pl.Int64(), "text": pl.String()})
+#: Also with a column that partitions go by.
+DIVIDED = Schema({**SCHEMA, "half": pl.Int64()})
 
 
-def rows(queue: str, first: int, count: int) -> Batch:
-    """Return records ``first`` … of a queue, one row each."""
+def rows(queue: str, first: int, count: int, *, divided: bool = False) -> Batch:
+    """Return records ``first`` … of a queue, one row each; ``divided``: with the column ``half``, 0 or 1."""
     offsets = np.arange(first, first + count, dtype=np.int64)
     frame = pl.DataFrame(
         {
@@ -28,7 +30,7 @@ def rows(queue: str, first: int, count: int) -> Batch:
             "text": [f"{queue} {offset}" for offset in range(first, first + count)],
         }
     )
-    return Batch(Queue(queue), frame)
+    return Batch(Queue(queue), frame.with_columns(half=pl.col("id") % 2) if divided else frame)
 
 
 def insert(sink: FileSink, queue: str, first: int, count: int, after: int | None = -1) -> None:
@@ -44,8 +46,9 @@ def make_sink(directory: Path, **options: Any) -> FileSink:
     sink = FileSink(
         FileSinkSettings.of({"path": str(directory), "fsync": False, **options}, plugin="file"), clock=clock
     )
-    sink.check(SCHEMA)
-    sink.prepare(SCHEMA)
+    schema = DIVIDED if "partition_by" in options else SCHEMA
+    sink.check(schema)
+    sink.prepare(schema)
     sink.open()
     return sink
 

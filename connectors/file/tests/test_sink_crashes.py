@@ -33,7 +33,15 @@ class Children:
 
     def run(self, directory: Path, **command: Any) -> int:
         """Run a writer; return its exit status, negative for the signal that killed it."""
-        given = {"rows": 40, "batch": 20, "fsync": False, "die_at": None, "kill_after_ms": None, **command}
+        given = {
+            "rows": 40,
+            "batch": 20,
+            "divided": False,
+            "fsync": False,
+            "die_at": None,
+            "kill_after_ms": None,
+            **command,
+        }
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(json.dumps({"directory": str(directory), **given}) + "\n")
@@ -78,6 +86,32 @@ def test_killed_before_each_system_call(children: Children, tmp_path: Path) -> N
         expect_once(directory, 40)
     assert deaths > 40, "the calls were not intercepted"
     expect_once(directory, 40)
+
+
+def expect_once_divided(directory: Path, count: int) -> None:
+    for half in (0, 1):
+        found = stored(parts(directory / f"half={half}"))
+        for queue in QUEUES:
+            assert [row for row in found if row[0] == queue] == [(queue, n) for n in range(half, count, 2)]
+    assert os.listdir(directory / "_headrace" / "tmp") == []
+
+
+@pytest.mark.parametrize("step", [5, pytest.param(1, marks=pytest.mark.slow)])
+def test_killed_between_the_parts_of_partitions(children: Children, tmp_path: Path, step: int) -> None:
+    """As before, with several parts in each commit; killed again in the run that mends it."""
+    deaths, death = 0, 1
+    while True:
+        directory = tmp_path / f"run-{death}"
+        status = children.run(directory, die_at=death, fsync=True, divided=True, rows=20, batch=20)
+        if status == 0:
+            break
+        assert status == -signal.SIGKILL
+        deaths += 1
+        children.run(directory, die_at=1 + death % 9, divided=True)
+        assert children.run(directory, divided=True) == 0
+        expect_once_divided(directory, 40)
+        death += step
+    assert deaths > 100 // step, "the calls were not intercepted"
 
 
 def test_killed_again_while_recovering(children: Children, tmp_path: Path) -> None:

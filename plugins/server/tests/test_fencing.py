@@ -285,3 +285,37 @@ def test_a_version_that_is_rolled_out_after_a_silent_process_has_the_new_directo
     assert place_of(new) != place_of(old)
     assert place_of(new) == servers.by_name[next(iter(servers.by_name))].services.data.checkpoint("one")
     assert contents(place_of(new)).items() >= (COPIED | LETTERS).items()
+
+
+def test_the_silent_process_of_a_living_server_is_replaced_at_once(servers: FakeServers) -> None:
+    servers.add("a")
+    servers.write("one")
+    servers.pass_time(8)
+    [(_, old)] = servers.runners()
+    old.answers = False
+    old.token = None  # it does not renew its lease either
+    servers.pass_time(8)
+    assert servers.runners() == [("a", old)]
+    servers.pass_time(2)  # a failure makes others wait a second before they are started again
+    [(_, new)] = servers.runners()
+    assert new is not old
+    [run, before] = servers.by_name["a"].registry.runs_of("one")
+    assert (run.outcome, before.outcome) == (None, "killed")
+
+
+def test_a_lock_that_a_lost_process_keeps_is_taken_by_the_backend_alone(
+    servers: FakeServers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken: list[str] = []
+    monkeypatch.setattr("headrace_spark.backend.SparkBackend.take_from_lost_process", taken.append)
+    servers.add("a")
+    servers.add("b")
+    servers.write("one", settings="backend: spark\n")
+    servers.pass_time(8)
+    [(owner, runner)] = servers.runners()
+    write_checkpoint(place_of(runner))
+    del servers.by_name[owner]
+    servers.pass_time(12)
+    [(_, new)] = servers.runners()
+    assert place_of(new) == place_of(runner)
+    assert taken == [str(place_of(new))]

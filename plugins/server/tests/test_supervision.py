@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,8 @@ import pytest
 from headrace.foundation.errors import JobError
 from headrace_server.registry.records import Desired, JobRecord, VersionState
 from headrace_server.supervision.restart_policy import FAILURES_MAX
+from headrace_server.supervision.specifications import Services
+from headrace_server.supervision.unit import Unit
 from server_world import World
 
 
@@ -45,6 +48,22 @@ def test_a_changed_file_is_prepared_before_the_old_version_stops(world: World) -
     assert world.registry.job("orders").current_version == 2
     runs = world.registry.runs_of("orders")
     assert [(run.version, run.outcome) for run in runs] == [(2, None), (1, "stopped")]
+
+
+def test_the_loop_and_a_roll_out_that_meet_at_a_new_unit_have_the_same_one(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    both = threading.Barrier(2, timeout=60)
+
+    class SlowUnit(Unit):
+        def __init__(self, name: str, services: Services, *, group: bool) -> None:
+            both.wait()
+            super().__init__(name, services, group=group)
+
+    monkeypatch.setattr("headrace_server.supervision.supervisor.Unit", SlowUnit)
+    with ThreadPoolExecutor(2) as pool:
+        one, other = (pool.submit(world.supervisor.unit, "orders", {}) for _ in range(2))
+    assert one.result() is other.result() is world.supervisor.units["orders"]
 
 
 def test_a_version_that_does_not_plan_is_refused_and_the_old_one_goes_on(world: World) -> None:

@@ -106,3 +106,11 @@ def test_a_picture_of_a_running_aggregate_is_drawn_anew_until_the_cell_is_interr
 def test_a_picture_needs_numbers(kernel: Kernel) -> None:
     told = texts(kernel.run("%%headrace --plot --y nothing\nSELECT k, x FROM t"))
     assert "no column 'nothing'" in told
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+@pytest.mark.timeout(900)
+def test_a_cell_runs_on_spark(kernel: Kernel) -> None:
+    kernel.run("%%headrace --backend spark --into totals\nSELECT k, SUM(x) AS total FROM t GROUP BY k")
+    assert "[6, 9]" in texts(kernel.run("sorted(totals['total'].to_list())"))

@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 from headrace.foundation.errors import CheckpointError
 from headrace.interfaces.sink import SinkBatch
+from headrace_spark.backend import SparkBackend
 from headrace_spark.checkpoints import ownership
-from headrace_spark.checkpoints.ownership import Ownership, Spans, spans_below
+from headrace_spark.checkpoints.ownership import Ownership, Spans, lock_of, spans_below
 from headrace_spark.checkpoints.state_files import StateFiles, _ArrowFiles, state_files
 from keyed_parts import found, stream_of, timed, windowed, windows_of
 from micro_batches import MicroBatches, another_process, line_sink
@@ -214,3 +215,14 @@ def test_files_tell_whether_they_exist(tmp_path: Path, of_arrow: bool) -> None:
     if not of_arrow:
         files = state_files(tmp_path.as_uri())
     assert (files.exists("a"), files.exists("b"), files.exists("c/d")) == (True, False, False)
+
+
+def test_the_lock_of_a_lost_process_is_taken_away_and_nothing_else(tmp_path: Path) -> None:
+    lock = lock_of(str(tmp_path))
+    SparkBackend.take_from_lost_process(str(tmp_path))  # there is none
+    lock.parent.mkdir()
+    lock.touch()
+    (lock.parent / "runs").mkdir()
+    SparkBackend.take_from_lost_process(str(tmp_path))
+    SparkBackend.take_from_lost_process("s3://bucket/checkpoint")
+    assert [each.name for each in lock.parent.iterdir()] == ["runs"]

@@ -197,8 +197,9 @@ def test_changes() -> None:
     early = WindowAggregate(("k",), tumbling("1 min", on="ts"), COUNT, emit=emit(before="10 s"))
     assert early.changes(None) == Changes(("k", "window_start", "window_end"))
     assert list(early.output_schema(SCHEMA) or ())[-1] == "window_result"
-    with pytest.raises(PlanError, match="only added"):
-        plain.changes(Changes(None))
+    assert plain.changes(Changes(None)) is None
+    with pytest.raises(PlanError, match="each result once"):
+        early.changes(Changes(None))
 
 
 def test_required_columns() -> None:

@@ -9,8 +9,6 @@ _LAST_WINDOW = (
     "windows of processing time that are open when the input ends are given; Flink leaves out those of HOP and CUMULATE"
 )
 _UNORDERED = "ORDER BY without LIMIT sorts by a time attribute; the option is one of Flink's own tests"
-_ADDED = "rows that are only added may be written by the primary key without ON CONFLICT: the last one counts"
-_WATERMARKS = "ON CONFLICT needs no watermarks here: conflicts are decided in the order in which rows come"
 
 REASONS: Mapping[str, str] = {
     "CorrelateTestPrograms/correlate-cross-join-unnest": "a subquery in an expression gives one column, this one gives two",
@@ -19,19 +17,12 @@ REASONS: Mapping[str, str] = {
     "OverAggregateTestPrograms/over-aggregate-unbounded-partitioned-rows-with-out-of-order-records": _LATE,
     "SortTestPrograms/sort-asc": _UNORDERED,
     "SortTestPrograms/sort-desc": _UNORDERED,
-    "TableSourceScanTestPrograms/table-source-scan-source-watermark": "SOURCE_WATERMARK: no source here tells a watermark of its own",
     "WindowTableFunctionTestPrograms/window-table-function-tumble-tvf-union-all": (
         "DESCRIPTOR names a time attribute; a column of VALUES has no WATERMARK"
     ),
     "WindowTableFunctionTestPrograms/window-table-function-hop-tvf-agg-proc-time": _LAST_WINDOW,
     "WindowTableFunctionTestPrograms/window-table-function-cumulate-tvf-agg-proc-time": _LAST_WINDOW,
-    "SinkTestPrograms/sink-append-only-with-pk-without-on-conflict": _ADDED,
-    "SinkTestPrograms/sink-on-conflict-do-nothing-requires-watermarks": _WATERMARKS,
-    "SinkTestPrograms/sink-on-conflict-do-error-requires-watermarks": _WATERMARKS,
     "WatermarkAssignerTestPrograms/watermark-assigner-pushdown-computed": (
         "CURRENT_WATERMARK behind a restart is what it was before; Flink begins with NULL again"
-    ),
-    "WindowAggregateTestPrograms/window-aggregate-session-partition-event-time-two-phase-distinct-split": (
-        "session windows take rows that are only added"
     ),
 }  # fmt: skip

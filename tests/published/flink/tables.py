@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Collection, Mapping
+from datetime import timedelta
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
@@ -48,6 +49,8 @@ class RowsSource(Source):
     def __init__(self, settings: RowsSettings) -> None:
         self.settings: RowsSettings = settings
         self.bounded = settings.ends
+        # Flink's own sources of these tables tell a watermark of their own.
+        self.time_delay = timedelta(0)
 
     def identity(self) -> Mapping[str, Any]:
         return {"table": self.settings.table}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from headrace.foundation.durable_files import replace_durably
 from headrace.foundation.errors import JobError
 from headrace.interfaces.output_definition import InputRead, OutputDefinition
 
+from headrace_file.partitions import folders_of
 from headrace_file.parts import HIDDEN, is_part
 
 _FORMAT = 1
@@ -80,20 +82,25 @@ class OutputRecord:
                 option="replace_output",
                 hint="remove by hand what is not wanted, or name another directory",
             )
-        for path in [*self._directory.iterdir()] if self._directory.is_dir() else []:
-            if is_part(path.name) and path.is_file():
-                path.unlink(missing_ok=True)
+        for folder in self._folders():
+            for path in [*folder.iterdir()]:
+                if is_part(path.name) and path.is_file():
+                    path.unlink(missing_ok=True)
         # The positions last: after a crash in between, removed rows must not count as written.
-        for folder in ("tmp", "state"):
-            for path in [*(self._directory / HIDDEN / folder).glob("*")]:
-                path.unlink(missing_ok=True)
+        for name in ("tmp", "state"):
+            for path in [*(self._directory / HIDDEN / name).glob("*")]:
+                shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
         self._path.unlink(missing_ok=True)
 
     def _has_positions(self) -> bool:
         return self._has_parts() or any((self._directory / HIDDEN / "state").glob("*"))
 
     def _has_parts(self) -> bool:
-        return any(is_part(path.name) for path in self._directory.iterdir())
+        return any(is_part(path.name) for folder in self._folders() for path in folder.iterdir())
+
+    def _folders(self) -> list[Path]:
+        """Return the directory and those of its partitions."""
+        return [Path(each) for each in folders_of(str(self._directory))] if self._directory.is_dir() else []
 
     def _read(self) -> dict[str, Any] | None:
         try:

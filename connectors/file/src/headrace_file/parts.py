@@ -8,6 +8,8 @@ import re
 
 from headrace.flow.messages import Position, Queue
 
+from headrace_file.partitions import folders_of
+
 #: All files of the sink except finished parts are below this folder; readers leave out names that begin with ``_``.
 HIDDEN = "_headrace"
 _SLUG_MAX = 60
@@ -38,12 +40,13 @@ def is_part(name: str) -> bool:
 def list_positions(directory: str) -> dict[str, Position]:
     """Return the greatest position among the finished parts, by queue key. Raises OSError."""
     found: dict[str, Position] = {}
-    with os.scandir(directory) as entries:
-        for entry in entries:
-            matched = _PART.match(entry.name)
-            if matched is not None and entry.is_file():
-                position = Position(int(matched["offset"]), int(matched["index"]))
-                key = matched["key"]
-                if key not in found or position > found[key]:
-                    found[key] = position
+    for folder in folders_of(directory):
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                matched = _PART.match(entry.name)
+                if matched is not None and entry.is_file():
+                    position = Position(int(matched["offset"]), int(matched["index"]))
+                    key = matched["key"]
+                    if key not in found or position > found[key]:
+                        found[key] = position
     return found

@@ -7,6 +7,8 @@ A small state file per queue holds the position, and which part that position be
 3. the new position, the temporary file and the part's name are written to the state file: this is the commit;
 4. the temporary file is renamed to the part's name.
 
+Of rows of several partitions the temporary file is a list of the parts, which lie in a folder beside it, and step 4 renames each of them.
+
 After a crash between 3 and 4, the next writer finds the temporary file and renames it. So finished parts may be moved away. The
 state file has two slots with checksums, which are written in turn, so that a torn write leaves the other one. A slot names its
 queue and its writer, and has a counter: a file that was exchanged with another one, or that has lost a slot, is refused.
@@ -19,9 +21,10 @@ import errno
 import fcntl
 import os
 import re
+import shutil
 import threading
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from pathlib import Path
 
@@ -31,10 +34,15 @@ from headrace.foundation.clock import Clock
 from headrace.foundation.durable_files import sync_directory, write_whole
 from headrace.foundation.errors import JobError, RetriableError
 
+#: Stands for the part's name in the slot of a commit of several parts. What ends the name of the folder that holds them before.
+SEVERAL = "/several"
+FOLDER = ".parts"
 _SLOT_BYTES = 2048
 _FORMAT = 2
 #: Slots of this format do not say whose they are.
 _FORMAT_WITHOUT_KEY = 1
+#: Slots of commits of several parts, which older versions must not finish.
+_FORMAT_OF_SEVERAL = 3
 _PROBE = "probe-"
 _TEMPORARY = re.compile(r"([0-9a-f]{16})-\d+-[0-9a-f]+\.tmp$")
 _LOCK_RETRY_SECONDS = 0.005
@@ -151,6 +159,43 @@ class QueueState:
             if descriptor >= 0:
                 self._drop(temporary, descriptor)
 
+    def commit_several(self, parts: Mapping[str, bytes], after: Position | None, last: Position) -> bool:
+        """Store several parts, by their names below the directory, as ``commit`` stores one: all of them, or none.
+
+        Their rows lie in a folder beside the temporary file, which lists the parts; that file is what is committed.
+        """
+        temporary = os.path.join(self._temporary, f"{self.key}-{os.getpid()}-{os.urandom(6).hex()}.tmp")
+        folder = temporary.removesuffix(".tmp") + FOLDER
+        descriptor = -1
+        try:
+            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.mkdir(folder)
+            for place, (name, data) in enumerate(parts.items()):
+                os.makedirs(os.path.dirname(os.path.join(self._directory, name)), exist_ok=True)
+                self._write_file(os.path.join(folder, str(place)), data)
+            if self._fsync:
+                sync_directory(folder)
+            write_whole(descriptor, msgspec.json.encode(list(parts)))
+            if self._fsync:
+                os.fsync(descriptor)
+                sync_directory(self._temporary)
+            return self._commit_file(descriptor, temporary, after, last, SEVERAL)
+        except OSError as error:
+            raise write_error(error.filename or temporary, error) from error
+        finally:
+            if descriptor >= 0:
+                self._drop(temporary, descriptor)
+
+    def _write_file(self, path: str, data: bytes) -> None:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+        try:
+            write_whole(descriptor, data)
+            if self._fsync:
+                os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
     def _commit_file(self, descriptor: int, temporary: str, after: Position | None, last: Position, part: str) -> bool:
         with self._locked() as state:
             slot = self._recover(state)
@@ -161,6 +206,12 @@ class QueueState:
             if (there.st_dev, there.st_ino) != (written.st_dev, written.st_ino):
                 raise OSError(errno.ENOENT, os.strerror(errno.ENOENT))
             made = self._store(state, slot, last, os.path.basename(temporary), part)
+            if part == SEVERAL:
+                # Before a part has its name: after a crash of the machine that name must not be all that is known of the others.
+                if self._fsync:
+                    os.fsync(state)
+                self._rename(made)  # if it fails, whoever comes next goes on with it
+                return True
             try:
                 self._rename(made)
             except OSError:
@@ -181,6 +232,7 @@ class QueueState:
             with open(self._path, "rb") as file:
                 slot = _newest(file.read())
             if slot is None or slot.temporary != os.path.basename(temporary):
+                shutil.rmtree(temporary.removesuffix(".tmp") + FOLDER, ignore_errors=True)
                 os.unlink(temporary)
         except FileNotFoundError:
             pass  # renamed, or the folder was removed: in both cases nothing is left
@@ -188,9 +240,32 @@ class QueueState:
             os.close(descriptor)
 
     def _rename(self, slot: _Slot) -> None:
+        if slot.part == SEVERAL:
+            self._rename_several(os.path.join(self._temporary, slot.temporary))
+            return
         os.rename(os.path.join(self._temporary, slot.temporary), os.path.join(self._directory, slot.part))
         if self._fsync:
             sync_directory(self._directory)
+
+    def _rename_several(self, temporary: str) -> None:
+        """Give parts their names: those that do not have it yet. The file that lists them goes last."""
+        folder = temporary.removesuffix(".tmp") + FOLDER
+        with open(temporary, "rb") as file:
+            names = msgspec.json.decode(file.read(), type=list[str])
+        targets = [os.path.join(self._directory, name) for name in names]
+        for place, target in enumerate(targets):
+            source = os.path.join(folder, str(place))
+            if os.path.exists(source):
+                os.makedirs(os.path.dirname(target), exist_ok=True)
+                os.rename(source, target)
+        if self._fsync:
+            for each in sorted(
+                {*map(os.path.dirname, targets)} | {*map(os.path.dirname, map(os.path.dirname, targets))}
+            ):
+                with contextlib.suppress(FileNotFoundError):  # whoever took the parts took the directory, too
+                    sync_directory(each)
+        shutil.rmtree(folder, ignore_errors=True)
+        os.unlink(temporary)
 
     # ------------------------------------------------------------------------------------------------ the state file
 
@@ -243,13 +318,13 @@ class QueueState:
 
     def _check(self, slot: _Slot, content: bytes) -> None:
         """Raise JobError when the newest slot is not known to be this queue's newest position."""
-        if slot.format not in (_FORMAT, _FORMAT_WITHOUT_KEY):
+        if slot.format not in (_FORMAT, _FORMAT_WITHOUT_KEY, _FORMAT_OF_SEVERAL):
             raise JobError(
                 f"the state file {self._path} was written by another version of headrace-file (format {slot.format})",
                 plugin="file",
                 hint="use that version, or write to another directory",
             )
-        if slot.format == _FORMAT and slot.key != self.key:
+        if slot.format != _FORMAT_WITHOUT_KEY and slot.key != self.key:
             raise self._refused(f"holds the position of another queue or writer ({slot.key}): it was replaced")
         # The first commit writes one slot, each later one the other of both. A torn write leaves something of its slot.
         if slot.sequence > 1 and len(_slots(content)) < 2:
@@ -265,7 +340,16 @@ class QueueState:
 
     def _store(self, descriptor: int, before: _Slot | None, last: Position, temporary: str, part: str) -> _Slot:
         sequence = 1 if before is None else before.sequence + 1
-        slot = _Slot(_FORMAT, sequence, last.offset, last.index, temporary, part, boot_id(), self.key)
+        slot = _Slot(
+            _FORMAT_OF_SEVERAL if part == SEVERAL else _FORMAT,
+            sequence,
+            last.offset,
+            last.index,
+            temporary,
+            part,
+            boot_id(),
+            self.key,
+        )
         text = msgspec.json.encode(slot)
         record = b"%08x %s\n" % (zlib.crc32(text), text)
         if len(record) > _SLOT_BYTES:
@@ -278,13 +362,19 @@ class QueueState:
 
     def _clean(self, slot: _Slot | None) -> None:
         """Remove temporary files of this queue whose writers are dead. Called under the lock."""
-        for name in os.listdir(self._temporary):
-            if name.startswith(f"{self.key}-") and (slot is None or name != slot.temporary):
+        names = os.listdir(self._temporary)
+        for name in names:
+            if name.startswith(f"{self.key}-") and name.endswith(FOLDER):
+                # The file beside it is made before it and goes after it: without one nobody needs it.
+                if not os.path.exists(os.path.join(self._temporary, name.removesuffix(FOLDER) + ".tmp")):
+                    shutil.rmtree(os.path.join(self._temporary, name), ignore_errors=True)
+            elif name.startswith(f"{self.key}-") and (slot is None or name != slot.temporary):
                 path = os.path.join(self._temporary, name)
                 with contextlib.suppress(FileNotFoundError, BlockingIOError):
                     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
                     try:
                         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                        shutil.rmtree(path.removesuffix(".tmp") + FOLDER, ignore_errors=True)
                         os.unlink(path)
                     finally:
                         os.close(descriptor)

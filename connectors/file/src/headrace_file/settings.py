@@ -119,6 +119,13 @@ class FileSinkSettings(SinkSettings, frozen=True, kw_only=True):
     format_options: Annotated[dict[str, Any], option("options of the format's codec")] = msgspec.field(
         default_factory=dict
     )
+    partition_by: Annotated[
+        tuple[str, ...],
+        option(
+            "columns by which rows are divided into directories such as day=2024-01-31; they are in the names of the directories, not in "
+            "the files"
+        ),
+    ] = ()
     compression: Annotated[
         Literal["none", "gzip", "zstd"] | None,
         option("compression of the part files; None: zstd inside Parquet, none for other formats"),

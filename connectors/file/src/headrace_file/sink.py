@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from headrace.flow.messages import Position, Queue
@@ -14,6 +16,7 @@ from headrace.interfaces.sink import SinkBatch, SinkSettings, StaleWriterError, 
 
 from headrace_file.encoding import PartEncoder
 from headrace_file.output_record import OutputRecord
+from headrace_file.partitions import check_partition_columns, divided
 from headrace_file.parts import HIDDEN, list_positions, part_name, queue_key
 from headrace_file.queue_state import QueueState, check_writable, keys_of_temporaries, write_error
 from headrace_file.settings import FileSinkSettings
@@ -61,8 +64,16 @@ class FileSink(TransactionalSink):
 
     def check(self, schema: Schema | None) -> None:
         """Check that the format exists and takes the columns. Raises JobError."""
-        PartEncoder(self.settings, schema)
+        check_partition_columns(self.settings.partition_by, schema)
+        PartEncoder(self.settings, self._written(schema))
         self._schema = schema
+
+    def _written(self, schema: Schema | None) -> Schema | None:
+        """Return the columns that the files have: not those of the partitions."""
+        if schema is None or not self.settings.partition_by:
+            return schema
+        kept = {name: kind for name, kind in schema.items() if name not in self.settings.partition_by}
+        return type(schema)(kept, json_columns=[each for each in schema.json_columns if each in kept])
 
     def prepare(self, schema: Schema | None) -> None:
         """Create the directory, check that it can be written, and finish the commits of a killed job.
@@ -121,10 +132,14 @@ class FileSink(TransactionalSink):
     def batch_insert(self, batch: SinkBatch) -> None:
         """Write the rows as a new part. Raises StaleWriterError when another writer was faster."""
         writing = self._writing(batch.queue)
-        data = writing.encoder.encode(batch)
         last = batch.last
         name = part_name(self.settings.prefix, batch.queue, writing.state.key, last, writing.encoder.extension)
-        if not writing.state.commit(data, batch.after, last, name):
+        if self.settings.partition_by:
+            parts = {os.path.join(folder, name): data for folder, data in self._divided(writing.encoder, batch)}
+            stored = writing.state.commit_several(parts, batch.after, last)
+        else:
+            stored = writing.state.commit(writing.encoder.encode(batch), batch.after, last, name)
+        if not stored:
             raise StaleWriterError(
                 f"another writer has stored rows of {batch.queue.id} in {self.settings.path} since {batch.after}",
                 plugin="file",
@@ -133,7 +148,18 @@ class FileSink(TransactionalSink):
 
     def check_rows(self, batch: SinkBatch) -> None:
         """Encode the rows. Raises DataError for what the format cannot hold."""
-        self._writing(batch.queue).encoder.encode(batch)
+        encoder = self._writing(batch.queue).encoder
+        if self.settings.partition_by:
+            for _ in self._divided(encoder, batch):
+                pass
+        else:
+            encoder.encode(batch)
+
+    def _divided(self, encoder: PartEncoder, batch: SinkBatch) -> Iterator[tuple[str, bytes]]:
+        """Yield the directory and the file of each partition."""
+        for folder, rows in divided(batch.frame, self.settings.partition_by):
+            part = replace(batch, frame=rows.drop(self.settings.partition_by))
+            yield folder, encoder.encode(part)
 
     def last_offset(self, queue: Queue) -> Position | None:
         """Return the greatest position stored for the queue: from its state file, else from the names of its parts."""
@@ -163,7 +189,9 @@ class FileSink(TransactionalSink):
             writing = self._queues.get(queue.id)
             if writing is None:
                 state = self._state(queue_key(queue, self.settings.writer or self.writer_name))
-                writing = self._queues[queue.id] = _Writing(state, PartEncoder(self.settings, self._schema))
+                writing = self._queues[queue.id] = _Writing(
+                    state, PartEncoder(self.settings, self._written(self._schema))
+                )
             return writing
 
     def _state(self, key: str) -> QueueState:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import unquote, urlparse
 
 from headrace.interfaces.table_options import BLINK_FORMAT, OF_FLINKS_RUNTIME, TableOption, TableOptions
+
+from headrace_file.partitions import directory_name
 
 
 def _path(text: str) -> Mapping[str, Any]:
@@ -34,11 +37,24 @@ _UNUSED = dict.fromkeys(
 )
 _BLINK: Mapping[str, TableOption] = {"filePath": _path, "path": _path, **BLINK_FORMAT}
 
+
+def _divided(columns: Sequence[str]) -> Mapping[str, Any]:
+    return {"partition_by": tuple(columns)}
+
+
+def _within(options: Mapping[str, Any], values: Mapping[str, str | None]) -> Mapping[str, Any]:
+    return {**options, "path": os.path.join(options["path"], *(directory_name(*each) for each in values.items()))}
+
+
+def _with_folders(columns: Sequence[str]) -> Mapping[str, Any]:
+    return {"recursive": True}
+
+
 SOURCE_TABLES: Mapping[str, TableOptions] = {
-    "filesystem": TableOptions({"path": _path}, _UNUSED, format="json"),
-    "file": TableOptions(_BLINK, format="json"),
+    "filesystem": TableOptions({"path": _path}, _UNUSED, format="json", with_partitions=_with_folders),
+    "file": TableOptions(_BLINK, format="json", with_partitions=_with_folders),
 }
 SINK_TABLES: Mapping[str, TableOptions] = {
-    "filesystem": TableOptions({"path": _path}, _UNUSED),
-    "file": TableOptions(_BLINK),
+    "filesystem": TableOptions({"path": _path}, _UNUSED, with_partitions=_divided, within_partition=_within),
+    "file": TableOptions(_BLINK, with_partitions=_divided, within_partition=_within),
 }

@@ -73,6 +73,13 @@ class KafkaSourceSettings(Settings, frozen=True, kw_only=True):
             "what a record without a value gives: an empty body (json and csv send it to the dead letters), or nothing"
         ),
     ] = "empty"
+    time_delay: Annotated[
+        timedelta | None,
+        option(
+            "by how much the time of a record may lie before that of one that came earlier in its partition; 0 s: never, as in a topic "
+            "with the times of its brokers. SOURCE_WATERMARK() of SQL goes by it"
+        ),
+    ] = None
     max_buffered_bytes: Annotated[
         int, option("maximum number of prefetched bytes per partition; above it, fetching pauses", ge=1)
     ] = 16 * 1024**2

@@ -39,6 +39,7 @@ class KafkaSource(GroupSource):
 
     def __init__(self, settings: KafkaSourceSettings) -> None:
         self.settings: KafkaSourceSettings = settings
+        self.time_delay = settings.time_delay
         self._shared: SharedConsumer | None = None
         self._known_topics: set[str] = set()
         self._listener: GroupListener | None = None

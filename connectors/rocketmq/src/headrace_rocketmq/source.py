@@ -56,6 +56,8 @@ class RocketMQSource(GroupSource):
 
     def __init__(self, settings: RocketMQSourceSettings) -> None:
         self.settings: RocketMQSourceSettings = settings
+        # A broker stores the messages of a queue one after the other, by its own clock.
+        self.time_delay = timedelta(0) if settings.time == "stored" else None
         self._filter: Filter = settings.message_filter()
         self._given = GivenOffsets(settings)
         self._client: Client | None = None

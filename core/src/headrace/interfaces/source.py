@@ -123,6 +123,9 @@ class Source(ABC):
     #: True when a queue that is opened at EARLIEST begins somewhere else each time, with other rows under the same offsets: at a
     #: snapshot of a table that changes. Backends then store the position at which it begins before they read from it.
     begins_anew: bool = False
+    #: By how much the time of a record (header ``time``) may lie before that of one that came earlier in its queue, where a
+    #: source vouches for it; None: it vouches for nothing. ``SOURCE_WATERMARK()`` of SQL goes by it.
+    time_delay: timedelta | None = None
     #: Where queues without a checkpoint begin. The runtime opens queues that appear *during* a run at EARLIEST.
     start: Start | StartAt = EARLIEST
     #: The id of the source's node in its plan, set when the job is built: ``Queue.source`` of its queues.

@@ -36,6 +36,11 @@ class TableOptions:
     columns_option: str | None = None
     #: Of a sink: the options that follow from the table's PRIMARY KEY, where the text does not give them.
     with_key: Callable[[Sequence[str]], Mapping[str, Any]] = _nothing
+    #: The options that follow from PARTITIONED BY, of a plug-in that has the partition columns in the names of its queues, as in
+    #: ``day=2024-01-31/part.json``, and not in its records; None: they are columns like any other.
+    with_partitions: Callable[[Sequence[str]], Mapping[str, Any]] | None = None
+    #: Of such a sink: its options for one partition alone, given those of the table and the texts of the partition's values.
+    within_partition: Callable[[Mapping[str, Any], Mapping[str, str | None]], Mapping[str, Any]] | None = None
     #: Of a source: whether its records are rows by key (the format ``upsert``), and the format of the text that of their values. Then the
     #: options ``key_format``, ``key_prefix`` and ``value_fields_include`` go to that format.
     upserts: bool = False

@@ -1,7 +1,8 @@
 """Lets a job keep every version of its state for a while, wherever its state store is: so that one can go back to an earlier checkpoint.
 
 A state store forgets the versions before a new snapshot. Who watches a new version of a job, and may want the state from before it, leaves
-a mark in the checkpoint's directory; as long as it is there, nothing is forgotten. The next snapshot after that forgets all of it.
+a mark in the checkpoint's directory; as long as it is there, nothing is forgotten, and no snapshot is made only to have fewer versions: so
+what a next process has loaded ahead stays the beginning of what it needs. The next snapshot after that forgets all of it.
 """
 
 from __future__ import annotations

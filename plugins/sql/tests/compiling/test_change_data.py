@@ -189,18 +189,26 @@ def test_options_of_the_format(tmp_path: Path) -> None:
     assert "debezium-json" in (error.value.hint or "")
 
 
+@pytest.mark.parametrize("size", [1, 100])
+@pytest.mark.parametrize("key", ["", ", PRIMARY KEY (id) NOT ENFORCED"])
 @pytest.mark.parametrize(
-    ("query", "said"),
+    "query",
     [
-        ("SELECT window_start, COUNT(*) FROM TABLE(TUMBLE(TABLE orders, DESCRIPTOR(ts), INTERVAL '1' HOUR)) "
-         "GROUP BY window_start, window_end",
-         "change"),
-        ("SELECT TUMBLE_START(ts, INTERVAL '1' HOUR), COUNT(*) FROM orders GROUP BY TUMBLE(ts, INTERVAL '1' HOUR)", "change"),
+        "SELECT window_start, COUNT(*), MAX(n) FROM TABLE(TUMBLE(TABLE orders, DESCRIPTOR(ts), INTERVAL '1' HOUR)) "
+        "GROUP BY window_start, window_end",
+        "SELECT TUMBLE_START(ts, INTERVAL '1' HOUR), COUNT(*), MAX(n) FROM orders GROUP BY TUMBLE(ts, INTERVAL '1' HOUR)",
     ],
-)  # fmt: skip
-def test_what_needs_final_rows_is_refused(tmp_path: Path, query: str, said: str) -> None:
+)
+def test_windows_hold_the_rows_that_are_left(tmp_path: Path, query: str, key: str, size: int) -> None:
+    columns = ", ts AS TO_TIMESTAMP_LTZ(id * 1800, 0), WATERMARK FOR ts AS ts - INTERVAL '9' HOUR" + key
+    found = rows(table(tmp_path, debezium(), columns), query, max_batch_records=size)
+    assert [(start.hour, *values) for start, *values in found] == [(0, 1, 10), (1, 1, 25), (2, 1, 40)]
+
+
+def test_what_needs_final_rows_is_refused(tmp_path: Path) -> None:
     columns = ", ts TIMESTAMP(3), WATERMARK FOR ts AS ts"
-    with pytest.raises(JobError, match=said):
+    query = "SELECT * FROM orders MATCH_RECOGNIZE (ORDER BY ts MEASURES A.n AS n PATTERN (A) DEFINE A AS A.n > 1) AS m"
+    with pytest.raises(JobError, match="change"):
         plan_of(table(tmp_path, debezium(), columns), query)
 
 

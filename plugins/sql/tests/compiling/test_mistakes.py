@@ -37,7 +37,7 @@ CREATE TABLE s (k STRING, n BIGINT) WITH ('connector' = 'blackhole');
         ("SELECT LAG(v) OVER (PARTITION BY k) FROM t", "LAG needs ORDER BY", None),
         (
             "CREATE TABLE w (ts TIMESTAMP(3), WATERMARK FOR ts AS SOURCE_WATERMARK()) WITH ('connector' = 'datagen'); SELECT * FROM w",
-            "no source here tells a watermark",
+            "tells no watermark of its own",
             None,
         ),
         ("SELECT * FROM TO_CHANGELOG(input => TABLE t, op => DESCRIPTOR(a, b))", "names exactly one column", "b"),

@@ -38,6 +38,20 @@ def test_rows_that_another_row_of_the_result_would_overwrite_are_refused() -> No
     assert hr.sql("SET 'table.exec.sink.require-on-conflict' = 'false';" + text).plan()
 
 
+def test_the_option_asks_for_what_flink_refuses() -> None:
+    strict = "SET 'table.exec.sink.require-on-conflict' = 'true';"
+    text = strict + inserting(MYSQL, "SELECT team, person FROM votes")
+    with pytest.raises(ExpressionError, match="rows that are only added have no key"):
+        hr.sql(text).plan()
+    assert hr.sql(text + " ON CONFLICT DO DEDUPLICATE").plan()
+    for action in ("NOTHING", "ERROR"):
+        with pytest.raises(ExpressionError, match="requires all source tables to define watermarks"):
+            hr.sql(text + f" ON CONFLICT DO {action}").plan()
+        timed = "CREATE TABLE v (team STRING, person STRING, ts TIMESTAMP(3), WATERMARK FOR ts AS ts) WITH ('connector' = 'datagen');"
+        assert hr.sql(timed + text.replace("votes", "v") + f" ON CONFLICT DO {action}").plan()
+    assert hr.sql(strict + inserting(BLACKHOLE, "SELECT team, person FROM votes")).plan()
+
+
 @pytest.mark.parametrize(
     "query",
     [

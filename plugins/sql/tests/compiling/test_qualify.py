@@ -42,6 +42,12 @@ def rows_of(text: str, **options: Any) -> list[tuple[Any, ...]]:
             "SELECT k, SUM(x) AS s FROM v GROUP BY k QUALIFY ROW_NUMBER() OVER (ORDER BY SUM(x) DESC, k DESC) = 1",
             [("a", 4)],
         ),
+        ("SELECT k FROM v GROUP BY k QUALIFY ROW_NUMBER() OVER (ORDER BY SUM(x) DESC, k DESC) = 1", [("a",)]),
+        ("SELECT k FROM v GROUP BY k QUALIFY COUNT(*) > 1 AND SUM(MAX(x)) OVER () > 8", [("a",)]),
+        (
+            "SELECT k, COUNT(*) AS n FROM v GROUP BY k QUALIFY SUM(x) > 2 AND RANK() OVER (ORDER BY n DESC) = 2",
+            [(None, 1)],
+        ),
     ],
 )
 def test_rows_that_are_kept(text: str, wanted: list[tuple[Any, ...]]) -> None:

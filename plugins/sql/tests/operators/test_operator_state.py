@@ -8,7 +8,7 @@ from typing import Any
 
 import polars as pl
 import pytest
-from headrace.flow.messages import WATERMARK, Batch, EndOfInput, Queue, Watermark
+from headrace.flow.messages import WATERMARK, Batch, EndOfInput, Queue, Tick, Watermark
 from headrace.flow.schema import Schema
 from headrace.interfaces.operator import StatefulOperator, StatefulSpec
 from headrace_sql.operators.first_rows import FirstRows
@@ -153,3 +153,27 @@ def test_batches_and_restarts_change_nothing(spec: StatefulSpec, sides: bool, se
     for cut in (lambda: 7, lambda: 1_000, lambda: rng.randrange(1, 60)):
         assert driven(spec, rows, cut, restores=False) == row_by_row
     assert driven(spec, rows, lambda: rng.randrange(1, 60), restores=True) == row_by_row
+
+
+def test_the_clock_of_a_pattern_goes_on_behind_a_restart() -> None:
+    """A row that comes before the first tick was taken at the time of before, not at the beginning of all time."""
+    last = ("LAST", "A", "v", 0), ("LAST", "B", "v", 0)
+    spec = MatchRecognize(
+        keys=("k",), on=None, order=(), pattern=(PatternPart("A", 1, 1), PatternPart("B", 1, 1)),
+        definitions={"A": (">", last[0], ("value", 0)), "B": (">", last[1], ("value", 0))},
+        measures={"f": last[0]}, types={"f": pl.Int64()}, skip=("PAST LAST ROW", ""), within_us=10_000_000,
+    )  # fmt: skip
+
+    def taken(operator: StatefulOperator, value: int) -> list[Any]:
+        frame = frame_of([("", {"k": "a", "v": value, "ts": 0}, None)], SCHEMA)
+        return [row for batch in operator.process(Batch(QUEUE, frame)) for row in batch.frame.select("f").rows()]  # type: ignore[union-attr]
+
+    before = spec.open(SCHEMA)
+    list(before.on_system(Tick(100_000_000)))
+    assert taken(before, 0) == []
+    state = before.snapshot()
+    after = spec.open(SCHEMA)
+    after.apply(state)
+    assert taken(after, 1) == []
+    list(after.on_system(Tick(105_000_000)))
+    assert taken(after, 2) == [(1,)]

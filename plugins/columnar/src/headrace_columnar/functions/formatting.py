@@ -13,6 +13,7 @@ from headrace_columnar.casts import to_text
 from headrace_columnar.registry import Call, function
 from headrace_columnar.rowwise import by_series
 from headrace_columnar.sql_types import is_scalar
+from sqlglot import exp
 
 #: As java.util.Formatter reads it: place, flags, width, digits, conversion.
 _PART = re.compile(r"%(?:(\d+)\$|(<))?([-#+ 0,(]*)(\d+)?(?:\.(\d+))?([a-zA-Z%])")
@@ -39,6 +40,7 @@ class _Unusable(Exception):
         ("printf('%2$s %1$s', 'a', 'b')", "b a"),
         ("printf('%.0f %.1e', CAST(1e30 AS DOUBLE), CAST(1e30 AS DOUBLE))", "1000000000000000000000000000000 1.0e+30"),
         ("printf('%s %s', CAST(1e20 AS DOUBLE), CAST(0.1 AS FLOAT))", "1.0E20 0.1"),
+        ("printf('%x %x', -1, CAST(-1 AS BIGINT))", "ffffffff ffffffffffffffff"),
         ("printf('%s', NULL)", "null"),
         ("printf('%d', 'x')", None),
     ],
@@ -54,12 +56,20 @@ def printf(call: Call) -> pl.Expr:
         is_number = kind.is_numeric() or isinstance(kind, pl.Boolean | pl.Null)
         if not is_scalar(kind):
             raise call.error(index, "takes values of simple types; write CAST(… AS VARCHAR)")
-        numeric.append(32 if isinstance(kind, pl.Int8 | pl.Int16 | pl.Int32) else 64)
+        is_int = isinstance(kind, pl.Int8 | pl.Int16 | pl.Int32) or _is_int_literal(call.node.expressions[index])
+        numeric.append(32 if is_int else 64)
         columns.append(argument.expression if is_number else to_text(argument))
         if kind.is_float():
             floats[index - 1] = len(texts)
             texts.append(to_text(argument))
     return by_series([*columns, *texts], functools.partial(_formatted, tuple(numeric), floats), pl.String())
+
+
+def _is_int_literal(node: Any) -> bool:
+    """Return whether a number in the text is an INT to SQL, though it has 64 bits here."""
+    if isinstance(node, exp.Neg | exp.Paren):
+        return _is_int_literal(node.this)
+    return isinstance(node, exp.Literal) and not node.is_string and node.name.isdigit() and int(node.name) < 2**31
 
 
 class _Float(float):

@@ -297,7 +297,7 @@ class LocalStages(Stages):
         self, checkpoint_id: int, savepoints: Collection[OpenSavepoint] = (), *, whole: bool = False, last: bool = False
     ) -> None:  # fmt: skip
         """Store what has changed in the shards. With savepoints, or ``whole``, all of each shard is stored, and given to them."""
-        last, self._took_over = last or self._took_over, False
+        last, self._took_over = last or self._took_over or self._is_watched(), False
         for shard in self._all():
             shard.checkpoint(checkpoint_id)
             if savepoints or whole:
@@ -320,10 +320,14 @@ class LocalStages(Stages):
 
     def saved(self, checkpoint_id: int) -> None:
         self._storing.until_stored(partial(self._log.begin, checkpoint_id))
-        if self._checkpoint is not None and keeps_versions(self._checkpoint):
+        if self._is_watched():
             return
         for shard in self._all():
             self._storing.until_stored(partial(self._storage.remove_old, shard, checkpoint_id))
+
+    def _is_watched(self) -> bool:
+        """Whether somebody needs the versions of now, to load them ahead or to go back to them: no snapshot is to replace them."""
+        return self._checkpoint is not None and keeps_versions(self._checkpoint)
 
     # -------------------------------------------------------------------------------------------------- status
 

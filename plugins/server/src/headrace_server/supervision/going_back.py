@@ -84,8 +84,8 @@ class KeptCheckpoint:
         sync_directory(self.path.parent)
 
     def guard(self) -> None:
-        """Let the new version forget no state that the copy needs, in a store outside of the directory. Called before it starts, when
-        the note of the roll-out is there. Raises OSError.
+        """Let the running version make no snapshot while its state is loaded ahead, and the new one forget no state that the copy needs,
+        in a store outside of the directory. Raises OSError.
         """
         keep_versions(self._checkpoint)
 

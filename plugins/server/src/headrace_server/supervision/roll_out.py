@@ -5,6 +5,7 @@ The new process is prepared before the old one stops. The old versions come back
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import threading
@@ -298,6 +299,9 @@ class RollOut:
     def _load_ahead(self, new: RunnerProcess) -> None:
         """Let the new process load the state of its jobs while the old one runs, and then what was stored meanwhile: a little."""
         self._say("loading the state of the running version")
+        for job in self._changes:
+            with contextlib.suppress(OSError):  # then a snapshot may come in between, and all of it is loaded again
+                KeptCheckpoint(self._services.data, job).guard()
         for each in (*new.specification.jobs, *new.specification.jobs):
             allowed = self._services.settings(each.name, each.version).prepare_timeout
             try:

@@ -22,7 +22,7 @@ from headrace_server.jobs_directory.scanning import Scanner
 from headrace_server.registry.database import Registry
 from headrace_server.registry.records import Desired, JobRecord, VersionState
 from headrace_server.supervision.fencing import remove_set_aside
-from headrace_server.supervision.going_back import RollOutNote, read_note
+from headrace_server.supervision.going_back import KeptCheckpoint, RollOutNote, read_note
 from headrace_server.supervision.job_files import JobFiles
 from headrace_server.supervision.job_schedules import JobSchedules
 from headrace_server.supervision.job_statuses import WANTED, JobStatuses
@@ -169,8 +169,13 @@ class Supervisor:
         now = self.services.clock.monotonic()
         if now - self._tidied >= _TIDY_SECONDS:
             self._tidied = now
+            data, member = self.services.data, self.services.member
+            owned = None if member is None else member.owned()
             for job in jobs:
-                remove_set_aside(self.services.data, job.name, now_seconds=self.services.clock.now())
+                remove_set_aside(data, job.name, now_seconds=self.services.clock.now())
+                own = (owned is None or job.unit in owned) and not self.is_busy(job.unit)
+                if own and not data.roll_out_note(job.unit, group=job.unit != job.name).exists():
+                    KeptCheckpoint(data, job.name).unguard()  # of a roll-out whose server died
 
     def _has_just_come(self, unit: Unit, entered: Set[str]) -> bool:
         """Return whether a unit with a process is this server's, but was not yet when its jobs were read: they must not be acted on."""
@@ -549,10 +554,12 @@ class Supervisor:
         return self.services.registry.jobs()
 
     def unit(self, name: str, jobs: Mapping[str, JobRecord], *, group: bool | None = None) -> Unit:
-        if name not in self.units:
+        found = self.units.get(name)
+        if found is None:
             is_group = group if group is not None else any(job.name != name for job in jobs.values())
-            self.units[name] = Unit(name, self.services, group=is_group)
-        return self.units[name]
+            # The loop and a roll-out may make the same one at a time: two of them would start two processes.
+            found = self.units.setdefault(name, Unit(name, self.services, group=is_group))
+        return found
 
 
 def _by_unit(jobs: Iterable[JobRecord]) -> dict[str, dict[str, JobRecord]]:

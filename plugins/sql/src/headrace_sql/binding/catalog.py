@@ -11,6 +11,7 @@ from typing import Any
 import polars as pl
 from headrace.foundation.errors import FunctionError, PlanError, did_you_mean
 from headrace.interfaces.functions import UserFunction, resolve
+from headrace.interfaces.source import Source
 from headrace.jobs.dsl import Pipeline, Stream
 from sqlglot import exp
 
@@ -253,7 +254,7 @@ class Catalog:
         if repeats:
             self._check_key(table)
         begun = connectors.source_stream(self.pipeline, self.notices, table, name, repeats=repeats)
-        return self._with_columns(table, begun.stream, normalizes=begun.normalizes)
+        return self._with_columns(table, begun.stream, begun.source, normalizes=begun.normalizes)
 
     def _check_key(self, table: Table) -> None:
         for name in table.primary_key:
@@ -267,9 +268,11 @@ class Catalog:
         types = {**table.columns, **table.metadata_types}
         source = FrameSource.of(pl.DataFrame(schema=types)) if types else FrameSource.of(pl.DataFrame({"__one": [1]}))
         apart = Pipeline("sql", "described", self.pipeline.functions)
-        return self._with_columns(table, apart.from_(source, name="described"))
+        return self._with_columns(table, apart.from_(source, name="described"), None)
 
-    def _with_columns(self, table: Table, stream: Stream, *, normalizes: bool = False) -> Relation:
+    def _with_columns(
+        self, table: Table, stream: Stream, source: Source | None, *, normalizes: bool = False
+    ) -> Relation:
         columns = [Column(each, each, table.name) for each in (*table.columns, *table.metadata_types)]
         relation = Relation(stream, tuple(columns), base=table.key)
         for name, node in table.computed.items():
@@ -281,7 +284,7 @@ class Catalog:
                 columns.append(Column(name, name, table.name))
             relation = Relation(stream, tuple(columns), base=table.key)
         if table.watermark is not None:
-            relation = self._with_watermark(table, relation)
+            relation = self._with_watermark(table, relation, source)
         if normalizes:
             ttl = state_ttl(self.options).get("ttl")
             normalized = relation.stream.normalize_changes(table.primary_key, state_ttl=ttl)
@@ -289,18 +292,35 @@ class Catalog:
         ordered = sorted(relation.columns, key=lambda column: table.order.index(column.name))
         return Relation(relation.stream, tuple(ordered), base=table.key)
 
-    def _with_watermark(self, table: Table, relation: Relation) -> Relation:
+    def _with_watermark(self, table: Table, relation: Relation, source: Source | None) -> Relation:
         assert table.watermark is not None
         name, node = table.watermark
         column = next(each for each in relation.columns if each.name == name)
         kind = relation.schema.get(column.physical)
         if not isinstance(kind, pl.Datetime):
             raise error_at(node, table.text, f"WATERMARK: {name!r} is no TIMESTAMP column")
-        delay_us = _watermark_delay(node, name, table.text)
-        # Flink's watermark says that nothing up to it comes any more, ours that nothing before it does.
-        stream = relation.stream.watermark(column.physical, delay=timedelta(microseconds=delay_us), inclusive=True)
+        if isinstance(node, exp.Anonymous) and node.name.upper() == "SOURCE_WATERMARK" and not node.expressions:
+            delay = _source_delay(table, source)
+            stream = relation.stream.watermark(column.physical, delay=delay, by_source=True)
+        else:
+            delay_us = _watermark_delay(node, name, table.text)
+            # Flink's watermark says that nothing up to it comes any more, ours that nothing before it does.
+            stream = relation.stream.watermark(column.physical, delay=timedelta(microseconds=delay_us), inclusive=True)
         columns = [Column(c.name, c.physical, c.table, "event") if c is column else c for c in relation.columns]
         return Relation(stream, tuple(columns), base=relation.base)
+
+
+def _source_delay(table: Table, source: Source | None) -> timedelta:
+    """Return what the source of a table vouches for. Raises ExpressionError where it does for nothing."""
+    assert table.watermark is not None
+    name, node = table.watermark
+    if source is None:  # the table is described only: no connector is asked
+        return timedelta(0)
+    if source.time_delay is None:
+        message = f"SOURCE_WATERMARK: connector {connectors.connector_of(table, 'source').name!r} tells no watermark of its own"
+        hint = connectors.source_watermark_hint(table) or f"write {name} - INTERVAL '5' SECOND"
+        raise error_at(node, table.text, message, hint)
+    return source.time_delay
 
 
 def _watermark_delay(node: exp.Expr, name: str, text: str) -> int:
@@ -313,11 +333,4 @@ def _watermark_delay(node: exp.Expr, name: str, text: str) -> int:
             return micros
     if isinstance(node, exp.Anonymous) and node.name.upper() == "WITHOFFSET" and len(node.expressions) == 2:
         return round(factor(node.expressions[1], text) * 1000)
-    if isinstance(node, exp.Anonymous) and node.name.upper() == "SOURCE_WATERMARK":
-        raise error_at(
-            node,
-            text,
-            "SOURCE_WATERMARK: no source here tells a watermark of its own",
-            f"write {name} - INTERVAL '5' SECOND",
-        )
     raise error_at(node, text, "this watermark is not supported", f"write {name} - INTERVAL '5' SECOND")

@@ -18,7 +18,7 @@ from headrace.interfaces.settings import option_fields
 from headrace.interfaces.table_options import TableOptions
 from sqlglot import exp
 
-from headrace_sql.binding import formats, json_maps
+from headrace_sql.binding import formats, json_maps, partitions
 from headrace_sql.binding.notices import Notices
 from headrace_sql.binding.scope import error_at
 from headrace_sql.binding.tables import Option, Table
@@ -26,6 +26,7 @@ from headrace_sql.reading.durations import duration_us
 
 if TYPE_CHECKING:
     from headrace.interfaces.sink import Sink
+    from headrace.interfaces.source import Source
     from headrace.jobs.dsl import Pipeline, Stream
     from headrace.jobs.job import Job
 
@@ -186,11 +187,20 @@ def _called(target: Callable[[str], Mapping[str, Any]], option: Option, table: T
         raise error_at(option.node, table.text, f"option {option.key!r} = {option.value!r}: {error}") from error
 
 
+def source_watermark_hint(table: Table) -> str | None:
+    """Return the option by which a source can be told what its times are good for; None where it has none."""
+    settings = default_registry().find("source", connector_of(table, "source").plugin).Settings
+    if "time_delay" not in {each.encode_name for each in option_fields(settings)}:
+        return None
+    return "give 'time-delay' = '5 s': by how much the times of its records may fall within a queue ('0 s' where the brokers set them)"
+
+
 @dataclass(frozen=True)
 class TableStream:
     """The stream of a table's source."""
 
     stream: Stream
+    source: Source
     #: Whether its changes must be normalised by key, behind computed columns and watermark.
     normalizes: bool
 
@@ -207,6 +217,9 @@ def source_stream(
     plugin = connector.plugin
     format_name = options.pop("format", None)
     source_class = default_registry().find("source", plugin)
+    by_queue = table.partitioned if declared.with_partitions is not None else ()
+    if declared.with_partitions is not None and by_queue:
+        options = {**declared.with_partitions(by_queue), **options}
     if declared.columns_option is not None:
         options[declared.columns_option] = {name: type_name(kind) for name, kind in table.columns.items()}
     elif format_name is None:
@@ -217,17 +230,18 @@ def source_stream(
     metadata = _metadata(table, {} if codec is None else codec.metadata_types())
     start = options.pop("start", None)
     source = source_class(source_class.Settings.of(_converted(source_class.Settings, options), plugin=plugin))
-    schema = Schema(table.columns) if format_name is not None else None
+    in_records = partitions.columns_of_records(table, by_queue, format_name)
+    schema = Schema(in_records) if format_name is not None else None
     of_json = format_name is not None and formats.holds_json(format_name, format_options)
     if of_json:
-        schema = json_maps.declared_as_text(table.columns)
+        schema = json_maps.declared_as_text(in_records)
     changes = source.changes() if codec is None else codec.changes()
     changing = changes is not None
     stream = pipeline.from_(
         source,
         format=format_name,
         schema=schema,
-        metadata=metadata,
+        metadata={**metadata, **({partitions.QUEUE: "queue"} if by_queue else {})},
         name=name or table.name,
         start=start,
         key=(table.primary_key or None) if changing else None,
@@ -237,11 +251,13 @@ def source_stream(
     )
     maps = {name: kind for name, kind in table.metadata_types.items() if name in metadata}
     stream = json_maps.with_maps(stream, {**(table.columns if of_json else {}), **maps})
+    if by_queue:
+        stream = partitions.with_partitions(stream, table, by_queue)
     for column in table.headers:
         stream = stream.with_columns(**{column: f"json_value(\"__headers\", '$.{column}')"})
     stream = stream.drop("__headers") if table.headers else stream
     found = stream.changes
-    return TableStream(stream, found is not None and (repeats or not found.before_images))
+    return TableStream(stream, source, found is not None and (repeats or not found.before_images))
 
 
 #: Header fields by the names that Flink's tables give them.
@@ -291,11 +307,12 @@ def _converted(settings: Any, options: Mapping[str, Any]) -> dict[str, Any]:
 
 def sink_job(
     notices: Notices, table: Table, stream: Stream, name: str, by_key: Callable[[Stream, Sink, Table], Stream],
-    *, overwrites: bool = False,
+    *, overwrites: bool = False, within: Mapping[str, str | None] | None = None,
 ) -> Job:  # fmt: skip
     """End a stream in a table's sink. ``by_key`` returns what the sink is given, known by the table's primary key.
 
-    ``overwrites``: what the sink has is removed when the job begins.
+    ``overwrites``: what the sink has is removed when the job begins; with ``within`` that of the partition with these values, of which the
+    stream has all rows, without the columns of the partition.
     """
     connector, declared, options, format_options = mapped_options(notices, table, "sink")
     plugin = connector.plugin
@@ -316,7 +333,12 @@ def sink_job(
         options["format_options"] = format_options
     if table.primary_key:
         options = {**declared.with_key(table.primary_key), **options}
-    if table.partitioned:
+    if within is not None:
+        assert declared.within_partition is not None
+        options = dict(declared.within_partition(options, within))
+    elif table.partitioned and declared.with_partitions is not None:
+        options = {**declared.with_partitions(table.partitioned), **options}
+    elif table.partitioned:
         notice = f"table {table.name!r}: rows of all partitions are written to one directory, with the partition columns in them"
         notices.add_once(notice)
     try:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from headrace.foundation.errors import did_you_mean
@@ -16,10 +16,17 @@ from headrace_sql.reading.durations import duration_us
 #: Hints of Flink's planner: they choose how, not what.
 PLANNER_HINTS = ("BROADCAST", "SHUFFLE_HASH", "SHUFFLE_MERGE", "NEST_LOOP", "LOOKUP", "MULTI_JOIN")
 STATE_TTL = "STATE_TTL"
+#: What LOOKUP may say, and the values of those options that have a few.
+_LOOKUP_OPTIONS: Mapping[str, Sequence[str]] = {
+    "table": (), "async": ("true", "false"), "output-mode": ("ordered", "allow_unordered"), "capacity": (), "timeout": (),
+    "retry-predicate": ("lookup_miss",), "retry-strategy": ("fixed_delay",), "fixed-delay": (), "max-attempts": (),
+    "shuffle": ("true", "false"),
+}  # fmt: skip
+_DURATIONS, _NUMBERS = ("timeout", "fixed-delay"), ("capacity", "max-attempts")
 
 
 def check_query_hints(notices: Notices, node: exp.Select, text: str) -> None:
-    """Note what hints behind SELECT have no effect. Raises ExpressionError for unknown ones."""
+    """Note what hints behind SELECT have no effect. Raises ExpressionError for unknown hints, tables and options."""
     hint = node.args.get("hint")
     for each in hint.expressions if hint is not None else ():
         name = each.name.upper()
@@ -28,8 +35,55 @@ def check_query_hints(notices: Notices, node: exp.Select, text: str) -> None:
         if name not in PLANNER_HINTS:
             known = [*PLANNER_HINTS, STATE_TTL]
             raise error_at(each, text, f"unknown hint {name!r}", did_you_mean(name, known, known="hints"))
+        _check_named(each, name, _inputs(node), text)
         notice = f"hint {name} has no effect here: there is one way to run a query"
         notices.add_once(notice)
+
+
+def _inputs(node: exp.Select) -> list[str]:
+    """Return the names and aliases of FROM."""
+    source = node.args.get("from_")
+    items = [*([] if source is None else [source.this]), *(join.this for join in node.args.get("joins") or ())]
+    return list(dict.fromkeys(name for item in items for name in (item.alias_or_name, item.name) if name))
+
+
+def _check_named(hint: exp.Expr, name: str, inputs: Sequence[str], text: str) -> None:
+    """Raise ExpressionError for a hint whose tables are not in FROM, or with options that it does not have."""
+    if name == "LOOKUP":
+        options = dict(
+            _pair(pair, hint, text, "LOOKUP('table' = 'rates', 'async' = 'true')") for pair in hint.expressions
+        )
+        _check_lookup(hint, options, text)
+        named = [options["table"]]
+    else:
+        named = [each.name for each in hint.expressions]
+    if not named:
+        raise error_at(hint, text, f"{name} names tables of FROM", f"{name}(orders)")
+    for each in named:
+        if each not in inputs:
+            hint_text = did_you_mean(each, inputs, known="tables of FROM")
+            raise error_at(hint, text, f"{name}: there is no table {each!r} in FROM", hint_text)
+
+
+def _check_lookup(hint: exp.Expr, options: Mapping[str, str], text: str) -> None:
+    for key, value in options.items():
+        if key not in _LOOKUP_OPTIONS:
+            known = did_you_mean(key, list(_LOOKUP_OPTIONS), known="options")
+            raise error_at(hint, text, f"LOOKUP has no option {key!r}", known)
+        choices = _LOOKUP_OPTIONS[key]
+        if choices and value.lower() not in choices:
+            raise error_at(hint, text, f"LOOKUP: {key!r} is {' or '.join(choices)}, not {value!r}")
+        if key in _NUMBERS and not (value.isdigit() and int(value) > 0):
+            raise error_at(hint, text, f"LOOKUP: {key!r} is a number from 1 on, not {value!r}")
+        if key in _DURATIONS:
+            duration_us(value, key)
+    if "table" not in options:
+        raise error_at(
+            hint, text, "LOOKUP needs the table that is looked up", "LOOKUP('table' = 'rates', 'async' = 'true')"
+        )
+    retry = [key for key in ("retry-predicate", "retry-strategy", "fixed-delay", "max-attempts") if key in options]
+    if retry and len(retry) < 4:
+        raise error_at(hint, text, "LOOKUP: retry-predicate, retry-strategy, fixed-delay and max-attempts go together")
 
 
 class StateTtls:
@@ -89,9 +143,10 @@ class StateTtls:
         return {} if length == "0 us" else {"ttl": length}
 
 
-def _pair(pair: exp.Expr, hint: exp.Expr, text: str) -> tuple[str, str]:
+def _pair(pair: exp.Expr, hint: exp.Expr, text: str, example: str = "STATE_TTL('orders' = '1 d')") -> tuple[str, str]:
     if not isinstance(pair, exp.EQ) or not all(
         isinstance(each, exp.Literal | exp.Column) for each in (pair.this, pair.expression)
     ):
-        raise error_at(hint, text, "STATE_TTL takes 'table' = 'time', …", "STATE_TTL('orders' = '1 d')")
+        what = "'table' = 'time'" if hint.name.upper() == STATE_TTL else "'option' = 'value'"
+        raise error_at(hint, text, f"{hint.name.upper()} takes {what}, …", example)
     return pair.this.name, pair.expression.name

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 from headrace.foundation.errors import JobError
-from headrace.jobs.keyed import shuffled
+from headrace.jobs.keyed import has_watermark, shuffled
 from sqlglot import exp
 
 from headrace_sql.binding.emitting import state_ttl
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from headrace.jobs.dsl import Stream
 
     from headrace_sql.binding.tables import Table
+
+
+_REQUIRE = "table.exec.sink.require-on-conflict"
 
 
 def is_known_by(relation: Relation, columns: Sequence[Column | None], kinds: Sequence[pl.DataType]) -> bool:
@@ -71,15 +74,34 @@ def keyed(
         raise error_at(
             conflict, table.text, f"ON CONFLICT is for sinks that write by key, and that of {table.name!r} {what}"
         )
+    is_strict = str(options.get(_REQUIRE, "")).upper() == "TRUE"  # said, not by default
+    if is_strict and table.primary_key and sink.accepts == "upsert":
+        _check_as_flink(stream, table, conflict)
     if not table.primary_key or stream.changes is None:
         return stream
     if fits or conflict is not None:
         return stream.apply(DeclareKey(table.primary_key))
     if sink.accepts != "upsert":
         return stream
-    if choice(options, "table.exec.sink.require-on-conflict") == "FALSE":
+    if choice(options, _REQUIRE) == "FALSE":
         return resolved(stream, table.primary_key, "DEDUPLICATE", options).apply(DeclareKey(table.primary_key))
     raise _other_key(stream, table)
+
+
+def _check_as_flink(stream: Stream, table: Table, conflict: exp.Expr | None) -> None:
+    """Raise ExpressionError for what Flink refuses and headrace has an answer to: the option asks for it."""
+    if conflict is None and stream.changes is None:
+        raise error_at(
+            table.node.this.this, table.text,
+            f"rows that are only added have no key, and {table.name!r} is written by its primary key, {', '.join(table.primary_key)}",
+            "INSERT INTO … SELECT … ON CONFLICT DO DEDUPLICATE, DO NOTHING or DO ERROR; or leave out the option "
+            "'table.exec.sink.require-on-conflict': then the last row counts",
+        )  # fmt: skip
+    if conflict is not None and conflict.name != "DEDUPLICATE" and not has_watermark(stream.edge):
+        raise error_at(
+            conflict, table.text, f"ON CONFLICT DO {conflict.name} requires all source tables to define watermarks",
+            "leave out the option 'table.exec.sink.require-on-conflict': conflicts are decided in the order in which rows come",
+        )  # fmt: skip
 
 
 def _other_key(stream: Stream, table: Table) -> JobError:

@@ -88,11 +88,23 @@ def with_partition(
             raise context.error(each.this, f"column {name!r} is given twice")
         value = constant(context, each.expression, f"the partition {name}", columns[name])
         target = unused_name(f"__partition_{name}", relation.schema)
-        made[target] = text_of(cast(exp.convert(value), types.word_for(columns[name]) or "VARCHAR"))
+        plain = value if value is None or isinstance(value, bool | int | float | str) else str(value)
+        made[target] = text_of(cast(exp.convert(plain), types.word_for(columns[name]) or "VARCHAR"))
         added.append(Column(name, target))
     given = listed or [name for name in columns if name not in names]
     stream = relation.stream.with_columns(**made)
     return replace(relation, stream=stream, columns=(*relation.columns, *added), base=None), [*given, *names]
+
+
+def partition_texts(context: Context, table: Table, values: list[exp.Expr]) -> dict[str, str | None]:
+    """Return the values of ``PARTITION (a = 1)`` as texts, in the order of PARTITIONED BY."""
+    given = {each.this.name: each.expression for each in values}
+    made: dict[str, str | None] = {}
+    for name in table.partitioned:
+        kind = table.sink_columns[name]
+        value = constant(context, given[name], f"the partition {name}", kind)
+        made[name] = pl.Series([value], dtype=kind).cast(pl.String)[0]
+    return made
 
 
 def sources_of(

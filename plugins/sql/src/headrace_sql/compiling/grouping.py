@@ -264,7 +264,15 @@ def _group_window(context: Context, relation: Relation, node: exp.Anonymous) -> 
 
 def _aggregate_calls(context: Context, node: exp.Select) -> list[exp.Expr]:
     parts = [*node.expressions, *([node.args["having"].this] if node.args.get("having") else [])]
+    parts += [part for each in node.expressions for window in each.find_all(exp.Window) for part in _given_to(window)]
     return [call for part in parts for call in aggregates_in(part, context.catalog.functions)]
+
+
+def _given_to(window: exp.Window) -> list[exp.Expr]:
+    """Return what OVER looks at: arguments of its function, partition and order. There aggregates are those of the groups."""
+    call = window.this.this if isinstance(window.this, exp.IgnoreNulls | exp.RespectNulls) else window.this
+    order = window.args.get("order")
+    return [*call.iter_expressions(), *(window.args.get("partition_by") or ()), *(order.expressions if order else ())]
 
 
 def _aggregate_text(translator: Translator, node: exp.Expr) -> str:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from sqlglot import exp
 
 from headrace_sql.binding.context import Context
 from headrace_sql.binding.emitting import state_ttl
-from headrace_sql.binding.expression_parts import conjuncts
+from headrace_sql.binding.expression_parts import aggregates_in, conjuncts
 from headrace_sql.binding.scope import Relation
 from headrace_sql.compiling.ordering import limited
 from headrace_sql.compiling.sets import distinct
@@ -28,7 +29,7 @@ def qualified(context: Context, node: exp.Select) -> Relation:
         raise context.error(clause, "QUALIFY is for what OVER gives", "write WHERE, or HAVING behind GROUP BY")
     for key in ("qualify", "order", "limit", "offset", "distinct"):
         inner.set(key, None)
-    _with_values(inner, condition)
+    _with_values(inner, condition, context.catalog.functions)
     relation = context.where(context.query(inner), conjuncts(condition))
     # A Top-N may have left out the column of its number.
     relation = replace(relation, columns=tuple(c for c in relation.columns if not c.name.startswith(_ADDED)))
@@ -37,8 +38,8 @@ def qualified(context: Context, node: exp.Select) -> Relation:
     return limited(context, node, relation, 0)
 
 
-def _with_values(inner: exp.Select, condition: exp.Expr) -> None:
-    """Let a SELECT give what a condition names: windows, and columns that it does not give yet."""
+def _with_values(inner: exp.Select, condition: exp.Expr, functions: Any) -> None:
+    """Let a SELECT give what a condition names: windows, aggregates, and columns that it does not give yet."""
     aliases = {each.alias.lower(): each.this for each in inner.expressions if isinstance(each, exp.Alias)}
     given = {each.alias_or_name.lower() for each in inner.expressions}
     gives_all = any(each.is_star for each in inner.expressions)
@@ -50,6 +51,8 @@ def _with_values(inner: exp.Select, condition: exp.Expr) -> None:
         inner.append("expressions", exp.Alias(this=value, alias=exp.to_identifier(name)))
         return exp.column(exp.to_identifier(name, quoted=True))
 
+    for aggregate in aggregates_in(condition, functions):
+        aggregate.replace(added(aggregate))
     for window in list(condition.find_all(exp.Window)):
         for column in list(window.find_all(exp.Column)):
             meant = aliases.get(column.name.lower()) if not column.table else None

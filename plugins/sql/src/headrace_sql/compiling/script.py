@@ -16,7 +16,7 @@ from sqlglot import exp
 
 from headrace_sql.binding.catalog import Catalog
 from headrace_sql.binding.column_values import value_of
-from headrace_sql.binding.connectors import sink_job
+from headrace_sql.binding.connectors import connector_of, sink_job
 from headrace_sql.binding.emitting import emit_of
 from headrace_sql.binding.named_arguments import place_named_arguments
 from headrace_sql.binding.places import label_of, parts_of
@@ -30,7 +30,7 @@ from headrace_sql.binding.zones import zone_name
 from headrace_sql.compiling.altering import alter
 from headrace_sql.compiling.definitions import Definitions
 from headrace_sql.compiling.explaining import explained
-from headrace_sql.compiling.fitting import fitted, sources_of, with_partition
+from headrace_sql.compiling.fitting import fitted, partition_texts, sources_of, with_partition
 from headrace_sql.compiling.query import QueryCompiler, view_relation
 from headrace_sql.compiling.sets import united
 from headrace_sql.compiling.showing import Showing
@@ -259,14 +259,32 @@ class Script:
                 )
         compiler = self._compiler(node.args.get("emit"))
         relation = compiler.settled(node.expression, compiler.query(node.expression))
+        self._check_overwritten(node, table)
         if node.args.get("partition"):
-            if node.args.get("overwrite"):
-                raise error_at(
-                    name_node, self.text, "INSERT OVERWRITE … PARTITION: rows of all partitions are in one directory",
-                    "INSERT OVERWRITE without PARTITION removes the rows of all of them",
-                )  # fmt: skip
             relation, listed = with_partition(compiler, relation, table, listed, node.args["partition"])
         return self._inserted(found, relation, listed, node)
+
+    def _check_overwritten(self, node: exp.Insert, table: Table) -> None:
+        """Check that the directory which is emptied is told: that of one partition, where there are such."""
+        if not node.args.get("overwrite"):
+            return
+        declared = connector_of(table, "sink").offered("sink")
+        if declared is None or declared.with_partitions is None:
+            if node.args.get("partition"):
+                raise error_at(
+                    node.this,
+                    self.text,
+                    "INSERT OVERWRITE … PARTITION: this connector has no directories of partitions",
+                )
+            return
+        given = [each.this.name for each in node.args.get("partition") or ()]
+        missing = [name for name in table.partitioned if name not in given]
+        if missing:
+            raise error_at(
+                node.this, self.text,
+                f"INSERT OVERWRITE of a table in partitions replaces one partition, and no value is given for {', '.join(missing)}",
+                f"PARTITION ({', '.join(name + ' = …' for name in table.partitioned)}), one INSERT for each partition",
+            )  # fmt: skip
 
     def _inserted(self, key: str, relation: Relation, listed: list[str], node: exp.Insert) -> Insert:
         columns = self.catalog.tables[key].sink_columns
@@ -321,8 +339,12 @@ class Script:
             keyed, fits=insert.fits, conflict=insert.node.args.get("conflict"), options=self.catalog.options
         )
         overwrites = bool(insert.node.args.get("overwrite"))
+        stream, within = insert.relation.stream, None
+        if overwrites and insert.node.args.get("partition"):
+            within = partition_texts(self._compiler(None), table, insert.node.args["partition"])
+            stream = stream.drop(*within)
         return sink_job(
-            self.catalog.notices, table, insert.relation.stream, label_of(insert.table), by_key, overwrites=overwrites
+            self.catalog.notices, table, stream, label_of(insert.table), by_key, overwrites=overwrites, within=within
         )
 
     def relations(self) -> dict[str, Relation]:

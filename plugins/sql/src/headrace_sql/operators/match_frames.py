@@ -205,7 +205,9 @@ class _Beginnings:
 
 
 def _is_calling(node: Node) -> bool:
-    """Return whether an expression has a function that is evaluated for each row by itself."""
+    """Return whether an expression has a function that is evaluated for each row by itself, or may fail."""
     if node[0] == "call" and not constant(node)[0]:
+        return True
+    if node[0] == "/":
         return True
     return any(_is_calling(part) for part in node[1:] if isinstance(part, tuple))

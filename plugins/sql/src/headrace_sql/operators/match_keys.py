@@ -6,9 +6,10 @@ the rows behind it are gone through again from the next one at which a match can
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from headrace_sql.operators.match_automaton import Automaton
+from headrace_sql.operators.match_values import FAILURES
 from headrace_sql.operators.match_walker import BITS, TIME, Match, Path, Row, Walker, Way
 
 #: From this time on no row comes any more.
@@ -32,8 +33,10 @@ class Held:
         self.complete_us: int | None = None
 
 
-#: (place of the row that decided it, its first row, match); places count from the first row that was held.
-Decided = list[tuple[int, int, Match]]
+#: (place of the row that decided it, its first row, match, rows); places count from the first row that was held.
+Decided = list[tuple[int, int, Match, list[Row]]]
+#: Takes a row that a condition fails for, and the reason.
+Reject = Callable[[Row, Exception], None]
 
 
 class Matcher:
@@ -48,10 +51,11 @@ class Matcher:
         self._variable = automaton.variables.index(variable) if variable in automaton.variables else -2
         self._within_us = within_us
 
-    def decided(self, held: Held, time_us: int | None = None) -> Decided:
+    def decided(self, held: Held, reject: Reject, time_us: int | None = None) -> Decided:
         """Go through rows that are new; return the matches that are decided. The caller drops rows before ``dropped`` of them.
 
-        ``time_us``: no row before it comes any more. Places are those of ``held.rows`` before the call.
+        ``time_us``: no row before it comes any more. Places are those of ``held.rows`` before the call. A row for which a condition
+        fails is rejected, and it goes on as if that row had never come.
         """
         rows, end = held.rows, len(held.rows)
         first, at, ways, best = 0, held.taken, held.ways, held.best
@@ -63,7 +67,12 @@ class Matcher:
                     first = at = first + 1
                     continue
                 ways, best = self._start, None
-            at, ways, best = walk(rows, first, at, end, ways, best)
+            try:
+                at, ways, best = walk(rows, first, at, end, ways, best)
+            except FAILURES:
+                rows, at, ways, best = self._without_failing(rows, (first, at), ways, best, reject)
+                held.rows, end = rows, len(rows)
+                continue
             if ways:
                 if at == end and (time_us is None or not self._is_over(rows[first], time_us)):
                     break
@@ -73,12 +82,24 @@ class Matcher:
             if best is None:
                 first += 1
             else:
-                found.append((front, first, best))
+                found.append((front, first, best, rows))
                 first = max(first + 1, self._skipped_to(first, best))
             at = first
         self._keep(held, first)
         held.taken, held.ways, held.best = at - first, ways, best
         return found
+
+    def _without_failing(
+        self, rows: list[Row], places: tuple[int, int], ways: Sequence[Way], best: Match | None, reject: Reject
+    ) -> tuple[list[Row], int, Sequence[Way], Match | None]:
+        """Walk row by row up to the one that fails, and reject it; return the rows without it, and how far the walk is."""
+        first, at = places
+        while True:
+            try:
+                at, ways, best = self._walk(rows, first, at, at + 1, ways, best)
+            except FAILURES as error:
+                reject(rows[at], error)
+                return [*rows[:at], *rows[at + 1 :]], at, ways, best
 
     def _keep(self, held: Held, first: int) -> None:
         if first:
@@ -126,7 +147,10 @@ class Matcher:
             begins = [(at, self._start)] if rows[at][BITS] & 1 else []
             later, held.later = [*held.later, *begins], []
             for first, ways in later:
-                _, going, best = self._walk(rows, first, at, at + 1, ways, None)
+                try:
+                    _, going, best = self._walk(rows, first, at, at + 1, ways, None)
+                except FAILURES:
+                    continue  # found again, and rejected, when the match that began before is at its end
                 if best is not None:
                     held.complete_us, held.later = int(rows[at][TIME]), []
                     return held.complete_us

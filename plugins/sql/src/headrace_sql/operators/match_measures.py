@@ -72,16 +72,20 @@ class Measures:
             return f"mean(total(values := {values}), len(values))"
         return f"{kind.lower()}({values}, default=None)"
 
-    def columns(self, found: Sequence[tuple[Any, ...]]) -> dict[str, pl.Series]:
-        """Return the columns of the measures from the values of matches."""
+    def columns(self, found: Sequence[tuple[Any, ...]]) -> tuple[dict[str, pl.Series], dict[int, Exception]]:
+        """Return the columns of the measures from the values of matches, and the places of matches for which one fails."""
         lists = iter(zip(*found, strict=True)) if found else iter(())
-        return {name: self._column(name, measure, lists) for name, measure in self._measures.items()}
+        failed: dict[int, Exception] = {}
+        return {name: self._column(name, measure, lists, failed) for name, measure in self._measures.items()}, failed
 
-    def _column(self, name: str, measure: Node, lists: Any) -> pl.Series:
+    def _column(self, name: str, measure: Node, lists: Any, failed: dict[int, Exception]) -> pl.Series:
         kind = self._types[name]
         if self._is_call(measure):
             arguments = {part: _series(part, next(lists), dtype) for part, dtype in measure[2].items()}
-            return called_in_columns(measure[1], arguments).cast(kind).alias(name)
+            made, failures = called_in_columns(measure[1], arguments)
+            for place, error in failures:
+                failed.setdefault(place, error)
+            return made.cast(kind).alias(name)
         values = next(lists)
         if measure[0] in ("FIRST", "LAST", "MIN", "MAX") and measure[2] in self._numbered:
             return pl.Series(name, values, dtype=pl.Int64).cast(self._kinds[measure[2]]).cast(kind)

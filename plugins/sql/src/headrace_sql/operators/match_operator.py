@@ -17,7 +17,18 @@ from typing import Any, ClassVar
 
 import numpy as np
 import polars as pl
-from headrace.flow.messages import WATERMARK, Batch, EndOfInput, Queue, SystemMessage, Tick, Watermark, watermark_times
+from headrace.flow.messages import (
+    INDEX,
+    OFFSET,
+    WATERMARK,
+    Batch,
+    EndOfInput,
+    Queue,
+    SystemMessage,
+    Tick,
+    Watermark,
+    watermark_times,
+)
 from headrace.flow.schema import Schema
 from headrace.foundation.errors import PlanError
 from headrace.interfaces.key_shares import KeyShare
@@ -33,10 +44,10 @@ from headrace_sql.operators.match_automaton import PatternPart, of_parts, of_pro
 from headrace_sql.operators.match_deadlines import Deadlines
 from headrace_sql.operators.match_frames import Key, RowMaker
 from headrace_sql.operators.match_groups import Program
-from headrace_sql.operators.match_keys import END, Decided, Held, Matcher
+from headrace_sql.operators.match_keys import END, Decided, Held, Matcher, Reject
 from headrace_sql.operators.match_rows import MARK, NEVER, SEQUENCE, TIME
 from headrace_sql.operators.match_source import leaves
-from headrace_sql.operators.match_values import Node
+from headrace_sql.operators.match_values import FAILURES, Node
 from headrace_sql.operators.match_walker import Row
 
 
@@ -146,9 +157,14 @@ class RunningMatch(StatefulOperator):
         self._now_us = 0
         self._late = 0
         self._changed = False
+        #: Rows and matches for which an expression fails, to be told: (key, row, reason).
+        self._failed: list[tuple[Key, Row, Exception]] = []
+        self._last_offset = 0
 
     def process(self, batch: Batch) -> Iterable[Batch | RejectedRows]:
         frame = batch.frame
+        if frame.height and OFFSET in frame.columns:
+            self._last_offset = int(frame[OFFSET][-1])
         if self._spec.on is None:
             yield from self._at_once(batch)
             return
@@ -168,7 +184,7 @@ class RunningMatch(StatefulOperator):
         self._late += rows.height - on_time.height
         self._waiting = pl.concat([self._waiting, on_time])
 
-    def _at_once(self, batch: Batch) -> Iterable[Batch]:
+    def _at_once(self, batch: Batch) -> Iterable[Batch | RejectedRows]:
         """Take rows by the clock. What is given has the watermark of the rows that were taken."""
         frame = batch.frame
         rows = frame.select(self._columns).with_columns(
@@ -177,7 +193,7 @@ class RunningMatch(StatefulOperator):
         )  # fmt: skip
         self._sequence += frame.height
         for given in self._matched(batch.queue, rows, self._now_us):
-            if WATERMARK not in frame.columns:
+            if isinstance(given, RejectedRows) or WATERMARK not in frame.columns:
                 yield given
             else:
                 mark = pl.lit(frame[WATERMARK][-1], dtype=pl.Int64)
@@ -205,7 +221,7 @@ class RunningMatch(StatefulOperator):
             if self._deadlines or self._spec.program:  # no row comes any more that could complete what is under way
                 yield from self._matched(Queue("end"), self._waiting.clear(), END)
 
-    def _reached(self, queue: Queue, time_us: int) -> Iterable[Batch]:
+    def _reached(self, queue: Queue, time_us: int) -> Iterable[Batch | RejectedRows]:
         if time_us <= self._watermark:
             return
         self._watermark = time_us
@@ -215,23 +231,39 @@ class RunningMatch(StatefulOperator):
         self._waiting = self._waiting.filter(~due)
         yield from self._matched(queue, rows, time_us)
 
-    def _matched(self, queue: Queue, rows: pl.DataFrame, time_us: int) -> Iterable[Batch]:
+    def _matched(self, queue: Queue, rows: pl.DataFrame, time_us: int) -> Iterable[Batch | RejectedRows]:
         """Take rows in their order, and leave out matches under way that are too old at a time; give what is decided by that."""
+        given = self._decided(queue, rows, time_us)
+        if self._failed:
+            yield self._rejected()
+        if given is not None:
+            yield given
+
+    def _rejected(self) -> RejectedRows:
+        """Return what an expression failed for: a row of DEFINE, the last row of a match of MEASURES."""
+        failed, self._failed = self._failed, []
+        frame = self._kept([[row] for _, row, _ in failed], [key for key, _, _ in failed])
+        place = pl.lit(self._last_offset, dtype=pl.Int64).alias(OFFSET), pl.lit(0, dtype=pl.Int32).alias(INDEX)
+        frame = frame.select(self._columns).with_columns(*place)
+        return RejectedRows(frame, [str(error) for *_, error in failed], [type(error).__name__ for *_, error in failed])
+
+    def _decided(self, queue: Queue, rows: pl.DataFrame, time_us: int) -> Batch | None:
         self._changed = True
         with _no_collections(), localcontext(_EXACT):
             found = self._taken(rows)
             found.sort(key=_place)  # in the order of the rows that decided them
             found += self._ended() if self._spec.program and time_us == END else self._expired(time_us)
             if not found:
-                return
-            frame = self._results([key for _, key, _, _ in found], [values for _, _, values, _ in found])
+                return None
+            found, frame = self._results(found)
+            if not found:
+                return None
         if self._spec.on is None:
-            yield Batch(queue, frame)
-            return
+            return Batch(queue, frame)
         # Results of one step of the watermark: none is late for what comes behind because another was given before it.
-        marks = np.array([last_us - 1 for _, _, _, last_us in found], dtype=np.int64)
+        marks = np.array([last[match_walker.TIME] - 1 for _, _, _, last in found], dtype=np.int64)
         least = np.minimum.accumulate(marks[::-1])[::-1]
-        yield Batch(queue, frame.with_columns(pl.Series(WATERMARK, least, dtype=pl.Int64)))
+        return Batch(queue, frame.with_columns(pl.Series(WATERMARK, least, dtype=pl.Int64)))
 
     def _taken(self, rows: pl.DataFrame) -> list[_Found]:
         """Take rows of a step; return what they decide."""
@@ -254,10 +286,9 @@ class RunningMatch(StatefulOperator):
             else:
                 known.rows += new
             before = len(known.rows) - len(new)
-            taken = known.rows
-            for place, first, match in self._matcher.decided(known):
+            for place, first, match, taken in self._matcher.decided(known, self._reject(key)):
                 at = min(max(place - before, 0), len(new) - 1)
-                found.append(self._result(part.places[at], key, taken, first, match))
+                self._result(found, part.places[at], key, taken, first, match)
             self._settle(key, known)
         self._deadlines.seal()
         return found
@@ -267,8 +298,18 @@ class RunningMatch(StatefulOperator):
             held.noted_us = self._matcher.deadline_us(held)
         return held
 
-    def _result(self, place: int, key: Key, rows: list[Row], first: int, match: match_walker.Match) -> _Found:
-        return place, key, self._measures.of(rows, first, match), rows[first + match[1] - 1][match_walker.TIME]
+    def _reject(self, key: Key) -> Reject:
+        return lambda row, error: self._failed.append((key, row, error))
+
+    def _result(
+        self, found: list[_Found], place: int, key: Key, rows: list[Row], first: int, match: match_walker.Match
+    ) -> None:
+        """Add what a match gives, if its measures do not fail."""
+        last = rows[first + match[1] - 1]
+        try:
+            found.append((place, key, self._measures.of(rows, first, match), last))
+        except FAILURES as error:
+            self._failed.append((key, last, error))
 
     def _ended(self) -> list[_Found]:
         """Return what patterns with groups have found by the end of the input: that is a match."""
@@ -296,11 +337,13 @@ class RunningMatch(StatefulOperator):
                 del self._held[key]
                 return []
             held = Held([held])
-        rows = held.rows
-        decided: Decided = self._matcher.decided(held, time_us)
+        decided: Decided = self._matcher.decided(held, self._reject(key), time_us)
         held.noted_us = None
         self._settle(key, held)
-        return [self._result(0, key, rows, first, match) for _, first, match in decided]
+        found: list[_Found] = []
+        for _, first, match, rows in decided:
+            self._result(found, 0, key, rows, first, match)
+        return found
 
     def _settle(self, key: Key, held: Held) -> None:
         """Forget a key without matches under way; note when the oldest of another ends by WITHIN."""
@@ -324,12 +367,20 @@ class RunningMatch(StatefulOperator):
         else:
             self._complete[key] = waits_us
 
-    def _results(self, keys: list[Key], values: list[tuple[Any, ...]]) -> pl.DataFrame:
+    def _results(self, found: list[_Found]) -> tuple[list[_Found], pl.DataFrame]:
+        """Return the matches whose measures do not fail, and what they give."""
         made = {name: self._waiting.schema[name] for name in self._spec.keys}
         columns = [
-            pl.Series(name, [key[place] for key in keys], dtype=kind) for place, (name, kind) in enumerate(made.items())
+            pl.Series(name, [key[place] for _, key, _, _ in found], dtype=kind)
+            for place, (name, kind) in enumerate(made.items())
         ]
-        return pl.DataFrame([*columns, *self._measures.columns(values).values()])
+        measured, failed = self._measures.columns([values for _, _, values, _ in found])
+        frame = pl.DataFrame([*columns, *measured.values()])
+        if not failed:
+            return found, frame
+        self._failed += [(found[place][1], found[place][3], error) for place, error in failed.items()]
+        kept = [place for place in range(len(found)) if place not in failed]
+        return [found[place] for place in kept], frame[kept]
 
     def late_rows(self) -> int:
         return self._late
@@ -340,17 +391,18 @@ class RunningMatch(StatefulOperator):
     def snapshot(self) -> bytes:
         self._changed = False
         rows = [[held] if isinstance(held, tuple) else held.rows for held in self._held.values()]
-        frames = {"waiting": self._waiting, "kept": self._kept(rows)}
+        frames = {"waiting": self._waiting, "kept": self._kept(rows, list(self._held))}
         # Each row may begin a match behind the one that is followed.
         starts = [[row[match_walker.SEQUENCE] for row in each] for each in rows]
-        return pack("snapshot", frames, {"sequence": self._sequence, "watermark": self._watermark, "starts": starts})
+        marks = {"sequence": self._sequence, "watermark": self._watermark, "now": self._now_us}
+        return pack("snapshot", frames, {**marks, "starts": starts})
 
-    def _kept(self, rows: list[list[Row]]) -> pl.DataFrame:
-        """Return the rows that are held, key by key. They are taken again when the state is applied, and lead to the same matches."""
+    def _kept(self, rows: list[list[Row]], keys_of_rows: list[Key]) -> pl.DataFrame:
+        """Return rows with their keys, key by key. They are taken again when the state is applied, and lead to the same matches."""
         made = self._maker.frame(list(itertools.chain.from_iterable(rows)), self._waiting.schema)
         if self._spec.keys:
             kinds = {name: self._waiting.schema[name] for name in self._spec.keys}
-            keys = pl.DataFrame(list(self._held), schema=kinds, orient="row")
+            keys = pl.DataFrame(keys_of_rows, schema=kinds, orient="row")
             counts = [len(each) for each in rows]
             made = made.with_columns(keys[np.repeat(np.arange(len(rows)), counts)].get_columns())
         return made.with_columns(pl.lit(None, dtype=pl.Int64).alias(MARK)).select(self._waiting.columns)
@@ -359,16 +411,18 @@ class RunningMatch(StatefulOperator):
         _, frames, values = unpack(state)
         self._waiting = frames["waiting"]
         self._sequence, self._watermark = int(values["sequence"]), int(values["watermark"])
+        self._now_us = max(self._now_us, int(values.get("now", 0)))  # states of before do not have it
         self._held, self._deadlines, self._complete = {}, Deadlines(), {}
         with localcontext(_EXACT):
             self._taken(frames["kept"])  # decides nothing: the first match of each key was under way
         self._changed = False
 
     def share_of(self, states: Sequence[bytes], share: KeyShare) -> bytes:
-        reached, order, parts, starts = Reached(), Renumbering(), [], list[list[int]]()
+        reached, order, parts, starts, now_us = Reached(), Renumbering(), [], list[list[int]](), 0
         for frames, values in snapshots(states):
             waiting, kept = frames["waiting"], frames["kept"]
             reached.add(int(values["watermark"]), waiting[TIME])
+            now_us = max(now_us, int(values.get("now", 0)))
             waiting, kept = (rows_of(frame, share.holds(frame)) for frame in (waiting, kept))
             new = order.of(np.sort(np.concatenate([numbers(waiting, SEQUENCE), numbers(kept, SEQUENCE)])))
             parts.append([renumbered(frame, SEQUENCE, new.to(numbers(frame, SEQUENCE))) for frame in (waiting, kept)])
@@ -376,7 +430,7 @@ class RunningMatch(StatefulOperator):
             theirs = [new.to(np.array(each, dtype=np.int64)) for each in values["starts"]]
             starts += [each.tolist() for each in theirs if len(each) and each[0] >= 0]
         made = {name: joined([part[place] for part in parts]) for place, name in enumerate(("waiting", "kept"))}
-        values = {"sequence": order.next, "watermark": reached.time_us(), "starts": starts}
+        values = {"sequence": order.next, "watermark": reached.time_us(), "now": now_us, "starts": starts}
         return pack("snapshot", made, values)
 
     def state_rows(self) -> int:
@@ -386,8 +440,8 @@ class RunningMatch(StatefulOperator):
 
 #: Decimals of 38 digits are added and multiplied without rounding; Python's own context has 28 digits.
 _EXACT = Context(prec=80)
-#: (place of the row that decided it, key, values, time of its last row) of a match.
-_Found = tuple[int, Key, tuple[Any, ...], int]
+#: (place of the row that decided it, key, values, its last row) of a match.
+_Found = tuple[int, Key, tuple[Any, ...], Row]
 
 
 @contextmanager

@@ -10,8 +10,8 @@ from typing import Any
 
 import polars as pl
 from headrace.flow.schema import Schema
-from headrace.foundation.errors import JobError
-from headrace_columnar.evaluation import evaluate_all
+from headrace.foundation.errors import DataError
+from headrace_columnar.evaluation import RowFailure, evaluate_all
 from headrace_columnar.expressions import CompiledExpression, compile_expression
 
 #: (kind, …): operators over other nodes; ("LAST", variable, column, distance) and its like; ("value", constant).
@@ -19,18 +19,29 @@ Node = tuple[Any, ...]
 AGGREGATED = ("COUNT", "SUM", "AVG", "MIN", "MAX", "FIRST", "LAST")
 
 
+class RowFailed(DataError):
+    """An expression fails for a row, or for a match."""
+
+
+#: What evaluating an expression raises for a row: its own reasons, and those of Python's numbers.
+FAILURES = (RowFailed, ArithmeticError)
+
+
 def called(text: str, kinds: Mapping[str, pl.DataType], values: Sequence[Any]) -> Any:
-    """Evaluate a function of values that come of several rows."""
+    """Evaluate a function of values that come of several rows. Raises RowFailed."""
     columns = {name: [value] for name, value in zip(kinds, values, strict=True)}
     frame = pl.DataFrame(columns, schema=dict(kinds)) if kinds else pl.DataFrame({"__none": [0]})
     made, failures = evaluate_all([_compiled(text, tuple(kinds.items()))], frame, ["value"])
-    return None if failures else made["value"].to_list()[0]
+    if failures:
+        raise RowFailed(str(failures[0][1]))
+    return made["value"].to_list()[0]
 
 
-def called_in_columns(text: str, columns: Mapping[str, pl.Series]) -> pl.Series:
-    """Evaluate a function for many matches at once; a row that fails gives NULL."""
+def called_in_columns(text: str, columns: Mapping[str, pl.Series]) -> tuple[pl.Series, list[RowFailure]]:
+    """Evaluate a function for many matches at once; return the values, and which matches failed."""
     compiled = _compiled(text, tuple((name, column.dtype) for name, column in columns.items()))
-    return evaluate_all([compiled], pl.DataFrame(columns), ["value"])[0]["value"]
+    made, failures = evaluate_all([compiled], pl.DataFrame(columns), ["value"])
+    return made["value"], failures
 
 
 def constant(node: Node) -> tuple[bool, Any]:
@@ -38,7 +49,10 @@ def constant(node: Node) -> tuple[bool, Any]:
     _, text, kinds, *_ = node
     if kinds or not _compiled(text, ()).deterministic:
         return False, None
-    return True, called(text, {}, [])
+    try:
+        return True, called(text, {}, [])
+    except RowFailed:
+        return False, None  # it fails for each row that it is evaluated for
 
 
 @lru_cache(maxsize=256)
@@ -59,7 +73,7 @@ def divided(left: Any, right: Any) -> Any:
     if not right:
         if isinstance(left, float) or isinstance(right, float):
             return math.nan if not left or math.isnan(left) else math.copysign(math.inf, left)
-        raise JobError("MATCH_RECOGNIZE divides by zero", hint="x / NULLIF(y, 0)")
+        raise RowFailed("division by zero", hint="x / NULLIF(y, 0)")
     if isinstance(left, int) and isinstance(right, int):
         return abs(left) // abs(right) * (1 if (left < 0) == (right < 0) else -1)
     return left / right

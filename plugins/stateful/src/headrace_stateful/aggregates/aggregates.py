@@ -293,7 +293,7 @@ class _PlanCompiler:
         return node
 
     def _call(self, text: str, node: Any) -> Any | None:
-        mask = None
+        mask, condition = None, None
         call = node
         if isinstance(node, exp.Window):
             raise _error(text, node, "OVER is not supported here", hint="key_by() and window() say over what")
@@ -303,7 +303,8 @@ class _PlanCompiler:
             call = node.this
             if not self._is_aggregate(call):
                 raise _error(text, node, "only an aggregate function takes FILTER")
-            mask = self._input(text, node.expression.this, predicate=True)
+            condition = node.expression.this
+            mask = self._input(text, condition, predicate=True)
         if not self._is_aggregate(call):
             self._check_known(text, call)
             return None
@@ -311,7 +312,7 @@ class _PlanCompiler:
         column = self._value_names.get(signature)
         if column is None:
             column = self._value_names[signature] = f"aggregate {len(self._values)}"
-            self._values.append((column, self._built(text, call, mask)))
+            self._values.append((column, self._built(text, call, mask, condition)))
         made = exp.Column(this=exp.Identifier(this=column, quoted=True))
         made.this.meta.update(call.meta)
         return made
@@ -339,7 +340,7 @@ class _PlanCompiler:
             hint=hint if "did you mean" in hint else "aggregate functions: " + ", ".join(sorted(FUNCTIONS)),
         )  # fmt: skip
 
-    def _built(self, text: str, node: Any, mask: str | None) -> Finish:
+    def _built(self, text: str, node: Any, mask: str | None, condition: Any) -> Finish:
         name = _name(node)
         given = [each for each in node.expressions if not isinstance(each, exp.Star)]
         has_star = len(given) < len(node.expressions)
@@ -350,7 +351,7 @@ class _PlanCompiler:
             raise _error(text, node, "* is only for count(*)")
         if name == "count" and not given and not has_star:
             raise _error(text, node, "count needs * or a column")
-        arguments = tuple(self._argument(text, each) for each in given)
+        arguments = tuple(self._argument(text, each, condition) for each in given)
         context = AggregateContext(
             name, arguments, self._partials, mask, distinct, self._retracts, self._integer_average
         )
@@ -388,23 +389,34 @@ class _PlanCompiler:
                 hint="CAST the argument, or change the annotation of the function",
             )  # fmt: skip
 
-    def _argument(self, text: str, node: Any) -> Argument:
-        name = self._input(text, node, predicate=False)
+    def _argument(self, text: str, node: Any, condition: Any) -> Argument:
+        name = self._input(text, node, predicate=False, condition=condition)
         return Argument(name, self._inputs[name].data_type, _constant(node))
 
-    def _input(self, text: str, node: Any, *, predicate: bool) -> str:
-        """Return the name of the input column that holds an expression over the row."""
+    def _input(self, text: str, node: Any, *, predicate: bool, condition: Any = None) -> str:
+        """Return the name of the input column that holds an expression over the row.
+
+        Where ``condition``, that of FILTER, is not true, the expression is not evaluated: it may fail there.
+        """
         for inner in node.walk():
             if self._is_aggregate(inner):
                 raise _error(text, inner, "an aggregate function cannot hold another one")
             self._check_known(text, inner)
-        key = (node.sql(dialect=dialect.Headrace), predicate)
+        compiled = compile_node(node, text, self._schema, self._functions)
+        chosen = node
+        if condition is not None and (compiled.checks or compiled.calls):
+            chosen = exp.Case(ifs=[exp.If(this=condition.copy(), true=node.copy())])
+            compiled = compile_node(chosen, text, self._schema, self._functions)
+        key = (chosen.sql(dialect=dialect.Headrace), predicate)
         if key not in self._input_names:
-            compiled = compile_node(node, text, self._schema, self._functions)
             compiled = _condition(text, node, compiled) if predicate else _typed(compiled)
             self._input_names[key] = f"__hr_a{len(self._inputs)}"
             self._inputs[self._input_names[key]] = compiled
-            self._meanings[self._input_names[key]] = normal_node(node)
+            # It means the same with and without the condition: partial results are told apart by theirs.
+            meaning = normal_node(node)
+            self._meanings[self._input_names[key]] = (
+                meaning if meaning not in self._meanings.values() else normal_node(chosen)
+            )
         return self._input_names[key]
 
     def _check_columns(self, text: str, node: Any, visible: Mapping[str, Any], own: Mapping[str, Any]) -> None:

@@ -24,7 +24,8 @@ class WatermarkSpec(OperatorSpec):
 
     ``inclusive``: rows of exactly that time are late too, to the millisecond, as Flink's watermarks say: windows close one millisecond
     earlier. A queue from which nothing comes for ``idle_timeout`` is not waited for. With ``max_future`` times further ahead than that
-    of the record's own time at its source (else: of the clock) do not move the watermark beyond it.
+    of the record's own time at its source (else: of the clock) do not move the watermark beyond it. ``by_source``: what moves it is the
+    time that the source gives each record, not that of the column.
     """
 
     name = "watermark"
@@ -39,13 +40,15 @@ class WatermarkSpec(OperatorSpec):
         idle_timeout: Duration | None = "1 min",
         max_future: Duration | None = None,
         inclusive: bool = False,
+        by_source: bool = False,
     ) -> None:
         self.on = on
+        self.by_source = by_source
         self.inclusive = inclusive
         self.delay_us = microseconds(delay, "delay")
         self.idle_timeout_us = None if idle_timeout is None else microseconds(idle_timeout, "idle_timeout")
         self.max_future_us = None if max_future is None else microseconds(max_future, "max_future")
-        self.header_fields = frozenset() if max_future is None else frozenset({"time"})
+        self.header_fields = frozenset({"time"}) if by_source or max_future is not None else frozenset()
         for option, value in (("delay", self.delay_us), ("max_future", self.max_future_us or 0)):
             if value < 0:
                 raise OptionError("must not be negative", option=option)
@@ -68,7 +71,8 @@ class WatermarkSpec(OperatorSpec):
         return WatermarkOperator(self)
 
     def describe(self) -> str:
-        return f"{self.on}, delay {self.delay_us / 1_000_000:g} s" + (", inclusive" if self.inclusive else "")
+        marks = [", inclusive"] * self.inclusive + [", by the source's times"] * self.by_source
+        return f"{self.on}, delay {self.delay_us / 1_000_000:g} s" + "".join(marks)
 
 
 class WatermarkOperator(Operator):
@@ -83,7 +87,7 @@ class WatermarkOperator(Operator):
 
     def process(self, batch: Batch) -> Iterable[Batch | Watermark]:
         frame = batch.frame
-        times = event_times_us(frame[self._spec.on])
+        times = self._source_times(frame) if self._spec.by_source else event_times_us(frame[self._spec.on])
         if self._spec.max_future_us is not None:
             times = np.minimum(times, self._latest_credible(frame) + self._spec.max_future_us)
         reached = np.maximum.accumulate(times)
@@ -93,6 +97,12 @@ class WatermarkOperator(Operator):
         yield batch.with_frame(with_column(frame, watermark_column(before)), batch.output)
         if reached[-1] > _NEVER:
             yield Watermark(batch.queue, int(reached[-1]))
+
+    def _source_times(self, frame: pl.DataFrame) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+        """Return the times of the records; a record without one tells nothing."""
+        if TIME not in frame.columns:
+            return np.full(frame.height, _NEVER, dtype=np.int64)
+        return frame[TIME].cast(pl.Int64).fill_null(_NEVER).to_numpy()
 
     def _latest_credible(self, frame: pl.DataFrame) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
         now_us = int(self._clock.now() * 1_000_000)

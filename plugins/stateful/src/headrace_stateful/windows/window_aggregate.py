@@ -14,6 +14,7 @@ from headrace.interfaces.state_definition import StateDefinition, quoted
 from headrace.interfaces.windows import Emit, Window
 
 from headrace_stateful.aggregates.aggregates import AggregatePlan, compile_aggregates
+from headrace_stateful.aggregates.changing_groups import changing_groups
 from headrace_stateful.keys.state_columns import StateInColumns, emit_setting, kept_columns, window_setting
 from headrace_stateful.keys.ticks import CLOCK_TICK_SECONDS
 from headrace_stateful.windows.window_combiner import combiner_of
@@ -31,11 +32,15 @@ class WindowSpec(StateInColumns):
     """What the operators over windows have in common."""
 
     outputs = ("", "late")
+    #: Whether rows can be taken back out of what is kept.
+    can_take_back = False
 
     def __init__(self, keys: Sequence[str], window: Window, emit: Emit | None) -> None:
         self.keys = tuple(keys)
         self.window = window
         self.emit = emit or Emit()
+        #: Whether rows are taken back; found when the plan is checked.
+        self.takes_back = False
 
     @abstractmethod
     def plan(self, schema: Schema) -> AggregatePlan:
@@ -76,14 +81,16 @@ class WindowSpec(StateInColumns):
 
     @property
     def adapts_state(self) -> bool:  # type: ignore[override]
-        # Sessions that give changes keep rows, numbered through.
-        return not (self.window.kind == "session" and gives_changes(self.emit))
+        # Sessions that give changes keep rows, numbered through; so may windows over rows that change.
+        return not self.takes_back and not (self.window.kind == "session" and gives_changes(self.emit))
 
     def definition(self, schema: Schema | None) -> StateDefinition:
         columns = check_windows(schema, self.keys, self.window)
         plan = self.plan(columns)
         held = plan.held(inputs=not self.adapts_state)
         settings = {"window": window_setting(self.window), "emit": emit_setting(self.emit), **self.own_settings()}
+        if self.takes_back:
+            settings["takes rows back"] = True
         return StateDefinition(self.name, settings, self.keys, kept_columns(columns, self.keys), held)
 
     def own_settings(self) -> dict[str, Any]:
@@ -103,11 +110,17 @@ class WindowSpec(StateInColumns):
         return Derivation({**own, **self.plan(columns).texts})
 
     def changes(self, before: Changes | None) -> Changes | None:
-        if before is not None:
+        if before is not None and not self.can_take_back:
             raise PlanError(
-                "windows take rows that are only added, not results that change",
-                hint="aggregate in windows first, or use agg(…) without a window",
+                f"{self.name} takes rows that are only added, not results that change",
+                hint="aggregate with agg(…), or reduce rows before they change",
             )
+        if before is not None and gives_changes(self.emit):
+            raise PlanError(
+                "windows over rows that change give each result once: early results and updates for late rows are not supported there",
+                hint="leave out emit(…), or aggregate without a window",
+            )
+        self.takes_back = before is not None
         if not gives_changes(self.emit):
             return None
         return Changes((*self.keys, WINDOW_START, WINDOW_END))
@@ -125,10 +138,14 @@ class WindowAggregate(WindowSpec):
     Without ``emit`` the result of a window is given once, when the watermark has reached its end. With ``before`` or ``until`` results
     are a changelog with the column ``window_result``: ``early``, ``final`` or ``update``; a result takes the place of the one before of the
     same key and window. A row that comes when all its windows are closed goes to the output ``late``.
+
+    Rows may change: one that is taken back leaves the windows of its own time, unless they are closed. A window gives nothing for a key
+    of which no row is left. A session does not become shorter. Late rows are told of only if they add something.
     """
 
     name = "window_aggregate"
     takes_functions = True
+    can_take_back = True
 
     def __init__(
         self,
@@ -147,6 +164,14 @@ class WindowAggregate(WindowSpec):
         aggregates = ", ".join(f"{name}={text}" for name, text in self.aggregates.items())
         return f"{self.window}: {aggregates}"
 
-    @per_schema
     def plan(self, schema: Schema) -> AggregatePlan:
+        return self._taking_back(schema) if self.takes_back else self._adding(schema)
+
+    @per_schema
+    def _adding(self, schema: Schema) -> AggregatePlan:
         return compile_aggregates(self.aggregates, schema, keys=self.keys, functions=self.functions)
+
+    @per_schema
+    def _taking_back(self, schema: Schema) -> AggregatePlan:
+        made = compile_aggregates(self.aggregates, schema, keys=self.keys, functions=self.functions, retracts=True)
+        return changing_groups(made)

@@ -7,6 +7,7 @@ import polars as pl
 from headrace.flow.messages import COMBINED, HEADER_COLUMNS, INDEX, OFFSET, WATERMARK, watermark_times
 from headrace.interfaces.operator import Combiner
 
+from headrace_stateful.aggregates.changing_groups import ChangingGroups
 from headrace_stateful.keys.watermark import event_times_us
 from headrace_stateful.windows.window_shape import NEVER, WindowShape, panes
 
@@ -17,10 +18,11 @@ _PANE = "__hr_pane"
 def combiner_of(shape: WindowShape) -> WindowCombiner | None:
     """Return the combiner of windows; None where a result depends on more than what comes of each pane and key.
 
-    Those are results that change, aggregates that depend on the order of rows, sessions, processing time, and user functions,
+    Those are results that change, rows that do, aggregates that depend on the order of rows, sessions, processing time, and user functions,
     which run once for each row and where the state is.
     """
     plain = not (shape.changes or shape.plan.order_sensitive or shape.plan.calls_users)
+    plain = plain and not isinstance(shape.plan, ChangingGroups)
     aligned = shape.window.on is not None and shape.window.kind != "session"
     return WindowCombiner(shape) if plain and aligned else None
 

@@ -8,7 +8,9 @@ from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
+from headrace.flow import changelog
 from headrace.flow.messages import (
+    CHANGE,
     COMBINED,
     INDEX,
     OFFSET,
@@ -22,6 +24,7 @@ from headrace.flow.messages import (
 )
 from headrace.interfaces.operator import RejectedRows, StatefulOperator
 
+from headrace_stateful.aggregates.changing_groups import ChangingGroups
 from headrace_stateful.keys.watermark import event_times_us
 from headrace_stateful.windows.window_combiner import taken_apart
 from headrace_stateful.windows.window_shape import NEVER, Times, WindowShape
@@ -102,7 +105,7 @@ class WindowOperator(StatefulOperator):
             results += self.advance(int(arrived.watermarks[-1]))
         if late is not None and len(late):
             self._late += len(late)
-            yield batch.with_frame(arrived.frame[late].drop(OFFSET, INDEX), "late")
+            yield batch.with_frame(_added(arrived.frame[late]).drop(OFFSET, INDEX), "late")
         yield from self._given(batch.queue, results)
 
     def _process_combined(self, frame: pl.DataFrame) -> Results:
@@ -179,9 +182,19 @@ class WindowOperator(StatefulOperator):
     _failed: list[tuple[pl.DataFrame, list[str]]] = []  # noqa: RUF012  # replaced, never changed in place
 
     def finished(self, groups: pl.DataFrame, partials: pl.DataFrame) -> pl.DataFrame:
-        """Return groups with their results; those that fail go to the dead letters."""
+        """Return groups with their results; those that fail go to the dead letters. A group of which no row is left gives none."""
+        if isinstance(self.shape.plan, ChangingGroups):
+            has_rows = self.shape.plan.has_rows(partials)
+            groups, partials = groups.filter(has_rows), partials.filter(has_rows)
         made, failed, reasons = self.shape.table(groups, partials)
         if reasons:
             kept = [name for name in failed.columns if not name.startswith("__hr_")]
             self._failed = [*self._failed, (failed.select(kept), reasons)]
         return made
+
+
+def _added(late: pl.DataFrame) -> pl.DataFrame:
+    """Return the late rows that add something: the output of late rows knows no changes."""
+    if CHANGE not in late.columns:
+        return late
+    return late.filter(pl.Series(changelog.signs(late) > 0)).drop(CHANGE)

@@ -1,0 +1,144 @@
+"""Aggregates of groups whose rows may be taken back before they give a result: those of windows over rows that change.
+
+Where every aggregate can be subtracted, a group has its partials and the number of its rows. Else it has the rows themselves, of which
+one that is taken back cancels the oldest equal one; aggregates are made of those that are left when the group gives its result.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+
+import polars as pl
+from headrace.flow import changelog
+from headrace_columnar.evaluation import RowFailure
+
+from headrace_stateful.aggregates.aggregates import SIGN, AggregatePlan
+
+#: How many rows a group has, in its partial result.
+_COUNT = "__hr_count"
+_ROWS = "__hr_kept"
+_GROUP = "__hr_group_at"
+_PLACE = "__hr_nth"
+
+
+class ChangingGroups(AggregatePlan):
+    """A plan whose rows carry a sign. Made by ``changing_groups``; used by windows that give each result once."""
+
+    def __init__(self, plan: AggregatePlan) -> None:
+        # Everything that is told of a plan is told of the one within; what is kept differs.
+        self.__dict__.update(plan.__dict__)
+        self._plan = plan
+        self.input_schema = {**plan.input_schema, SIGN: pl.Int8()}
+
+    def inputs(self, frame: pl.DataFrame) -> tuple[pl.DataFrame, list[RowFailure]]:
+        made, failures = self._plan.inputs(frame)
+        signs = pl.Series(SIGN, changelog.signs(frame), dtype=pl.Int8)
+        return (made.with_columns(signs) if self._plan.input_schema else signs.to_frame()), failures
+
+    @abstractmethod
+    def has_rows(self, partials: pl.DataFrame) -> pl.Series:
+        """Return which groups have rows. Called before ``finish``, which is given those only."""
+
+
+class _Counted(ChangingGroups):
+    """Signed partials and a number of rows."""
+
+    def __init__(self, plan: AggregatePlan) -> None:
+        super().__init__(plan)
+        self.partial_schema = {**plan.partial_schema, _COUNT: pl.Int64()}
+        self.meanings = {**plan.meanings, _COUNT: "rows that are left", SIGN: "signs"}
+
+    def partial(
+        self, rows: pl.DataFrame, by: Sequence[str], *, signed: bool = False, others: Sequence[pl.Expr] = ()
+    ) -> pl.DataFrame:
+        count = pl.col(SIGN).cast(pl.Int64).sum().alias(_COUNT)
+        return _counted(self._plan.partial(rows, by, signed=True, others=[*others, count]))
+
+    def merge(
+        self, partials: pl.DataFrame, by: Sequence[str], *, others: Sequence[pl.Expr] = (),
+        without: frozenset[str] = frozenset(),
+    ) -> pl.DataFrame:  # fmt: skip
+        return _counted(self._plan.merge(partials, by, others=[*others, pl.col(_COUNT).sum()], without=without))
+
+    def has_rows(self, partials: pl.DataFrame) -> pl.Series:
+        return partials[_COUNT] > 0
+
+
+class _Kept(ChangingGroups):
+    """The rows themselves, as a list per group."""
+
+    def __init__(self, plan: AggregatePlan) -> None:
+        super().__init__(plan)
+        self._row = pl.Struct(dict(self.input_schema))
+        self.partial_schema = {_ROWS: pl.List(self._row)}
+        self.meanings = {_ROWS: "rows that are left of " + ", ".join(sorted(plan.meanings.values()))}
+        self.meanings |= {name: text for name, text in plan.meanings.items() if name in plan.input_schema}
+        self.meanings[SIGN] = "signs"
+        self.order_sensitive = True
+
+    def partial(
+        self, rows: pl.DataFrame, by: Sequence[str], *, signed: bool = False, others: Sequence[pl.Expr] = ()
+    ) -> pl.DataFrame:
+        row = pl.struct(list(self.input_schema)).alias(_ROWS)
+        return self._collected(rows.select(*by, row, *_columns_of(others)), by, others)
+
+    def merge(
+        self, partials: pl.DataFrame, by: Sequence[str], *, others: Sequence[pl.Expr] = (),
+        without: frozenset[str] = frozenset(),
+    ) -> pl.DataFrame:  # fmt: skip
+        return self._collected(partials.explode(_ROWS), by, others)
+
+    def has_rows(self, partials: pl.DataFrame) -> pl.Series:
+        return partials[_ROWS].list.eval(pl.element().struct.field(SIGN).cast(pl.Int64)).list.sum() > 0
+
+    def finish(self, partials: pl.DataFrame) -> tuple[pl.DataFrame, list[RowFailure]]:
+        keys = partials.drop(_ROWS)
+        rows = partials.select(_ROWS).with_row_index(_GROUP).explode(_ROWS).unnest(_ROWS)
+        # A group with more rows that go than equal ones that came keeps them for those that may come yet; here they are nothing.
+        made = self._plan.partial(rows.filter(pl.col(SIGN) > 0), [_GROUP])
+        return self._plan.finish(pl.concat([keys, made.drop(_GROUP)], how="horizontal"))
+
+    def _collected(self, rows: pl.DataFrame, by: Sequence[str], others: Sequence[pl.Expr]) -> pl.DataFrame:
+        """Return one row per group, with the rows that are left in a list."""
+        # A group of which all rows were taken back has an empty list, which stands here as NULL.
+        is_row = pl.col(_ROWS).struct.field(SIGN).is_not_null()
+        found = rows.group_by(list(by), maintain_order=True).agg(*others, pl.col(_ROWS).filter(is_row))
+        signs = rows[_ROWS].struct.field(SIGN)
+        if (signs > 0).all():
+            return found
+        apart = (
+            found.select(_ROWS).with_row_index(_GROUP).explode(_ROWS).unnest(_ROWS).filter(pl.col(SIGN).is_not_null())
+        )
+        left = self._cancelled(apart)
+        lists = left.select(_GROUP, pl.struct(list(self.input_schema)).alias(_ROWS))
+        lists = lists.group_by(_GROUP, maintain_order=True).agg(_ROWS)
+        found = found.drop(_ROWS).with_row_index(_GROUP)
+        made = found.join(lists, on=_GROUP, how="left", maintain_order="left").drop(_GROUP)
+        return made.with_columns(pl.col(_ROWS).fill_null(pl.lit([], dtype=self.partial_schema[_ROWS])))
+
+    def _cancelled(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """Leave out each row that is taken back, with the oldest equal one."""
+        same = [_GROUP, *self._plan.input_schema]
+        nth = pl.int_range(pl.len(), dtype=pl.Int64).over([*same, SIGN]).alias(_PLACE)
+        counted = rows.with_columns(
+            nth,
+            (pl.col(SIGN) > 0).sum().over(same).alias("__hr_more"),
+            (pl.col(SIGN) < 0).sum().over(same).alias("__hr_back"),
+        )
+        left = pl.when(pl.col(SIGN) > 0).then(pl.col("__hr_back")).otherwise(pl.col("__hr_more"))
+        return counted.filter(pl.col(_PLACE) >= left).drop(_PLACE, "__hr_more", "__hr_back")
+
+
+def changing_groups(plan: AggregatePlan) -> ChangingGroups:
+    """Return the plan for rows that carry a sign. It must have been compiled with ``retracts``."""
+    return _Counted(plan) if plan.takes_back_by_sign else _Kept(plan)
+
+
+def _counted(made: pl.DataFrame) -> pl.DataFrame:
+    """Return partials with the number of rows as the last column."""
+    return made.select(pl.exclude(_COUNT), _COUNT)
+
+
+def _columns_of(expressions: Sequence[pl.Expr]) -> list[str]:
+    return list(dict.fromkeys(name for each in expressions for name in each.meta.root_names()))
