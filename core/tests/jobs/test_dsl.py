@@ -7,7 +7,8 @@ from typing import Any
 import headrace as hr
 import pytest
 from headrace.foundation.errors import FunctionError, JobError, MissingPluginError, OptionError, PlanError
-from headrace.interfaces.operator import Changes
+from headrace.interfaces.operator import Changes, StatefulOperator, StatefulSpec
+from headrace.interfaces.registry import Registry
 from headrace.jobs.keyed import shuffled
 from headrace.plan.graph import OperatorNode, Plan
 from headrace.testing import MemorySink, MemorySource
@@ -214,3 +215,74 @@ def test_jobs_of_different_names_over_one_source_cannot_be_one() -> None:
     with pytest.raises(PlanError, match=r"test\.theirs and test\.ours") as caught:
         hr.job(job("theirs"), job("ours"))
     assert "build both from the same hr.stream(namespace, pipeline)" in str(caught.value)
+
+
+class Remembering(StatefulSpec):
+    """An operator with state, for tests that build jobs."""
+
+    name = "remembering"
+
+    def __init__(self, keys: tuple[str, ...] = (), *, limit: int = 0) -> None:
+        self.keys = keys
+        self.limit = limit
+
+    def output_schema(self, schema: hr.Schema | None, output: str = "") -> hr.Schema | None:
+        return schema
+
+    def open(self, schema: hr.Schema | None) -> StatefulOperator:
+        raise NotImplementedError
+
+
+class Forgetting(hr.OperatorSpec):
+    """One without."""
+
+    name = "forgetting"
+
+    def output_schema(self, schema: hr.Schema | None, output: str = "") -> hr.Schema | None:
+        return schema
+
+    def open(self, schema: hr.Schema | None) -> hr.Operator:
+        raise NotImplementedError
+
+
+def test_an_operator_with_state_comes_behind_keys() -> None:
+    keyed = start().key_by("a", "b").apply(Remembering())
+    [node] = Plan("t", "p", keyed.to(MemorySink()).sink_nodes).shuffles.values()
+    assert node.keys == (("a", "b"),)
+    assert keyed.where("a > 1").apply(Remembering()).schema == keyed.schema, "the rows are still where their key is"
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (
+            lambda s: s.apply(Remembering()),
+            r"(?s)remembering\(\) keeps state, but the rows of a key.*key_by\('column'\)",
+        ),
+        (lambda s: s.where("a > 1").apply(Remembering()), "keeps state, but"),
+        (lambda s: s.key_by("a").apply(Remembering()).union(s).apply(Remembering()), "keeps state, but"),
+        (lambda s: s.key_by("a").apply(Forgetting()), "forgetting.. keeps no state"),
+        (lambda s: s.key_by("a").where("a > 1"), "where.. keeps no state"),
+        (lambda s: s.key_by("a").ttl("1 h").apply(Remembering()), "does not forget keys by ttl"),
+    ],
+)
+def test_operators_in_the_wrong_place(build: Any, message: str) -> None:
+    with pytest.raises(PlanError, match=message):
+        build(start())
+
+
+def test_an_operator_with_state_is_a_verb_of_keyed_streams(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Plugin:
+        @hr.hookimpl
+        def headrace_operators(self) -> dict[str, type[hr.OperatorSpec]]:
+            return {"remembering": Remembering}
+
+    registry = Registry()
+    registry.register(Plugin(), "remembering")
+    for module in ("headrace.jobs.keyed", "headrace.jobs.dsl"):
+        monkeypatch.setattr(f"{module}.default_registry", lambda: registry)
+    made = start().key_by("b").remembering(limit=3)
+    spec = made._edge.node.spec
+    assert (spec.keys, spec.limit) == (("b",), 3)
+    with pytest.raises(AttributeError, match="a keyed stream has no verb 'wundow'; did you mean 'window'"):
+        start().key_by("b").wundow  # noqa: B018

@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Any
 from headrace.flow.schema import Schema, type_name
 from headrace.foundation.errors import JobError, MissingPluginError, OptionError, PlanError, did_you_mean
 from headrace.interfaces import functions as user_functions
+from headrace.interfaces.operator import StatefulSpec
 from headrace.interfaces.registry import default_registry
 from headrace.interfaces.settings import Settings, option_fields
 from headrace.interfaces.sink import Sink, SinkSettings
 from headrace.interfaces.source import Source, Start, StartAt
 from headrace.interfaces.windows import Duration, Emit, Window
-from headrace.jobs.keyed import KeyedStream, WindowedStream, keyed, normalized
+from headrace.jobs.keyed import KeyedStream, WindowedStream, is_behind_shuffle, keyed, normalized
 from headrace.jobs.source_parts import codec_of, label_of, source_node, start_of
 from headrace.plan.graph import (
     DeadLettersNode,
@@ -491,6 +492,14 @@ class Stream:
 
     def _append(self, spec: OperatorSpec, label: str) -> Stream:
         before = self.schema
+        if isinstance(spec, StatefulSpec) and not is_behind_shuffle(self._edge):
+            # In the lane of a queue it would see the rows of that queue alone, and its state would end with the process.
+            raise PlanError(
+                f"{label}() keeps state, but the rows of a key do not all come to the same place here",
+                job=self._job_name,
+                plugin=label,
+                hint=f"stream.key_by('column').{label}(…), or key_by('column').apply(…) of an operator object",
+            )
         try:
             after = spec.output_schema(before)
         except JobError as error:

@@ -10,6 +10,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from headrace.foundation.errors import OptionError, PlanError, did_you_mean
+from headrace.interfaces.operator import StatefulSpec
+from headrace.interfaces.registry import default_registry
 from headrace.interfaces.windows import Duration, Emit, Window, microseconds
 from headrace.plan.graph import Input, Node, OperatorNode, ShuffleNode, UnionNode
 
@@ -78,6 +80,39 @@ class KeyedStream:
         stream = self._stream if on is None else with_watermark(self._stream, on, None)
         return replace(self, _stream=stream)._stateful("process", self.keys, function, schema=schema, on=on)
 
+    def apply(self, spec: OperatorSpec) -> Stream:
+        """Append an operator object with state: all rows of a key come to the same running operator. Raises PlanError for another one."""
+        name = spec.name or type(spec).__name__
+        if not isinstance(spec, StatefulSpec):
+            raise self._no_state(name)
+        if self.state_ttl is not None:
+            raise PlanError(
+                f"{name}() does not forget keys by ttl()",
+                job=self._stream._job_name,
+                plugin=name,
+                hint="give the operator an option of its own",
+            )
+        return shuffled(self._stream, self.keys).apply(spec)
+
+    def __getattr__(self, verb: str) -> Any:
+        """Return a verb with state that a plug-in offers: ``key_by("k").name(…)`` makes its spec with the keys, then the arguments."""
+        if verb.startswith("_"):
+            raise AttributeError(verb)
+        registry = default_registry()
+        if not registry.has("operator", verb):
+            package = registry.to_install("operator", verb)
+            verbs = [name for name in dir(type(self)) if not name.startswith("_")]
+            hint = f"pip install {package}" if package else did_you_mean(verb, verbs, known="verbs")
+            raise AttributeError(f"a keyed stream has no verb {verb!r}; {hint}")
+
+        def append(*arguments: Any, **options: Any) -> Stream:
+            made = registry.find("operator", verb)
+            if not issubclass(made, StatefulSpec):
+                raise self._no_state(verb)
+            return self._stateful(verb, self.keys, *arguments, **options)
+
+        return append
+
     def window(self, window: Window, *, late: Duration | None = None, emit: Emit | None = None) -> WindowedStream:
         """Put the rows of each key into windows: ``window(hr.tumbling("10 s", on="ts"))``, then ``agg`` or ``reduce``.
 
@@ -88,6 +123,14 @@ class KeyedStream:
         if not isinstance(window, Window):
             raise OptionError(f"{window!r} is no window", option="window", hint='hr.tumbling("10 s", on="ts")')
         return WindowedStream(self._stream, self.keys, window, late, emit or Emit())
+
+    def _no_state(self, verb: str) -> PlanError:
+        return PlanError(
+            f"{verb}() keeps no state, so it does not need keys",
+            job=self._stream._job_name,
+            plugin=verb,
+            hint="put it before key_by(); an operator with state derives from headrace.interfaces.operator.StatefulSpec",
+        )
 
     def _stateful(self, verb: str, *arguments: Any, **options: Any) -> Stream:
         return shuffled(self._stream, self.keys).operator(verb, *arguments, **options)
@@ -146,6 +189,13 @@ def keyed(stream: Stream, columns: Sequence[str], named: Mapping[str, Any]) -> K
         stream = stream.with_columns(**named)
         keys += list(named)
     return KeyedStream(stream, tuple(dict.fromkeys(keys)))
+
+
+def is_behind_shuffle(edge: Input) -> bool:
+    """Return whether all rows of an edge have come through a shuffle, so that an operator with state may follow."""
+    if isinstance(edge.node, ShuffleNode):
+        return True
+    return bool(edge.node.inputs) and all(is_behind_shuffle(each) for each in edge.node.inputs)
 
 
 def shuffled(stream: Stream, keys: tuple[str, ...]) -> Stream:

@@ -127,7 +127,7 @@ STATEMENTS: dict[str, tuple[Case, ...]] = {
     "Hints": (
         Case("OPTIONS", "SELECT COUNT(*) AS n FROM e /*+ OPTIONS('format' = 'json') */"), Case("STATE_TTL", "SELECT /*+ STATE_TTL('v' = '1 d') */ k, SUM(x) AS s FROM v GROUP BY k"),
         Case("BROADCAST and other join hints", "SELECT /*+ BROADCAST(u) */ v.x FROM v JOIN u ON v.k = u.k"),
-        Case("LOOKUP", "SELECT /*+ LOOKUP('table' = 'r', 'retry-predicate' = 'lookup_miss') */ a.x FROM (SELECT *, PROCTIME() AS p FROM v) AS a JOIN r FOR SYSTEM_TIME AS OF a.p ON a.k = r.k"),
+        Case("LOOKUP", "SELECT /*+ LOOKUP('table' = 'r', 'retry-predicate' = 'lookup_miss', 'retry-strategy' = 'fixed_delay', 'fixed-delay' = '1 s', 'max-attempts' = '3') */ a.x FROM (SELECT *, PROCTIME() AS p FROM v) AS a JOIN r FOR SYSTEM_TIME AS OF a.p ON a.k = r.k"),
     ),
     "Aggregates": tuple(
         Case(name, f"SELECT {call} AS a FROM v")
