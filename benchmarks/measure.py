@@ -65,6 +65,11 @@ def cpu_seconds() -> float:
     return found
 
 
+#: How often memory is looked at, and at most which part of a core that takes: the kernel walks over all pages of all processes.
+_SAMPLE_SECONDS_MIN = 0.25
+_SAMPLING_PART_MAX = 0.02
+
+
 class _Peak:
     """The greatest memory (proportional set size) of a process and its children, sampled."""
 
@@ -73,11 +78,14 @@ class _Peak:
         self.megabytes = 0.0
 
     def communicate(self, process: subprocess.Popen[bytes]) -> tuple[bytes, bytes]:
+        wait = _SAMPLE_SECONDS_MIN
         while True:
             try:
-                return process.communicate(timeout=0.25)
+                return process.communicate(timeout=wait)
             except subprocess.TimeoutExpired:
+                begun = time.process_time()
                 self._sample()
+                wait = max(_SAMPLE_SECONDS_MIN, (time.process_time() - begun) / _SAMPLING_PART_MAX)
 
     def _sample(self) -> None:
         total = 0

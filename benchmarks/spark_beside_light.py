@@ -1,6 +1,8 @@
 """The same jobs on light with one core and on Spark with two, warm: how much faster Spark is, and what it takes of the processors.
 
-    python -m benchmarks.spark_beside_light [--events 8000000]        # everything, as JSON lines and then a table
+    python -m benchmarks.spark_beside_light [--events 48000000]       # everything, as JSON lines and then a table
+    python -m benchmarks.spark_beside_light make PLACE [--events N]   # only the input, for several measurements:
+    python -m benchmarks.spark_beside_light --place PLACE --jobs where rules
     python -m benchmarks.spark_beside_light run BACKEND JOB PLACE     # one job, as JSON
     python -m benchmarks.spark_beside_light start PLACE               # a session: its first rows, its second query, micro-batches
 
@@ -20,6 +22,7 @@ import statistics
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -145,42 +148,34 @@ def _micro_batch_ms(name: str, place: Path) -> float:
     return round(statistics.median(found))
 
 
-def everything(events: int) -> list[dict[str, Any]]:
-    """Run all jobs on both backends; print their figures and a table of the ratios."""
+def session(place: Path) -> None:
+    """Print the figures of a session."""
+    taken = measure("benchmarks.spark_beside_light", "start", str(place))
+    print(json.dumps({"session": taken.figures, "peak_mb": taken.peak_rss_mb, "load": os.getloadavg()[0]}), flush=True)
+
+
+def beside(place: Path, names: Sequence[str]) -> None:
+    """Run jobs on both backends; print their figures and a table of the ratios."""
     found: dict[tuple[str, str], dict[str, Any]] = {}
-    with tempfile.TemporaryDirectory(prefix="headrace-benchmark-") as directory:
-        place = Path(directory)
-        make(place, events)
-        taken = measure("benchmarks.spark_beside_light", "start", str(place))
-        print(
-            json.dumps({"session": taken.figures, "peak_mb": taken.peak_rss_mb, "load": os.getloadavg()[0]}), flush=True
-        )
-        for name in JOBS:
-            for backend, cores in (("light", [0]), ("spark", [0, 1])):
-                environment = {"POLARS_MAX_THREADS": "1"} if backend == "light" else None
-                taken = measure(
-                    "benchmarks.spark_beside_light",
-                    "run",
-                    backend,
-                    name,
-                    str(place),
-                    cores=cores,
-                    environment=environment,
-                )
-                figures = {"job": name, "backend": backend, **taken.figures, "peak_mb": taken.peak_rss_mb}
-                found[name, backend] = figures
-                print(json.dumps({**figures, "load": os.getloadavg()[0]}), flush=True)
-            assert found[name, "light"]["rows"] == found[name, "spark"]["rows"], name
+    for name in names:
+        for backend, cores in (("light", [0]), ("spark", [0, 1])):
+            environment = {"POLARS_MAX_THREADS": "1"} if backend == "light" else None
+            taken = measure(
+                "benchmarks.spark_beside_light", "run", backend, name, str(place), cores=cores, environment=environment
+            )
+            figures = {"job": name, "backend": backend, **taken.figures, "peak_mb": taken.peak_rss_mb}
+            found[name, backend] = figures
+            print(json.dumps({**figures, "load": os.getloadavg()[0]}), flush=True)
+        assert found[name, "light"]["rows"] == found[name, "spark"]["rows"], name
     print(
         "\n| job | events | light, 1 core, s | Spark, 2 cores, s | Spark is | CPU per record, light = 1 |\n|---|---|---|---|---|---|"
     )
-    for name in JOBS:
+    for name in names:
         light, spark = found[name, "light"], found[name, "spark"]
         ratio, cpu = light["seconds"] / spark["seconds"], spark["cpu_seconds"] / light["cpu_seconds"]
         print(
             f"| {name} | {light['read']:,} | {light['seconds']:.1f} | {spark['seconds']:.1f} | {ratio:.2f} × | {cpu:.2f} |"
         )
-    return list(found.values())
 
 
 def main() -> None:
@@ -190,8 +185,20 @@ def main() -> None:
         print(json.dumps(start(Path(sys.argv[2]))))
     else:
         parser = argparse.ArgumentParser(description=__doc__)
-        parser.add_argument("--events", type=int, default=8_000_000)
-        everything(parser.parse_args().events)
+        parser.add_argument("made", nargs="*", metavar="make PLACE", help="only write the input")
+        parser.add_argument("--events", type=int, default=48_000_000)
+        parser.add_argument("--place", type=Path, help="input that was made before; the jobs alone are run")
+        parser.add_argument("--jobs", nargs="*", choices=JOBS, default=JOBS)
+        given = parser.parse_args()
+        if given.made:
+            make(Path(given.made[1]), given.events)
+        elif given.place is not None:
+            beside(given.place, given.jobs)
+        else:
+            with tempfile.TemporaryDirectory(prefix="headrace-benchmark-") as directory:
+                make(Path(directory), given.events)
+                session(Path(directory))
+                beside(Path(directory), given.jobs)
 
 
 if __name__ == "__main__":

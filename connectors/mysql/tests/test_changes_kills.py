@@ -2,206 +2,66 @@
 
 from __future__ import annotations
 
-import json
-import os
-import random
-import signal
-import subprocess
-import sys
-import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pymysql
 import pytest
 from mysql_world import Database
 
-from tests.eventually import eventually
+from tests.chaos.followed_tables import Following, Kind, kills_wanted
 
-HERE = Path(__file__).parent
-PLACES = (
-    "reader.after_poll", "lane.after_process", "sink.before_insert", "sink.after_insert", "checkpoint.after_flush",
-    "checkpoint.after_save",
-)  # fmt: skip
-
-
-#: The server has rolled the transaction back.
-_DEADLOCK = 1213
-
-
-class Writers:
-    """Clients that insert, change and delete rows of ``t`` until they are stopped."""
-
-    def __init__(self, database: Database, count: int = 2) -> None:
-        self._stop = threading.Event()
-        self.failed: list[BaseException] = []
-        self._threads = [threading.Thread(target=self._write, args=(database, who, count)) for who in range(count)]
-        for thread in self._threads:
-            thread.start()
-
-    def _write(self, database: Database, who: int, count: int) -> None:
-        mine = Database(database.server, database.name)
-        chance = random.Random(who)
-        try:
-            while not self._stop.wait(0.002):
-                try:
-                    self._change(mine, chance, who, count)
-                except pymysql.OperationalError as error:
-                    if error.args[0] != _DEADLOCK:
-                        raise
-        except BaseException as error:
-            self.failed.append(error)
-        finally:
-            mine.close()
-
-    def _change(self, mine: Database, chance: random.Random, who: int, count: int) -> None:
-        number = count * chance.randrange(1500) + who
-        mine.execute("BEGIN")
-        mine.execute("INSERT INTO t VALUES (%s, %s, 1, 'new') ON DUPLICATE KEY UPDATE v = v + 1", (number, number % 10))
-        if chance.random() < 0.4:
-            mine.execute("DELETE FROM t WHERE id = %s", (count * chance.randrange(1500) + who,))
-        if chance.random() < 0.1:
-            mine.execute("UPDATE t SET g = (g + 1) %% 10 WHERE id BETWEEN %s AND %s + 30", [chance.randrange(3000)] * 2)
-        mine.execute("ROLLBACK" if chance.random() < 0.1 else "COMMIT")
-
-    def stop(self) -> None:
-        self._stop.set()
-        for thread in self._threads:
-            thread.join()
-        assert not self.failed
-
-
-class Jobs:
-    """Processes of the job, none of which outlives the test."""
-
-    def __init__(self, directory: Path, options: dict[str, Any], backend: str = "light") -> None:
-        self._directory, self._options, self._backend = directory, options, backend
-        self._processes: list[subprocess.Popen[bytes]] = []
-        self.log = directory / "log.txt"
-
-    def start(self, until: str = "never", faults: str = "") -> subprocess.Popen[bytes]:
-        with open(self.log, "ab") as log:
-            process = subprocess.Popen(
-                [sys.executable, str(HERE / "changes_job.py"), str(self._directory), self._backend, until],
-                stdin=subprocess.PIPE,
-                stdout=log,
-                stderr=log,
-                env={**os.environ, "HEADRACE_FAULTS": faults, "POLARS_MAX_THREADS": "1"},
-            )
-        self._processes.append(process)
-        assert process.stdin is not None
-        process.stdin.write(json.dumps(self._options).encode())
-        process.stdin.close()
-        return process
-
-    def finish(self) -> None:
-        """Run to the end of what is there."""
-        process = self.start("end")
-        assert process.wait(180) == 0, self.log.read_text()[-4000:]
-
-    def close(self) -> None:
-        for process in self._processes:
-            process.kill()
-            process.wait()
+KIND = Kind(
+    source="mysql_changes",
+    sink="mysql",
+    create="CREATE TABLE t (id INT PRIMARY KEY, g INT, v BIGINT, w VARCHAR(20)) ENGINE = InnoDB;"
+    "INSERT INTO t SELECT seq, seq % 10, 0, CONCAT('row ', seq) FROM seq_1_to_{rows}",
+    upsert="INSERT INTO t VALUES (%s, %s, 1, 'new') ON DUPLICATE KEY UPDATE v = v + 1",
+    # Deadlock: the server has rolled the transaction back.
+    rolled_back=lambda error: isinstance(error, pymysql.OperationalError) and error.args[0] == 1213,
+    of_snapshot="room",
+    schema="DATABASE()",
+    again=lambda database: Database(database.server, database.name),
+)
 
 
 @pytest.fixture
-def running() -> Iterator[list[Any]]:
-    made: list[Any] = []
+def following(logged: Database, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Following]:
+    made = Following(KIND, logged, tmp_path, getattr(request, "param", "light"))
     yield made
-    for each in made:
-        each.close() if isinstance(each, Jobs) else each.stop()
-
-
-def prepared(database: Database, rows: int) -> None:
-    database.execute("CREATE TABLE t (id INT PRIMARY KEY, g INT, v BIGINT, w VARCHAR(20)) ENGINE = InnoDB")
-    database.execute(f"INSERT INTO t SELECT seq, seq % 10, 0, CONCAT('row ', seq) FROM seq_0_to_{rows - 1}")  # noqa: S608
-
-
-def copy_of(database: Database) -> list[tuple[Any, ...]]:
-    return database.execute("SELECT id, g, v, w FROM copy ORDER BY id")
-
-
-def source_of(database: Database) -> list[tuple[Any, ...]]:
-    return database.execute("SELECT id, g, v, w FROM t ORDER BY id")
-
-
-def options_of(database: Database, *, key: str, grouped: bool = False) -> dict[str, Any]:
-    sink = database.options(table="copy", create_table=True, key=[key])
-    return {"source": database.options(chunk_rows=50), "sink": sink, "grouped": grouped}
-
-
-def killed_often(
-    database: Database, directory: Path, running: list[Any], kills: int, options: dict[str, Any]
-) -> list[int]:
-    """Kill the job at chosen places and at random moments, half of it during the snapshot; return what the copy had each time."""
-    seed = random.randrange(10**6)
-    print(f"seed {seed}")
-    chance = random.Random(seed)
-    jobs = Jobs(directory, options)
-    running.append(jobs)
-    writers = Writers(database)
-    running.append(writers)
-    progress = []
-    for kill in range(kills):
-        if kill == kills // 2:
-            process = jobs.start()
-            eventually(lambda: not in_snapshot(directory), "the snapshot ends", seconds=120)
-            assert process.poll() is None, jobs.log.read_text()[-4000:]
-            process.kill()
-            process.wait()
-        elif kill % 2 == 0:
-            process = jobs.start(faults=f"{PLACES[kill // 2 % len(PLACES)]}:{chance.randrange(1, 6)}:kill")
-            assert process.wait(120) == -signal.SIGKILL, jobs.log.read_text()[-4000:]
-        else:
-            process = jobs.start()
-            before = written(database)
-            eventually(lambda: written(database) != before or process.poll() is not None, "the job writes")  # noqa: B023
-            threading.Event().wait(chance.uniform(0, 0.05))
-            assert process.poll() is None, jobs.log.read_text()[-4000:]
-            process.kill()
-            process.wait()
-        progress.append(written(database))
-        assert in_snapshot(directory) == (kill < kills // 2), "half of the kills are in the snapshot, half in the log"
-    writers.stop()
-    jobs.finish()
-    return progress
-
-
-def in_snapshot(directory: Path) -> bool:
-    """Return whether the position of the checkpoint is one within the snapshot."""
-    files = list((directory / "checkpoint").rglob("checkpoint.json"))
-    return not files or '"room"' in files[0].read_text()
-
-
-def written(database: Database) -> int:
-    """Return the greatest position that the sink has stored."""
-    if not database.execute("SHOW TABLES LIKE 'headrace_offsets'"):
-        return 0
-    [(found,)] = database.execute("SELECT MAX(last_offset) FROM headrace_offsets WHERE queue NOT LIKE '#job%'")
-    return int(found or 0)
+    made.close()
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(3600)
-def test_a_copy_is_the_table_after_100_kills(logged: Database, tmp_path: Path, running: list[Any]) -> None:
-    prepared(logged, 60_000)
-    kills = int(os.environ.get("HEADRACE_TEST_KILLS", "100"))
-    progress = killed_often(logged, tmp_path, running, kills, options_of(logged, key="id"))
-    print(f"positions after each kill: {progress}")
-    assert copy_of(logged) == source_of(logged)
+@pytest.mark.timeout(7200)
+@pytest.mark.parametrize(
+    ("following", "kills"), [("light", 100), pytest.param("spark", 30, marks=pytest.mark.spark)], indirect=["following"]
+)
+def test_a_copy_is_the_table_after_many_kills(following: Following, kills: int) -> None:
+    following.prepare(60_000)
+    print(f"positions after each kill: {following.killed_often(following.copying(), kills_wanted(kills))}")
+    following.compare()
 
 
-def test_a_copy_is_the_table_after_kills(logged: Database, tmp_path: Path, running: list[Any]) -> None:
-    prepared(logged, 5_000)
-    killed_often(logged, tmp_path, running, 8, options_of(logged, key="id"))
-    assert copy_of(logged) == source_of(logged)
+@pytest.mark.timeout(600)
+def test_a_copy_is_the_table_after_kills(following: Following) -> None:
+    following.prepare(5_000)
+    following.killed_often(following.copying(), kills=8)
+    following.compare()
 
 
-def test_sums_of_a_table_are_exact_after_kills(logged: Database, tmp_path: Path, running: list[Any]) -> None:
-    """A row that was counted twice, or not, would show."""
-    prepared(logged, 3_000)
-    killed_often(logged, tmp_path, running, 8, options_of(logged, key="g", grouped=True))
-    wanted = logged.execute("SELECT g, COUNT(*), SUM(v) FROM t GROUP BY g ORDER BY g")
-    assert logged.execute("SELECT g, n, total FROM copy ORDER BY g") == wanted
+@pytest.mark.timeout(600)
+def test_sums_of_a_table_are_exact_after_kills(following: Following) -> None:
+    following.prepare(3_000)
+    following.killed_often(following.copying(key="g", grouped=True), kills=8)
+    following.compare_sums()
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("following", ["spark"], indirect=True)
+def test_sums_of_a_table_are_exact_after_kills_on_spark(following: Following) -> None:
+    following.prepare(12_000)
+    following.killed_often(following.copying(key="g", grouped=True), kills_wanted(8))
+    following.compare_sums()

@@ -10,11 +10,16 @@ import psycopg
 import pytest
 from headrace.flow.messages import ChangeKind, Queue
 from headrace.foundation.errors import DataError, HeadraceError, JobError, RetriableError
-from headrace.interfaces.source import EARLIEST
+from headrace.interfaces.source import EARLIEST, LATEST
 from headrace_postgres import PostgresSource, PostgresSourceSettings
 from headrace_postgres.connection import translated
 from postgres_changes_world import SECOND, applied, changes_in, changes_of, opened, read_to_end
 from postgres_world import PostgresDatabase
+
+from tests.eventually import eventually
+from tests.servers.errors import ServerStartError
+from tests.servers.fixtures import StartPostgreSQLServer
+from tests.servers.postgresql import PostgreSQLOptions
 
 INS, B, A, D = ChangeKind.INSERT, ChangeKind.UPDATE_BEFORE, ChangeKind.UPDATE_AFTER, ChangeKind.DELETE
 
@@ -269,3 +274,98 @@ def test_a_chunk_whose_column_had_another_type_is_refused(followed: PostgresData
     followed.execute("ALTER TABLE t ALTER COLUMN v TYPE TEXT USING v::text")
     with opened(followed, position, chunk_rows=4) as reader, pytest.raises(JobError, match="another type"):
         read_to_end(reader)
+
+
+def test_tables_of_one_name_in_two_schemas_have_publications_of_their_own(followed: PostgresDatabase) -> None:
+    """With one for both, the second table was refused, or its changes were missing."""
+    followed.execute("CREATE SCHEMA a")
+    followed.execute("CREATE SCHEMA a_t")
+    places = [("public", "t"), ("a", "t"), ("a_t", "t"), ("a", "t_t"), ("public", "x" * 60), ("public", "x" * 61)]
+    for number, (schema, table) in enumerate(places):
+        followed.execute(f'CREATE TABLE {schema}."{table}" (id INT PRIMARY KEY)')
+        with opened(followed, schema=schema, table=table, slot=f"slot{number}") as reader:
+            followed.execute(f'INSERT INTO {schema}."{table}" VALUES ({number})')  # noqa: S608
+            assert changes_in(read_to_end(reader)) == [(INS, number)]
+    names = [name for (name,) in followed.execute("SELECT pubname FROM pg_publication")]
+    assert len(names) == len(places)
+    assert "headrace_t" in names
+
+
+def test_a_source_that_is_opened_again_removes_the_chunks_of_its_new_run(followed: PostgresDatabase) -> None:
+    followed.execute("CREATE TABLE t (id INT PRIMARY KEY)")
+    followed.execute("INSERT INTO t SELECT n FROM generate_series(1, 20) n")
+    source = changes_of(followed, chunk_rows=6, slot="again")
+    for _ in range(2):
+        reader = source.open(Queue("t"), EARLIEST)
+        reader.poll(6, SECOND)
+        reader.poll(6, SECOND)
+        source.stored({Queue("t"): reader.position})
+        assert followed.execute("SELECT count(*) FROM headrace_chunks WHERE content IS NOT NULL") == [(0,)]
+        read_to_end(reader)
+        reader.poll(1, SECOND)
+        source.stored({Queue("t"): reader.position})
+        assert followed.execute("SELECT count(*) FROM headrace_chunks") == [(0,)]
+        reader.close()
+
+
+def test_the_slot_moves_while_the_table_is_idle(followed: PostgresDatabase) -> None:
+    """Else the server would keep the log of all other tables."""
+    followed.execute("CREATE TABLE t (id INT PRIMARY KEY); CREATE TABLE busy (id INT)")
+    source = changes_of(followed, slot="idle")
+    reader = source.open(Queue("t"), LATEST)
+    places = []
+    for _ in range(2):
+        followed.execute("INSERT INTO busy SELECT n FROM generate_series(1, 1000) n")
+        assert changes_in(read_to_end(reader)) == []
+        source.stored({Queue("t"): reader.position})
+        reader.poll(1, SECOND)
+        places.append(reader.position.offset)
+    reader.close()
+
+    def behind() -> int:
+        [(bytes_behind,)] = followed.execute(
+            "SELECT pg_current_wal_lsn() - confirmed_flush_lsn FROM pg_replication_slots WHERE slot_name = 'idle'"
+        )
+        return int(bytes_behind)
+
+    eventually(lambda: behind() < 20_000, "the slot has moved over the log of the other table", shown=behind)
+    assert places[0] < places[1]
+
+
+def test_a_server_that_was_started_again(start_postgresql_server: StartPostgreSQLServer) -> None:
+    """It was killed in the snapshot, and in the log: the reader goes on where it was."""
+
+    def started() -> bool:
+        try:
+            server.start()
+        except ServerStartError:
+            return False
+        return True
+
+    server = start_postgresql_server(PostgreSQLOptions(config={"wal_level": "logical"}))
+    database = PostgresDatabase(server, "postgres")
+    database.execute("CREATE TABLE t (id INT PRIMARY KEY); INSERT INTO t SELECT n FROM generate_series(1, 5) n")
+    with opened(database, chunk_rows=2) as reader:
+        found: list[Any] = []
+
+        def come(count: int) -> bool:
+            """Poll as a job does, which tries again."""
+            try:
+                raw = reader.poll(2, SECOND)
+            except RetriableError:
+                return False
+            found.extend(changes_in([] if raw is None or not len(raw) else [raw]))
+            return len(found) >= count
+
+        assert come(2)
+        for number in (6, 7):
+            database.execute("INSERT INTO t VALUES (%s)", (number,))
+            database.close()
+            server.kill("postgres")
+            with pytest.raises(RetriableError):
+                read_to_end(reader)
+            eventually(started, "the processes of the killed server are gone")
+            eventually(lambda: come(number), "the rows come")  # noqa: B023
+            database = PostgresDatabase(server, "postgres")
+    database.close()
+    assert found == [(INS, number) for number in range(1, 8)]

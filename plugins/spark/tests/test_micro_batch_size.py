@@ -63,3 +63,28 @@ def test_a_micro_batch_that_found_little_says_nothing() -> None:
     size.planned(950_000)  # up to a border of its queues
     clock.advance(0.01)
     assert size.records() == 2_000_000
+
+
+def test_a_run_that_ends_with_its_input_has_longer_micro_batches() -> None:
+    clock = ManualClock()
+    size = MicroBatchSize(clock, keyed=False, bounded=True)
+    assert sizes(clock, size, 500_000, 8)[-1] == pytest.approx(5_000_000, rel=0.01)
+
+
+def test_a_shard_gets_no_more_than_it_can_hold() -> None:
+    clock = ManualClock()
+    size = MicroBatchSize(clock, keyed=True, bounded=True)
+    for bytes_per_record, wanted in ((10, 10_000_000), (64, 128 * 1024**2 // 64), (10_000, 50_000), (64, 100_000)):
+        found = sizes(clock, size, 4_000_000, 1)[0]
+        size.held(found * bytes_per_record)
+        for _ in range(8 if wanted > 100_000 else 1):
+            found = sizes(clock, size, 4_000_000, 1)[0]
+            size.held(found * bytes_per_record)
+        assert found == pytest.approx(wanted, rel=0.01)
+
+
+def test_where_the_bytes_of_shards_are_not_known_they_get_few_records() -> None:
+    clock = ManualClock()
+    size = MicroBatchSize(clock, keyed=True, bounded=True)
+    size.held(0)
+    assert sizes(clock, size, 4_000_000, 8)[-1] == 3_000_000

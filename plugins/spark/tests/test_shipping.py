@@ -9,10 +9,10 @@ import headrace as hr
 import polars as pl
 import pytest
 from headrace.flow.messages import COMBINED, INDEX, OFFSET, WATERMARK, Batch, Queue
-from headrace.runtime.lane import Shipment
+from headrace.runtime.lane import Delivery, Shipment
 from headrace.testing import MemorySink, MemorySource
 from headrace_spark.shards.topology import Topology
-from headrace_spark.workers.shipping import Outbox
+from headrace_spark.workers.shipping import Gathered, Outbox
 
 QUEUE = Queue("q", "source")
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
@@ -39,3 +39,36 @@ def test_rows_for_windows(combines: bool, rows: int) -> None:
     assert (COMBINED in sent.frame().columns) == combines
     # The row that had brought time on may stand in one that came before it.
     assert sent.mark == (7 if combines else None)
+
+
+def _delivery(target: str, first: int, queue: Queue = QUEUE, **columns: list[Any]) -> Delivery:
+    count = len(next(iter(columns.values())))
+    header = {
+        OFFSET: pl.Series(range(first, first + count), dtype=pl.Int64),
+        INDEX: pl.Series([0] * count, dtype=pl.Int32),
+    }
+    return Delivery(target, Batch(queue, pl.DataFrame({**header, **columns})))
+
+
+def test_rows_for_a_sink_travel_together_in_their_order() -> None:
+    gathered, letters = Gathered(), QUEUE.branched("dead-letters-source")
+    given = [
+        _delivery("a", 0, n=[0, 1]), _delivery("b", 0, n=[0]), _delivery("a", 2, n=[2]), _delivery("letters", 1, letters, n=[1]),
+        _delivery("a", 3, n=["3"]), _delivery("a", 4, n=["4"]),
+    ]  # fmt: skip
+    sent = [*gathered.take(given), *gathered.rest()]
+    assert [(each.target, each.queue, each.first, each.last, each.count) for each in sent] == [
+        ("a", QUEUE, 0, 2, 3), ("b", QUEUE, 0, 0, 1), ("letters", letters, 1, 1, 1), ("a", QUEUE, 3, 4, 2),
+    ]  # fmt: skip
+    assert [each.frame()["n"].to_list() for each in sent] == [[0, 1, 2], [0], [1], ["3", "4"]]
+    assert list(gathered.rest()) == []
+
+
+def test_rows_for_a_sink_do_not_wait_when_they_are_large() -> None:
+    gathered = Gathered()
+    large = [_delivery("a", first, text=["x" * 1_000] * 1_000) for first in range(0, 10_000, 1_000)]
+    at_once = list(gathered.take(large[:4]))
+    assert at_once == []
+    sent = [*gathered.take(large[4:]), *gathered.rest()]
+    assert len(sent) < len(large)
+    assert pl.concat([each.frame() for each in sent])[OFFSET].to_list() == list(range(10_000))

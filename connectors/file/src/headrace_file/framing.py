@@ -38,7 +38,11 @@ def find_byte(buffer: bytes, byte: int, begin: int = 0) -> NDArray[np.int64]:
 def count_byte(buffer: bytes, byte: int, begin: int, end: int) -> int:
     """Return how often ``byte`` is in ``buffer[begin:end]``."""
     array = np.frombuffer(buffer, dtype=np.uint8)[begin:end]
-    return sum(int(np.count_nonzero(array[at : at + _BLOCK] == byte)) for at in range(0, len(array), _BLOCK))
+    found, count = np.empty(min(_BLOCK, len(array)), dtype=np.bool_), 0
+    for at in range(0, len(array), _BLOCK):
+        block = array[at : at + _BLOCK]
+        count += int(np.count_nonzero(np.equal(block, byte, out=found[: len(block)])))
+    return count
 
 
 class Framing(ABC):

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import Any
 
-import numpy as np
 import polars as pl
 from headrace.flow.declared_columns import DeclaredColumns
-from headrace.flow.messages import CHANGE, ChangeKind, Queue, RawBatch, ReadPosition
+from headrace.flow.messages import CHANGE, Queue, RawBatch, ReadPosition
 from headrace.foundation.clock import Clock
-from headrace.foundation.errors import DataError, HeadraceError, JobError
-from headrace.interfaces.source import Reader
-from numpy.typing import NDArray
+from headrace.foundation.errors import DataError, JobError
+from headrace_changes.databases.change_reader import ChangesReader
 
 from headrace_mysql.binlog.following import LogPlace, LogReader, LogRows
-from headrace_mysql.binlog.positions import ROWS_PER_TRANSACTION
+from headrace_mysql.binlog.positions import ROWS_PER_TRANSACTION, LogPosition
 from headrace_mysql.connection import connect
 from headrace_mysql.log_server import LogServer
 from headrace_mysql.settings import MySQLChangesSettings
@@ -83,12 +80,14 @@ def place_of(position: ReadPosition, queue: Queue) -> LogPlace | SnapshotPlace:
         ) from error  # fmt: skip
 
 
-class MySQLChangesReader(Reader):
+class MySQLChangesReader(ChangesReader):
     """Gives the rows of a table as they were at a position of the log, and then all changes since.
 
-    Both parts depend only on the position: the same offset always has the same row. A position between two rows is the position of the
-    log before their transaction and the number of changes behind it, or the key of the last row of the snapshot.
+    A place in the snapshot is the key of its last row. See ``ChangesReader``.
     """
+
+    empty_step = _EMPTY_STEP
+    _place: LogPlace | SnapshotPlace
 
     def __init__(
         self,
@@ -98,46 +97,33 @@ class MySQLChangesReader(Reader):
         clock: Clock,
         place: LogPlace | SnapshotPlace,
     ) -> None:
+        super().__init__(queue, described.declared, place)
         self._settings = settings
         self._described = described
-        self._queue = queue
         self._clock = clock
         self._connection: Any = None
-        self._end: ReadPosition | None = None
         self._log: LogReader | None = None
         self._snapshot: Snapshot | None = None
-        self._rows: LogRows | None = None
-        #: How many of ``_rows``, or of ``_chunk``, were given.
-        self._given = 0
+        #: A part of the snapshot with its keys, and how many of its rows were given.
         self._chunk: tuple[pl.DataFrame, list[Key]] | None = None
-        self._place = place
-        self._position = place.read_position()
-        self._first_offset = self._position.offset
+        self._given_of_chunk = 0
 
-    # ---------------------------------------------------------------------------------------------------- positions
+    def place_of(self, position: ReadPosition) -> LogPlace | SnapshotPlace:
+        return place_of(position, self._queue)
 
-    @property
-    def position(self) -> ReadPosition:
-        return self._position
-
-    @property
-    def earliest(self) -> int:
-        # A reader that begins anew begins at the end that the log has then: there is no beginning that all share.
-        return min(self._first_offset, self._position.offset)
+    def in_snapshot(self) -> bool:
+        return isinstance(self._place, SnapshotPlace)
 
     @property
     def latest(self) -> int:
-        end = self._server().end()
         place = self._place.end if isinstance(self._place, SnapshotPlace) else self._place
-        return max(self._position.offset, place.base + end.ordinal)
+        return max(self._position.offset, place.base + self.end_of_log().ordinal)
 
-    def seek(self, position: ReadPosition) -> None:
-        place = place_of(position, self._queue)
-        self._forget()
-        self._place, self._position = place, position
+    def end_of_log(self) -> LogPosition:
+        return self._server().end()
 
-    def limit(self, end: ReadPosition) -> None:
-        self._end = end
+    def reached(self, end: LogPosition) -> bool:
+        return isinstance(self._place, LogPlace) and self._place.log.covers(end)
 
     def check(self) -> None:
         """Raise DataError when the position is behind the end of the log: the server is another one, or began its log anew."""
@@ -160,48 +146,14 @@ class MySQLChangesReader(Reader):
                 hint="start with a new checkpoint, which reads the table anew",
             )
 
-    def position_after(self, max_records: int) -> ReadPosition:
-        target = self._server().end()
-        ahead = MySQLChangesReader(self._settings, _keys_only(self._described), self._queue, self._clock, self._place)
-        found = last = self._position
-        left = max_records
-        try:
-            while left > 0:
-                raw = ahead.poll(left, timedelta(seconds=1))
-                if raw is not None and len(raw):
-                    left -= len(np.unique(raw.offsets))
-                    found = ahead.position
-                last = ahead.position
-                place = ahead._place
-                if isinstance(place, LogPlace) and ahead._rows is None and place.log.covers(target):
-                    break
-        finally:
-            ahead.close()
-        at_its_end = isinstance(self._place, SnapshotPlace) and found is self._position
-        return last if at_its_end or last.offset - found.offset > _EMPTY_STEP else found
+    def ahead(self) -> MySQLChangesReader:
+        return MySQLChangesReader(
+            self._settings, _keys_only(self._described), self._queue, self._clock, self._place
+        )  # fmt: skip
 
     # ------------------------------------------------------------------------------------------------------- reading
 
-    def poll(self, max_records: int, timeout: timedelta) -> RawBatch | None:
-        if self._end is not None and self._position.offset >= self._end.offset:
-            self._end = None
-        before = self._position
-        try:
-            raw = (
-                self._poll_snapshot(max_records)
-                if isinstance(self._place, SnapshotPlace)
-                else self._poll_log(max_records, timeout.total_seconds())
-            )
-        except HeadraceError:
-            self._forget()
-            self._place = place_of(before, self._queue)
-            self._position = before
-            raise
-        if raw is None and self._position.offset > before.offset:
-            return self._batch(self._nothing(), np.empty(0, dtype=np.int64))
-        return raw
-
-    def _poll_snapshot(self, max_records: int) -> RawBatch | None:
+    def poll_snapshot(self, max_records: int) -> RawBatch | None:
         place = self._place
         assert isinstance(place, SnapshotPlace)
         if self._snapshot is None:
@@ -211,82 +163,37 @@ class MySQLChangesReader(Reader):
                 place.after,
             )  # fmt: skip
         if self._chunk is None:
-            self._chunk, self._given = self._snapshot.chunk(max_records), 0
+            self._chunk, self._given_of_chunk = self._snapshot.chunk(max_records), 0
         frame, keys = self._chunk
-        count = min(max_records, frame.height - self._given)
-        if self._end is not None:
-            count = min(count, self._end.offset - place.offset)
-        begin, self._given = self._given, self._given + count
+        first, begin = place.offset, self._given_of_chunk
+        count = self.allowed(min(max_records, frame.height - begin))
+        self._given_of_chunk = begin + count
         if place.rows + count > max(place.room, 0):
             raise JobError(
                 f"the snapshot has more rows than its offsets leave room for, {place.room:,}", plugin="mysql_changes",
                 queue=self._queue.id, hint="ANALYZE TABLE, so that the server knows its size, and start with a new checkpoint",
             )  # fmt: skip
         if count:
-            place = SnapshotPlace(place.place, place.room, place.rows + count, keys[self._given - 1])
-        offsets = np.arange(place.offset - count, place.offset, dtype=np.int64)
-        self._set(place)
-        if self._given == frame.height:
+            place = SnapshotPlace(place.place, place.room, place.rows + count, keys[begin + count - 1])
+        self.set_place(place)
+        if self._given_of_chunk == frame.height:
             self._chunk = None
             if self._snapshot.ended:
                 self._snapshot.close()
                 self._snapshot = None
-                self._set(place.end)
-        if not count:
-            return None
-        made = frame.slice(begin, count)
-        inserts = pl.repeat(ChangeKind.INSERT, count, dtype=pl.Int8, eager=True).alias(CHANGE)
-        return self._batch(made.with_columns(inserts), offsets)
+                self.set_place(place.end)
+        return self.inserted(frame.slice(begin, count), first)
 
-    def _poll_log(self, max_records: int, wait_seconds: float) -> RawBatch | None:
-        if self._rows is None:
-            self._rows, self._given = self._read_log(wait_seconds), 0
-            if self._rows is None:
-                return None
-        rows = self._rows
-        stop = len(rows.offsets)
-        if self._end is not None:
-            stop = int(np.searchsorted(rows.offsets, self._end.offset))
-        # Both rows of an update have the same offset, so records are counted by what differs.
-        some = rows.offsets[self._given : min(stop, self._given + 2 * max_records)]
-        if len(some):
-            record = np.cumsum(np.diff(some, prepend=some[:1]) > 0)
-            some = some[: int(np.searchsorted(record, max_records))]
-        begin, self._given = self._given, self._given + len(some)
-        place = rows.place_at(self._given)
-        if self._given == len(rows.offsets):
-            self._rows = None
-        elif self._end is not None and self._given == stop and place.offset > self._end.offset:
-            self._place, self._position = place_of(self._end, self._queue), self._end
-            return self._batch(rows.frame.slice(begin, len(some)), some)
-        self._set(place)
-        return self._batch(rows.frame.slice(begin, len(some)), some)
-
-    def _read_log(self, wait_seconds: float) -> LogRows | None:
+    def read_log(self, wait_seconds: float) -> tuple[LogRows | None, LogPlace]:
         assert isinstance(self._place, LogPlace)
         if self._log is None:
             described = self._described
             self._log = LogReader(
                 self._settings, self._place, described.wanted, described.known, self._queue.id, self._clock
             )
-        rows = self._log.read(wait_seconds)
-        if rows is None:
-            self._set(self._log.place)
-        return rows
+        return self._log.read(wait_seconds), self._log.place
 
-    def _set(self, place: LogPlace | SnapshotPlace) -> None:
-        self._place = place
-        end = self._end
-        if end is not None and place.offset >= end.offset:
-            # As it was planned, so that the next range begins where this reader stands.
-            self._position = end if place.offset == end.offset else place.read_position()
-            return
-        self._position = place.read_position()
-
-    def _batch(self, frame: pl.DataFrame, offsets: NDArray[np.int64]) -> RawBatch:
-        return RawBatch(offsets, self._position, frame=self._described.declared.of(frame))
-
-    def _nothing(self) -> pl.DataFrame:
+    def nothing(self) -> pl.DataFrame:
         return pl.DataFrame(schema={**self._described.wanted, CHANGE: pl.Int8()})
 
     def _server(self) -> LogServer:
@@ -294,21 +201,14 @@ class MySQLChangesReader(Reader):
             self._connection = connect(self._settings, autocommit=True)
         return LogServer(self._connection, self._settings)
 
-    def _forget(self) -> None:
-        log, self._log = self._log, None
-        snapshot, self._snapshot = self._snapshot, None
-        self._rows = self._chunk = None
-        self._given = 0
-        if log is not None:
-            log.close()
-        if snapshot is not None:
-            snapshot.close()
+    def disconnect(self) -> None:
+        for part in (self._log, self._snapshot):
+            if part is not None:
+                part.close()
         connection, self._connection = self._connection, None
         if connection is not None and connection.open:
             connection.close()
-
-    def close(self) -> None:
-        self._forget()
+        self._log = self._snapshot = self._chunk = None
 
 
 def _keys_only(described: Described) -> Described:

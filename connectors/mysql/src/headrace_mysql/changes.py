@@ -1,38 +1,16 @@
-"""Rows that change earlier ones: which key of the table identifies them, and how rows are deleted."""
+"""Statements that delete rows by their keys."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
-
-from headrace.foundation.errors import JobError
 
 from headrace_mysql.connection import listed, quoted
 from headrace_mysql.literals import row_texts, statements
-from headrace_mysql.settings import MySQLSinkSettings
-from headrace_mysql.tables import Table, TableColumn
+from headrace_mysql.tables import TableColumn
 
 if TYPE_CHECKING:
     import polars as pl
-
-
-def check_key(settings: MySQLSinkSettings, key: Sequence[str], table: Table) -> None:
-    """Raise JobError unless the table has a unique key of exactly the key columns of the stream's result.
-
-    With fewer columns, different rows would replace each other; with more columns, a changed row would be added.
-    """
-    if table.engine is None or any(set(columns) == set(key) for columns in table.unique_keys.values()):
-        return
-    found = "; ".join(f"{name} ({', '.join(columns)})" for name, columns in table.unique_keys.items())
-    raise JobError(
-        f"the stream is a changelog with the key {', '.join(key) or 'of no column (it has one row)'}, but the table"
-        f" {settings.database}.{settings.table} has no such key, only {found or 'none'}",
-        plugin="mysql",
-        option="table",
-        hint=f"give the table a unique key of just these columns: ({', '.join(key)})"
-        if key
-        else "write to another sink",
-    )
 
 
 def delete_statements(

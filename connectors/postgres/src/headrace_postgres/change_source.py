@@ -28,7 +28,7 @@ from headrace_postgres.change_reader import (
     place_of,
 )
 from headrace_postgres.chunks import Chunks
-from headrace_postgres.connection import connect, quoted, quoted_table, translating
+from headrace_postgres.connection import NAME_BYTES_MAX, connect, quoted, quoted_table, translating
 from headrace_postgres.connection import place_of as table_name
 from headrace_postgres.log.places import LogPlace
 from headrace_postgres.log_server import LogServer
@@ -88,6 +88,8 @@ class PostgresChangesSource(Source):
     def open(self, queue: Queue, start: StartPosition) -> Reader:
         """Return a reader. Raises JobError for a start by time, DataError for a position that the slot does not have."""
         described = self._named(self._described())
+        # What was removed for an earlier reader says nothing of the chunks of this one.
+        self._chunks_before, self._chunks_are_gone = 0, False
         if isinstance(start, StartAt):
             raise JobError(
                 "the log is not searched by time", plugin="postgres_changes", option="start",
@@ -174,8 +176,7 @@ class PostgresChangesSource(Source):
         """Return the same with the names of slot and publication, which depend on the job."""
         settings = self.settings
         slot = settings.slot or _slot_name(self.reader_name or "job", settings)
-        publication = settings.publication or f"headrace_{settings.table}".encode()[:63].decode(errors="ignore")
-        return replace(described, slot=slot, publication=publication)
+        return replace(described, slot=slot, publication=settings.publication or publication_name(settings))
 
     # ------------------------------------------------------------------------------------------------- the table
 
@@ -285,6 +286,16 @@ def _key_of(table: Table) -> tuple[TableColumn, ...]:
         if columns and not any(column.nullable for column in columns):
             return columns
     return ()
+
+
+def publication_name(settings: PostgresChangesSettings) -> str:
+    """Return the name of the publication that is made for a table: one for each table of the database."""
+    plain = f"headrace_{settings.table}"
+    if settings.schema == "public" and len(plain.encode()) <= NAME_BYTES_MAX:
+        return plain
+    digest = hashlib.sha256(f"{settings.schema}\0{settings.table}".encode()).hexdigest()[:10]
+    begin = f"headrace_{settings.schema}_{settings.table}".encode()[: NAME_BYTES_MAX - 11].decode(errors="ignore")
+    return f"{begin}_{digest}"
 
 
 def _slot_name(job: str, settings: PostgresChangesSettings) -> str:

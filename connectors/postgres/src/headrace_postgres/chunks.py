@@ -13,7 +13,7 @@ given, and removed when a checkpoint is behind it; its range and what it has see
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -211,11 +211,9 @@ class Chunks:
         """Return the number of the chunk in whose range each key lies."""
         if not ranges.ends:
             return np.zeros(keys.height, dtype=np.int64)
-        if len(self._key) == 1 and self._key[0].kind in INTEGERS:
-            ends = np.array([int(end[0]) for end in ranges.ends], dtype=np.int64)
-            numbers = np.searchsorted(ends, keys.to_series().cast(pl.Int64).to_numpy(), side="left")
+        if ranges.numbers is not None:
+            numbers = np.searchsorted(ranges.numbers, keys.to_series().cast(pl.Int64).to_numpy(), side="left")
             return numbers.astype(np.int64)
-        # Only the server knows the order of its other types.
         kinds = ", ".join(f"%s::text[]::{column.full_type.replace('%', '%%')}[]" for column in self._key)
         names = [f"k{number}" for number in range(len(self._key))]
         collated = [
@@ -261,22 +259,37 @@ class Seen:
         low, high, running = text.split(":")
         return cls(int(low), int(high), frozenset(int(number) for number in running.split(",") if number))
 
-    def has(self, number: int) -> bool:
-        """Return whether it has seen a transaction, by the 32 bits of its number that the log has."""
-        # The log is read soon after: the number is the one next to ours that has these bits.
-        whole = self.high + ((number - self.high + (1 << 31)) & 0xFFFFFFFF) - (1 << 31)
-        return whole < self.high and whole not in self.running
 
-
-@dataclass(frozen=True)
 class Ranges:
     """The ranges of chunks, and what each of them has seen."""
 
-    key: tuple[TableColumn, ...]
-    #: The last key of each chunk but the last.
-    ends: Sequence[Key]
-    seen: Sequence[Seen]
+    def __init__(self, key: Sequence[TableColumn], ends: Sequence[Key], seen: Sequence[Seen]) -> None:
+        """``ends``: the last key of each chunk but the last."""
+        self.ends = ends
+        self._seen = seen
+        self._lows = np.array([each.low for each in seen], dtype=np.int64)
+        self._highs = np.array([each.high for each in seen], dtype=np.int64)
+        #: For a key of one whole number: these are compared here. Only the server knows the order of its other types.
+        self.numbers: NDArray[np.int64] | None = None
+        if len(key) == 1 and key[0].kind in INTEGERS:
+            self.numbers = np.array([int(end[0]) for end in ends], dtype=np.int64)
 
-    def seen_by(self, number: int) -> NDArray[np.bool_]:
-        """Return for each chunk whether it has seen a transaction."""
-        return np.array([each.has(number) for each in self.seen], dtype=bool)
+    def seen(
+        self, transactions: NDArray[np.int64], chunks_of: Callable[[NDArray[np.int64]], NDArray[np.int64]]
+    ) -> NDArray[np.bool_]:
+        """Return for each row whether the chunk of its key has seen its transaction, of whose number the log has 32 bits.
+
+        ``chunks_of`` returns the chunks of rows; it is asked only for transactions that some chunks have seen and others not.
+        """
+        # The log is read soon after the chunks: the number is the one next to theirs that has these bits.
+        last = int(self._highs.max())
+        whole = last + ((transactions - last + (1 << 31)) & 0xFFFFFFFF) - (1 << 31)
+        there: NDArray[np.bool_] = whole < self._lows.min()
+        unsure = np.flatnonzero(~there & (whole < last))
+        if len(unsure):
+            chunks = chunks_of(unsure)
+            there[unsure] = whole[unsure] < self._highs[chunks]
+            between = there[unsure] & (whole[unsure] >= self._lows[chunks])
+            for row, chunk in zip(unsure[between].tolist(), chunks[between].tolist(), strict=True):
+                there[row] = int(whole[row]) not in self._seen[chunk].running
+        return there

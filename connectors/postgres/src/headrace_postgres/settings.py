@@ -81,7 +81,7 @@ class PostgresChangesSettings(Settings, frozen=True, kw_only=True):
     ] = None
     publication: Annotated[
         str | None,
-        option("publication that has the table; created on first use; default: headrace and the name of the table"),
+        option("publication that has the table; created on first use; default: named after schema and table"),
     ] = None
     chunks_table: Annotated[
         str,

@@ -20,25 +20,6 @@ if TYPE_CHECKING:
 _ROWS, _KEYS = "headrace_rows", "headrace_keys"
 
 
-def check_key(settings: PostgresSinkSettings, key: Sequence[str], table: Table) -> None:
-    """Raise JobError unless the table has a unique key of exactly the key columns of the stream's result.
-
-    With fewer columns, different rows would replace each other; with more columns, a changed row would be added.
-    """
-    if any(set(columns) == set(key) for columns in table.unique_keys.values()):
-        return
-    found = "; ".join(f"{name} ({', '.join(columns)})" for name, columns in table.unique_keys.items())
-    raise JobError(
-        f"the stream is a changelog with the key {', '.join(key) or 'of no column (it has one row)'}, but the table"
-        f" {place_of(settings)} has no such key, only {found or 'none'}",
-        plugin="postgres",
-        option="table",
-        hint=f"give the table a unique key of just these columns: ({', '.join(key)})"
-        if key
-        else "write to another sink",
-    )
-
-
 def upsert_key(settings: PostgresSinkSettings, table: Table, names: Sequence[str] | None) -> tuple[str, ...]:
     """Return the columns by which rows replace others: the primary key, else a unique key whose columns the stream has.
 

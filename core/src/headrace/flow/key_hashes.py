@@ -26,6 +26,9 @@ _NULL = 0x6A09E667F3BCC909
 _FEW = 16
 #: Texts are hashed in blocks of about so many bytes, whose terms (eight bytes for each) stay in a processor's cache.
 _BLOCK_BYTES = 2**16
+#: A block is hashed place by place if it has so many values, and the longest is at most so many times as long as they are on average.
+_BY_PLACE_ROWS_MIN = 512
+_BY_PLACE_LONGEST_MAX = 2
 
 
 def key_hashes(frame: pl.DataFrame, keys: Sequence[str]) -> NDArray[np.uint64]:
@@ -109,14 +112,38 @@ def _polynomials(data: NDArray[np.uint8], ends: NDArray[np.int64], powers: NDArr
     """Return the polynomial of each value. ``ends`` says where values end in ``data``; it begins with 0."""
     import numpy as np
 
+    lengths = np.diff(ends)
+    longest = int(lengths.max())
+    if len(lengths) >= _BY_PLACE_ROWS_MIN and longest * len(lengths) <= _BY_PLACE_LONGEST_MAX * len(data):
+        return _by_place(data, ends[:-1], lengths, powers[:longest])
     # The place of each byte within its value.
-    places = np.arange(len(data), dtype=np.int64) - np.repeat(ends[:-1], np.diff(ends))
+    places = np.arange(len(data), dtype=np.int64) - np.repeat(ends[:-1], lengths)
     terms = data.astype(np.uint64)
     terms += np.uint64(1)
     terms *= powers[places]
     sums = np.zeros(len(data) + 1, dtype=np.uint64)
     np.cumsum(terms, out=sums[1:])
     return sums[ends[1:]] - sums[ends[:-1]]
+
+
+def _by_place(
+    data: NDArray[np.uint8], starts: NDArray[np.int64], lengths: NDArray[np.int64], powers: NDArray[np.uint64]
+) -> NDArray[np.uint64]:
+    """Return the polynomial of each value, of the first bytes of all values, the second, and so on: for values of about one length."""
+    import numpy as np
+
+    # What the 1 that is added to each byte comes to, by the length of a value.
+    ones = np.zeros(len(powers) + 1, dtype=np.uint64)
+    np.cumsum(powers, out=ones[1:])
+    sums = ones[lengths]
+    shortest = int(lengths.min())
+    for place, power in enumerate(powers):
+        terms = data.take(starts + place, mode="clip").astype(np.uint64)
+        terms *= power
+        if place >= shortest:
+            terms *= lengths > place
+        sums += terms
+    return sums
 
 
 def _oldest() -> pl.CompatLevel:

@@ -12,6 +12,8 @@ from headrace.flow.messages import Queue
 if TYPE_CHECKING:
     import polars as pl
 
+_SHORT_MAX = 1 << 16
+
 
 @dataclass(frozen=True, slots=True)
 class Envelope:
@@ -35,7 +37,8 @@ def by_shard(frame: pl.DataFrame, keys: Sequence[str], shards: int) -> Iterator[
     if shards == 1 or not keys:
         yield 0, frame
         return
-    labels = (key_hashes(frame, keys) % np.uint64(shards)).astype(np.int64)
+    # Numbers of 16 bits are sorted by radix, a tenth of the time.
+    labels = (key_hashes(frame, keys) % np.uint64(shards)).astype(np.uint16 if shards <= _SHORT_MAX else np.int64)
     order = np.argsort(labels, kind="stable")
     counts = np.bincount(labels, minlength=shards)
     sorted_frame = frame[order]

@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from typing import Annotated, Literal
 
+from headrace.codecs.json import JsonSettings
 from headrace.foundation.errors import OptionError
-from headrace.interfaces.settings import Settings, option
+from headrace.interfaces.settings import option
 
 
-class ChangeSettings(Settings, frozen=True, kw_only=True):
-    """Options of every format of changes."""
+class ChangeSettings(JsonSettings, frozen=True, kw_only=True):
+    """Options of every format of changes: those of JSON, and how updates are read."""
 
     changelog_mode: Annotated[
         Literal["all", "upsert"],
@@ -19,23 +20,6 @@ class ChangeSettings(Settings, frozen=True, kw_only=True):
             "needs a key."
         ),
     ] = "all"
-    max_body_bytes: Annotated[
-        int, option("The largest size of a body, in bytes. A larger body is a bad record and is not parsed.", ge=1)
-    ] = 16 * 1024 * 1024
-    timestamp_unit: Annotated[
-        Literal["s", "ms", "us", "ns"],
-        option("The unit of a timestamp that is a whole number; it counts from 1970-01-01 UTC."),
-    ] = "ms"
-    timestamp_format: Annotated[
-        str | None,
-        option("The layout of timestamps that are texts, in the format codes of strftime. Default: ISO 8601."),
-    ] = None
-    json_columns: Annotated[
-        tuple[str, ...],
-        option(
-            "Columns of type string that hold a JSON value as text. They are written as this value, not as a string."
-        ),
-    ] = ()
 
 
 class TableSettings(ChangeSettings, frozen=True, kw_only=True):

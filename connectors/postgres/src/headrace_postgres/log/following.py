@@ -26,8 +26,8 @@ _BYTES_MAX = 8 << 20
 _SILENCE_SECONDS = 30
 Integers = NDArray[np.int64]
 
-#: Returns for each row whether its change is passed over: (keys, number of the transaction).
-AlreadyThere = Callable[[pl.DataFrame, int], NDArray[np.bool_]]
+#: Returns for each row whether its change is passed over: (keys, numbers of the transactions).
+AlreadyThere = Callable[[pl.DataFrame, Integers], NDArray[np.bool_]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,10 +228,11 @@ class LogReader:
     ) -> NDArray[np.bool_]:
         """Return which rows the chunks of the snapshot already have."""
         there = np.zeros(len(groups), dtype=bool)
-        for group in np.unique(groups[kept]).tolist():
-            if places[group].commit < places[group].until:
-                rows = np.flatnonzero((groups == group) & kept)
-                there[rows] = self._already_there(keys[rows], found.transactions[group].number)
+        before = np.array([place.commit < place.until for place in places], dtype=bool)
+        rows = np.flatnonzero(kept & before[groups])
+        if len(rows):
+            numbers = np.array([transaction.number for transaction in found.transactions], dtype=np.int64)
+            there[rows] = self._already_there(keys[rows], numbers[groups[rows]])
         return there
 
     _skipped = 0
@@ -244,7 +245,8 @@ def _alone(frame: pl.DataFrame, groups: Integers, numbers: Integers, kept: NDArr
     """Make an insert or a delete of the row of an update whose other row is passed over."""
     change = pl.col(CHANGE)
     shown = pl.DataFrame({"kept": kept, "group": groups, "number": numbers})
-    both = shown.select(pl.col("kept").cast(pl.Int8).sum().over("group", "number") == 2).to_series()
+    # An update without its old row is one row, and stays what it is.
+    both = shown.select(pl.col("kept").all().over("group", "number")).to_series()
     kind = (
         pl.when(change == ChangeKind.UPDATE_BEFORE)
         .then(pl.lit(int(ChangeKind.DELETE), dtype=pl.Int8))

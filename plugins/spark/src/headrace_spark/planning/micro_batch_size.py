@@ -8,28 +8,38 @@ from headrace.foundation.clock import Clock
 FOUND_BY_PLANNER = 2**62
 #: Planning and committing take about a tenth of a second for each micro-batch, while which the cores rest.
 _SECONDS_WANTED = 3.0
+#: Nobody waits for single results of a run that ends with its input.
+_SECONDS_WANTED_BOUNDED = 10.0
 #: Spark begins a micro-batch a little after its turn.
 _IN_TIME = 1.05
 _RECORDS_FIRST = 1_000_000
 _RECORDS_MIN = 50_000
 _RECORDS_MAX = 10_000_000
-#: A shard holds the rows of a micro-batch in memory.
+#: A shard holds the rows of a micro-batch in memory: at most so many bytes, and where nobody knows their size so many records.
+_SHARD_BYTES_MAX = 128 * 1024**2
 _RECORDS_MAX_KEYED = 3_000_000
 
 
 class MicroBatchSize:
-    """Finds the number of records that take about three seconds, from how long the micro-batches before took.
+    """Finds the number of records that take a few seconds, from how long the micro-batches before took.
 
     The planner asks it before it plans a micro-batch and tells it what it has planned. Results do not depend on it: the ends
     that were planned are in the checkpoint.
     """
 
-    def __init__(self, clock: Clock, *, keyed: bool, interval_seconds: float | None = 0.0) -> None:
-        """``interval_seconds``: the shortest time between two micro-batches; None: the user's own query decides it."""
+    def __init__(
+        self, clock: Clock, *, keyed: bool, interval_seconds: float | None = 0.0, bounded: bool = False
+    ) -> None:
+        """``interval_seconds``: the shortest time between two micro-batches; None: the user's own query decides it.
+
+        ``bounded``: the run ends with its input.
+        """
         self._clock = clock
         self._interval_seconds = interval_seconds
+        self._seconds_wanted = _SECONDS_WANTED_BOUNDED if bounded else _SECONDS_WANTED
         self._records_max = _RECORDS_MAX_KEYED if keyed else _RECORDS_MAX
         self._records = _RECORDS_FIRST
+        self._records_planned = 0
         #: When the last micro-batch was planned, if it read as much as it could; what it took says something then.
         self._full_at: float | None = None
 
@@ -37,21 +47,29 @@ class MicroBatchSize:
         """Return how many records the next micro-batch may read. Called when the one before has ended."""
         if self._full_at is not None:
             seconds = max(self._clock.monotonic() - self._full_at, 0.001)
-            self._records = round(min(self._records_max, max(_RECORDS_MIN, self._records * self._factor(seconds))))
+            self._records = max(_RECORDS_MIN, round(self._records * self._factor(seconds)))
             self._full_at = None
+        self._records = min(self._records, self._records_max)
         return self._records
 
     def _factor(self, seconds: float) -> float:
         """Return by how much the next micro-batch is larger, where ``seconds`` lie between the last two."""
-        interval = self._interval_seconds
+        interval, wanted = self._interval_seconds, self._seconds_wanted
         if interval is None:
-            return 2.0 if seconds <= _SECONDS_WANTED / 2 else 1.0  # a pause of unknown length may be in it
-        if interval > _SECONDS_WANTED:
+            return 2.0 if seconds <= wanted / 2 else 1.0  # a pause of unknown length may be in it
+        if interval > wanted:
             # It waited for its turn, so it could have read more, or took longer than its turn.
             return 2.0 if seconds <= interval * _IN_TIME else max(0.5, interval / seconds)
-        return min(2.0, max(0.5, _SECONDS_WANTED / seconds))
+        return min(2.0, max(0.5, wanted / seconds))
+
+    def held(self, shard_bytes: int) -> None:
+        """Note how many bytes of rows the shard that got most of them had in the last micro-batch; 0: it is not known."""
+        if shard_bytes and self._records_planned:
+            fitting = round(self._records_planned * _SHARD_BYTES_MAX / shard_bytes)
+            self._records_max = min(_RECORDS_MAX, max(_RECORDS_MIN, fitting))
 
     def planned(self, records: int) -> None:
         """Note that a micro-batch of so many records begins now."""
+        self._records_planned = records or self._records_planned
         # Queues are read to borders of their own, which may be a little before what they were allowed.
         self._full_at = self._clock.monotonic() if records >= self._records * 0.9 else None

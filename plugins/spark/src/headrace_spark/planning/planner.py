@@ -79,6 +79,7 @@ class Planner:
             self._clock,
             keyed=payload.keyed is not None,
             interval_seconds=None if payload.in_user_query else payload.trigger_seconds,
+            bounded=payload.until == "end",
         )
         keyed = payload.keyed
         self._marks = None if keyed is None else MarkKeeper(keyed, self._clock, bounded=payload.closes_windows)
@@ -113,6 +114,8 @@ class Planner:
         if not self._restored:
             self._restore(start)
         if records_max == FOUND_BY_PLANNER:
+            self._take_events()
+            self._size.held(self._totals.shard_bytes)
             records_max = self._size.records()
         if self._payload.until == "end" and self._ends is None:
             early = self._end_while_ends_are_sought(start, records_max)

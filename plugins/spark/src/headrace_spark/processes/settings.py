@@ -47,7 +47,7 @@ class SparkSettings(Settings, frozen=True, kw_only=True):
     ] = timedelta(0)
     max_micro_batch_records: Annotated[
         Annotated[int, msgspec.Meta(ge=1)] | None,
-        option("maximum number of records in one micro-batch, over all queues; default: about what takes 3 s"),
+        option("maximum number of records in one micro-batch, over all queues; default: what takes 3 to 10 s"),
     ] = None
     idle_wait: Annotated[timedelta, option("pause between two polls of queues that have no new records")] = timedelta(
         milliseconds=100

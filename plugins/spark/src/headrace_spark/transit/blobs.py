@@ -60,8 +60,7 @@ def frame_at(place: bytes, rows: int) -> pl.DataFrame:
 
     path = os.fsdecode(place[len(_MARK) :])
     try:
-        with open(path, "rb") as file:
-            frame = pl.read_ipc_stream(file.read())
+        frame = pl.read_ipc_stream(path)
     except (OSError, pl.exceptions.PolarsError) as error:
         reason = getattr(error, "strerror", None) or str(error)
     else:

@@ -18,7 +18,8 @@ class TaskCounts:
     dead_letters: dict[str, int] = field(default_factory=dict)
     #: Their reasons: origin, error, reason, count.
     reasons: list[tuple[str, str, str, int]] = field(default_factory=list)
-    #: Figures of shards per queue id: ``watermark_us``, ``state_rows``, ``state_bytes``, ``late_rows`` (of this micro-batch).
+    #: Figures of shards per queue id: ``watermark_us``, ``state_rows``, ``state_bytes``; of this micro-batch ``late_rows`` and
+    #: ``entry_bytes``, the bytes of the rows that came.
     shards: dict[str, dict[str, int | None]] = field(default_factory=dict)
     #: What the meters of the processes have counted for this task, for ``Meter.merge``; empty unless somebody wants figures.
     metrics: list[dict[str, Any]] = field(default_factory=list)

@@ -56,6 +56,11 @@ class Totals:
         """How many rows the state of all shards has."""
         return sum(each["state_rows"] or 0 for each in self._shards.values())
 
+    @property
+    def shard_bytes(self) -> int:
+        """How many bytes of rows came to the shard that got most of them, in the last micro-batch; 0: it is not known."""
+        return max((each.get("entry_bytes") or 0 for each in self._shards.values()), default=0)
+
     def to_json(self, lag: Mapping[str, int]) -> dict[str, Any]:
         """Return a JSON object; ``JobFigures.from_json`` reads it. ``lag``: records left, per source."""
         return {

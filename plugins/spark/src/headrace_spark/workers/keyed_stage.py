@@ -119,8 +119,10 @@ def _run_shard(
             marks_of_frames(topology, address, frames, own),
             departures(control),
         )
+    sizes: list[int] = []
     with waiting(_how_to_wait(payload, shard)):
-        output = shard.process(control.sequence, control.time_us, entry, end_of_input=control.end_of_input)
+        weighed = _weighed(entry, sizes)
+        output = shard.process(control.sequence, control.time_us, weighed, end_of_input=control.end_of_input)
     fault_point("shard.after_process")
     late = shard.late_rows() - late_before
     shard.checkpoint(control.sequence)
@@ -138,6 +140,7 @@ def _run_shard(
         # Not the same when a micro-batch is run again: the first file that a process writes is larger.
         "state_bytes": kept.at.snapshot_bytes + kept.at.delta_bytes,
         "late_rows": late,
+        "entry_bytes": sum(sizes),
     }
     if plan.meter.enabled:
         figures["metrics"] = plan.meter.take()
@@ -198,6 +201,14 @@ def shipped(own: Iterable[Envelope]) -> Iterator[shuffle.Envelope]:
             yield shuffle.Envelope("rows", queue, side, concatenated(frames))
         if mark is not None:
             yield shuffle.Envelope("watermark", queue, side, time_us=mark)
+
+
+def _weighed(entry: Iterable[shuffle.Envelope], sizes: list[int]) -> Iterator[shuffle.Envelope]:
+    """Yield an entry, and add the bytes of each of its frames to ``sizes``."""
+    for each in entry:
+        if each.frame is not None:
+            sizes.append(int(each.frame.estimated_size()))
+        yield each
 
 
 def departures(control: ShardControl) -> Iterator[shuffle.Envelope]:

@@ -29,7 +29,7 @@ from headrace_spark.transit.marks import Control
 from headrace_spark.transit.payload import JobPayload
 from headrace_spark.transit.ranges import QueueRange
 from headrace_spark.transit.troubles import TroubleNotes
-from headrace_spark.workers.shipping import PLACES_PER_RANGE, Outbox, addressed, control_envelopes
+from headrace_spark.workers.shipping import PLACES_PER_RANGE, Gathered, Outbox, addressed, control_envelopes
 
 T = TypeVar("T")
 #: Lanes kept per process.
@@ -86,6 +86,7 @@ def _read_range(payload: JobPayload, part: QueueRange, batch_id: int) -> Iterato
         kept = _opened(payload, part)
         yield from _of(kept.lane.on_system(QueueAdded(queue)))
     outbox = Outbox(payload.plan(), payload.topology(), queue) if payload.keyed is not None else None
+    gathered = Gathered() if payload.shuffles else None
     try:
         if kept.reader.position != part.start:
             # Another process read the records in between. The operators of this stage have no state that could be outdated.
@@ -94,10 +95,13 @@ def _read_range(payload: JobPayload, part: QueueRange, batch_id: int) -> Iterato
         count = 0
         for raw in _raw_batches(payload, kept.reader, part):
             count += len(raw)
-            yield from _of(processed(payload, kept.lane, raw))
+            deliveries = processed(payload, kept.lane, raw)
+            yield from _of(deliveries) if gathered is None else gathered.take(deliveries)
             if outbox is not None:
                 yield from outbox.take(kept.lane.take_shipments())
             fault_point("lane.after_process")
+        if gathered is not None:
+            yield from gathered.rest()
         yield from _of(kept.lane.on_system(Checkpoint(batch_id)))
         if outbox is not None:
             yield from outbox.take(kept.lane.take_shipments())

@@ -15,11 +15,11 @@ import numpy as np
 import polars as pl
 from headrace.flow.messages import WATERMARK, Batch, Queue, Watermark, watermark_times, with_column
 from headrace.plan.graph import Plan, ShuffleNode
-from headrace.runtime.lane import Shipment
+from headrace.runtime.lane import Delivery, Shipment
 from headrace.runtime.shuffle import by_shard
 
 from headrace_spark.shards.topology import Address, Topology
-from headrace_spark.transit.envelopes import Envelope, parts_of
+from headrace_spark.transit.envelopes import BLOB_BYTES_MAX, Envelope, of_delivery, parts_of
 from headrace_spark.transit.marks import Control
 
 Times = np.ndarray[Any, np.dtype[np.int64]]
@@ -155,6 +155,36 @@ class Outbox:
             count, last = 0 if part is None else part.height, place == len(parts) - 1
             own = mark if last else None
             yield Envelope("ship", self._queue, 0, 0, count, shuffle, shard=number, side=side, mark=own, rows=part)
+
+
+class Gathered:
+    """Gathers the rows that one queue's lane has for the same sink, so that a few large frames travel."""
+
+    def __init__(self) -> None:
+        self._came: dict[tuple[str, Queue], list[pl.DataFrame]] = {}
+        self._bytes = 0
+
+    def take(self, deliveries: Iterable[Delivery]) -> Iterator[Envelope]:
+        """Add rows, in order. Yields what has become large, and what is not of the same columns as that before it."""
+        for delivery in deliveries:
+            at, frame = (delivery.target, delivery.batch.queue), delivery.batch.frame
+            before = self._came.get(at)
+            if before is not None and before[0].schema != frame.schema:
+                yield from self._sent(at)
+            self._came.setdefault(at, []).append(frame)
+            self._bytes += int(frame.estimated_size())
+        if self._bytes >= BLOB_BYTES_MAX:
+            yield from self.rest()
+
+    def rest(self) -> Iterator[Envelope]:
+        """Yield everything that is left. Called at the end of a range."""
+        for at in list(self._came):
+            yield from self._sent(at)
+        self._bytes = 0
+
+    def _sent(self, at: tuple[str, Queue]) -> Iterator[Envelope]:
+        target, queue = at
+        yield from of_delivery(Delivery(target, Batch(queue, concatenated(self._came.pop(at)))))
 
 
 def addressed(envelopes: Iterable[Envelope], topology: Topology, level: int, first: int = 0) -> Iterator[Envelope]:

@@ -1,9 +1,10 @@
-"""Catalogs of the type ``jdbc``: the tables of a MySQL or MariaDB server, as they are there when a text names them."""
+"""Catalogs of the type ``jdbc``: the tables of a MySQL, MariaDB or PostgreSQL server, as they are there when a text names them."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from headrace.foundation.errors import OptionError
@@ -16,8 +17,11 @@ from headrace_sql.reading.rendering import options_text
 if TYPE_CHECKING:
     from sqlalchemy.engine import Engine
 
-_URL = re.compile(r"jdbc:(?:mysql|mariadb)://([^:/?]+)(?::(\d+))?/?(?:\?.*)?")
-_OF_THE_SERVER = {"information_schema", "mysql", "performance_schema", "sys"}
+_URL = re.compile(r"jdbc:(mysql|mariadb|postgresql)://([^:/?]+)(?::(\d+))?/?(?:\?.*)?")
+_OF_THE_SERVER = {"information_schema", "mysql", "performance_schema", "sys", "pg_catalog", "pg_toast"}
+_PORTS = {"mysql": 3306, "mariadb": 3306, "postgresql": 5432}
+#: The schema of tables that are named without one.
+_PUBLIC = "public"
 _WHOLE_NUMBERS = {
     "TINYINT": "TINYINT",
     "SMALLINT": "SMALLINT",
@@ -27,6 +31,12 @@ _WHOLE_NUMBERS = {
     "YEAR": "INT",
 }
 _WIDER = {"TINYINT": "SMALLINT", "SMALLINT": "INT", "INT": "BIGINT", "BIGINT": "DECIMAL(20, 0)"}
+_DIGITS_MAX = 38
+#: All others are texts.
+_POSTGRESQL = {
+    "SMALLINT": "SMALLINT", "INTEGER": "INT", "BIGINT": "BIGINT", "OID": "BIGINT", "REAL": "FLOAT", "DOUBLE_PRECISION": "DOUBLE",
+    "DOUBLE": "DOUBLE", "BOOLEAN": "BOOLEAN", "BYTEA": "BYTES", "DATE": "DATE",
+}  # fmt: skip
 _TEXTS = ("CHAR", "TEXT", "ENUM", "SET", "JSON", "UUID", "INET")
 _BYTES = ("BLOB", "BINARY")
 
@@ -36,18 +46,20 @@ class JdbcStore(DefinitionStore):
 
     read_only = "its tables are those of the server, and are made there"
 
-    def __init__(self, url: str, user: str, password: str) -> None:
+    def __init__(self, url: str, user: str, password: str, default_database: str = "") -> None:
         found = _URL.fullmatch(url)
         if found is None:
             raise OptionError(
                 f"base-url {url!r} is not supported",
                 option="base-url",
-                hint="jdbc:mysql://host:port, without a database",
+                hint="jdbc:mysql://host:port or jdbc:postgresql://host:port, without a database",
             )
-        self._url = f"jdbc:mysql://{found[1]}:{found[2] or 3306}"
-        self._host, self._port = found[1], int(found[2] or 3306)
-        self._user, self._password = user, password
-        self._engine: Engine | None = None
+        #: PostgreSQL's databases have schemas, and each connection has one database; to MySQL a database is a schema.
+        self._has_schemas = found[1] == "postgresql"
+        self._host, self._port = found[2], int(found[3] or _PORTS[found[1]])
+        self._url = f"jdbc:{'postgresql' if self._has_schemas else 'mysql'}://{self._host}:{self._port}"
+        self._user, self._password, self._default = user, password, default_database
+        self._engines: dict[str, Engine] = {}
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> JdbcStore:
@@ -55,35 +67,55 @@ class JdbcStore(DefinitionStore):
         for key in ("base-url", "default-database", "username", "password"):
             if not options.get(key):
                 raise OptionError(f"a catalog of the type 'jdbc' needs {key!r}", option=key)
-        return cls(options["base-url"], options["username"], options["password"])
+        return cls(options["base-url"], options["username"], options["password"], options["default-database"])
 
     def databases(self) -> list[str]:
-        return [each for each in self._inspector().get_schema_names() if each not in _OF_THE_SERVER]
+        if self._has_schemas:
+            return self._postgresql_databases()
+        return [each for each in self._inspector("").get_schema_names() if each not in _OF_THE_SERVER]
 
     def names(self, database: str, kind: Kind) -> list[str]:
+        """Return the names of tables and views. Those of PostgreSQL's other schemas than ``public`` are ``schema.table``, as in Flink."""
         if kind != "table":
             return []
-        inspector = self._inspector()
-        return sorted([*inspector.get_table_names(schema=database), *inspector.get_view_names(schema=database)])
+        inspector = self._inspector(database)
+        if not self._has_schemas:
+            return sorted([*inspector.get_table_names(schema=database), *inspector.get_view_names(schema=database)])
+        found = []
+        for schema in inspector.get_schema_names():
+            if schema not in _OF_THE_SERVER:
+                prefix = "" if schema == _PUBLIC else f"{schema}."
+                tables = [*inspector.get_table_names(schema=schema), *inspector.get_view_names(schema=schema)]
+                found += [prefix + name for name in [*tables, *inspector.get_materialized_view_names(schema=schema)]]
+        return sorted(found)
 
     def definition(self, database: str, name: str, kind: Kind) -> str | None:
-        if kind != "table" or name not in self.names(database, "table"):
+        plain = name.removeprefix(f"{_PUBLIC}.") if self._has_schemas else name
+        if kind != "table" or plain not in self.names(database, "table"):
             return None
-        inspector = self._inspector()
+        schema, table = database, plain
+        if self._has_schemas:
+            schema, _, table = plain.rpartition(".") if "." in plain else (_PUBLIC, "", plain)
+        inspector = self._inspector(database)
         lines = []
-        for column in inspector.get_columns(name, schema=database):
+        for column in inspector.get_columns(table, schema=schema):
             required = "" if column.get("nullable", True) else " NOT NULL"
-            lines.append(
-                f"  {quoted(column['name'])} {_type(column['type'], f'{database}.{name}', column['name'])}{required}"
-            )
-        key = inspector.get_pk_constraint(name, schema=database).get("constrained_columns") or []
+            kind_here = _type(column["type"], f"{database}.{name}", column["name"], postgresql=self._has_schemas)
+            lines.append(f"  {quoted(column['name'])} {kind_here}{required}")
+        key = inspector.get_pk_constraint(table, schema=schema).get("constrained_columns") or []
         if key:
             lines.append(f"  PRIMARY KEY ({', '.join(map(quoted, key))}) NOT ENFORCED")
         options = {
-            "connector": "jdbc", "url": f"{self._url}/{database}", "table-name": name, "username": self._user,
-            "password": self._password,
+            "connector": "jdbc", "url": f"{self._url}/{database}", "table-name": self._table_name(schema, table),
+            "username": self._user, "password": self._password,
         }  # fmt: skip
         return f"CREATE TABLE {quoted(name)} (\n" + ",\n".join(lines) + f"\n)\n{options_text(options.items())}"
+
+    def _table_name(self, schema: str, table: str) -> str:
+        """Return how the connector is told the table."""
+        if not self._has_schemas:
+            return table
+        return ".".join('"' + each.replace('"', '""') + '"' for each in (schema, table))
 
     def create_database(self, database: str) -> None:
         raise OptionError(self.read_only)
@@ -97,20 +129,46 @@ class JdbcStore(DefinitionStore):
     def remove(self, database: str, name: str, kind: Kind) -> None:
         raise OptionError(self.read_only)
 
-    def _inspector(self) -> Any:
+    def _postgresql_databases(self) -> list[str]:
+        import sqlalchemy
+
+        with self._asking(), self._engine(self._default).connect() as connection:
+            found = connection.execute(
+                sqlalchemy.text("SELECT datname FROM pg_database WHERE datallowconn AND NOT datistemplate ORDER BY 1")
+            )
+            return [str(name) for (name,) in found]
+
+    def _inspector(self, database: str) -> Any:
         try:
             import sqlalchemy
         except ImportError as error:
             raise OptionError(
-                "a catalog of the type 'jdbc' needs SQLAlchemy and PyMySQL", hint="pip install 'headrace-sql[jdbc]'"
+                "a catalog of the type 'jdbc' needs SQLAlchemy, and PyMySQL or psycopg",
+                hint="pip install 'headrace-sql[jdbc]'",
             ) from error
-        if self._engine is None:
+        engine = self._engine(database)
+        with self._asking():
+            return sqlalchemy.inspect(engine)
+
+    def _engine(self, database: str) -> Engine:
+        import sqlalchemy
+
+        key = database if self._has_schemas else ""
+        if key not in self._engines:
             address = sqlalchemy.URL.create(
-                "mysql+pymysql", self._user, Secret(self._password).reveal(), self._host, self._port
-            )
-            self._engine = sqlalchemy.create_engine(address, poolclass=sqlalchemy.NullPool)
+                "postgresql+psycopg" if self._has_schemas else "mysql+pymysql", self._user, Secret(self._password).reveal(),
+                self._host, self._port, database=key or None,
+            )  # fmt: skip
+            self._engines[key] = sqlalchemy.create_engine(address, poolclass=sqlalchemy.NullPool)
+        return self._engines[key]
+
+    @contextmanager
+    def _asking(self) -> Iterator[None]:
+        """Turn errors of the server into OptionError, without what the address shows."""
+        import sqlalchemy
+
         try:
-            return sqlalchemy.inspect(self._engine)
+            yield
         except sqlalchemy.exc.SQLAlchemyError as error:
             reason = str(getattr(error, "orig", None) or error).splitlines()[0]
             raise OptionError(
@@ -118,9 +176,11 @@ class JdbcStore(DefinitionStore):
             ) from None
 
 
-def _type(kind: Any, table: str, column: str) -> str:
-    """Return how a table here declares a column of the server's type, as in Flink's catalog of MySQL."""
+def _type(kind: Any, table: str, column: str, *, postgresql: bool = False) -> str:
+    """Return how a table here declares a column of the server's type, as in Flink's catalogs of MySQL and PostgreSQL."""
     word = type(kind).__name__.upper()
+    if postgresql:
+        return _postgresql_type(kind, word)
     if word == "TINYINT" and getattr(kind, "display_width", None) == 1:
         return "BOOLEAN"
     if word in _WHOLE_NUMBERS:
@@ -145,3 +205,19 @@ def _type(kind: Any, table: str, column: str) -> str:
         f"column {column!r} of {table} has the type {word}, which no table here has",
         hint="write CREATE TEMPORARY TABLE with the columns that you need",
     )
+
+
+def _postgresql_type(kind: Any, word: str) -> str:
+    """Return the type that the connector gives. What it reads as text (JSON, UUID, arrays, enumerations) is STRING."""
+    if word == "DOMAIN":
+        return _postgresql_type(kind.data_type, type(kind.data_type).__name__.upper())
+    if word in ("NUMERIC", "DECIMAL"):
+        # One without digits has any, and is read as text.
+        fits = kind.precision and kind.precision <= _DIGITS_MAX and 0 <= (kind.scale or 0) <= kind.precision
+        return f"DECIMAL({kind.precision}, {kind.scale or 0})" if fits else "STRING"
+    if word in ("TIMESTAMP", "TIME"):
+        digits = 6 if kind.precision is None else kind.precision
+        if word == "TIME":
+            return "STRING" if kind.timezone else "TIME"
+        return f"TIMESTAMP_LTZ({digits})" if kind.timezone else f"TIMESTAMP({digits})"
+    return _POSTGRESQL.get(word, "STRING")
