@@ -322,6 +322,33 @@ def test_the_last_version_of_a_job_that_stops_is_a_change_and_the_next_start_mak
     assert "05.snapshot" in {each.name[18:] for each in (tmp_path / "state").rglob("*.*")}
 
 
+def test_a_job_that_is_stopped_again_and_again_makes_a_snapshot_in_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headrace_light.stages.shard_storage._DELTAS_MAX", 1)
+    monkeypatch.setattr("headrace_light.stages.shard_storage._PUT_OFF_MAX", 3)
+    made = world(tmp_path)
+    stages = begun(made)
+    made.read(stages, QUEUE, 0, 1)
+    stored = stored_by(made, stages, 1, last=True)
+    for number in range(2, 7):
+        stages.close()
+        stages = local(made, stored, ahead=loaded_ahead(made, stored) if number % 2 else None)
+        assert list(stages.replay(stored, at_once)) == []
+        made.begin(QUEUE)
+        made.read(stages, QUEUE, number - 1, 1)
+        stored = stored_by(made, stages, number, last=True)
+    rows = stages.state_rows()
+    stages.close()
+    kinds = [each.name[18:] for each in sorted((tmp_path / "state" / "key_by%2f1").iterdir())]
+    assert "snapshot" in kinds[0]
+    assert len(kinds) < 5
+    again = local(made, stored)
+    assert list(again.replay(stored, at_once)) == []
+    assert again.state_rows() == rows
+    again.close()
+
+
 def test_no_version_is_forgotten_while_somebody_may_go_back_to_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
