@@ -10,6 +10,7 @@ from headrace.flow.messages import Position, Queue
 from headrace.foundation.errors import CheckpointError
 from headrace.jobs.keyed import shuffled
 from headrace.runtime.kept_versions import forget_versions, keep_versions
+from headrace.runtime.shard import Shard
 from headrace.testing import MemorySource
 from headrace_light.checkpoint_directory import StoredCheckpoint
 from headrace_light.stages.loaded_ahead import LoadedAhead
@@ -280,6 +281,29 @@ def test_state_of_another_checkpoint_that_was_loaded_ahead_is_not_used(tmp_path:
     assert list(third.replay(other, at_once)) == []
     assert third.state_rows() == 1
     third.close()
+
+
+def test_what_an_operator_does_not_understand_is_not_loaded_ahead(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = world(tmp_path)
+    stages = begun(made)
+    made.read(stages, QUEUE, 0, 4)
+    stored = stored_by(made, stages, 1)
+    stages.close()
+    apply, first = Shard.apply, []
+
+    def other_format(shard: Shard, state: bytes) -> None:
+        if not first:
+            first.append(shard.number)
+            raise ValueError("no JSON")
+        apply(shard, state)
+
+    monkeypatch.setattr(Shard, "apply", other_format)
+    ahead = loaded_ahead(made, stored)
+    assert first
+    found = {number: ahead.take(f"key_by/{number}", stored.states[f"key_by/{number}"]) for number in range(2)}
+    assert {number for number, each in found.items() if each is None} == set(first)
 
 
 def test_nothing_damaged_is_loaded_ahead_and_the_start_says_what_is_damaged(tmp_path: Path) -> None:
