@@ -85,8 +85,9 @@ def test_sums_of_a_table_are_exact_after_kills(following: Following, more: tuple
     following.compare_sums()
 
 
+@pytest.mark.slow
 @pytest.mark.spark
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 @ON_SPARK
 def test_sums_of_a_table_are_exact_after_kills_on_spark(following: Following) -> None:
     """Without old rows: the state that they are compared with goes through the kills too."""

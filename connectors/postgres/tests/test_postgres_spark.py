@@ -30,10 +30,11 @@ def test_table_to_table(postgres: PostgresDatabase, tmp_path: Path) -> None:
     assert postgres.execute("SELECT id, name FROM copy ORDER BY id") == [*wanted, (502, "LATE")]
 
 
-def test_changes_of_a_table(followed: PostgresDatabase, tmp_path: Path) -> None:
-    """With old rows; ``test_postgres_changes_kills.py`` has a job on Spark without them."""
+@pytest.mark.parametrize("full", [True, False])
+def test_changes_of_a_table(followed: PostgresDatabase, tmp_path: Path, full: bool) -> None:
     followed.execute("CREATE TABLE t (id BIGINT PRIMARY KEY, g INT, v INT)")
-    followed.execute("ALTER TABLE t REPLICA IDENTITY FULL")
+    if full:
+        followed.execute("ALTER TABLE t REPLICA IDENTITY FULL")
     followed.execute("INSERT INTO t SELECT n, n % 7, n FROM generate_series(1, 400) n")
     stream = hr.stream("test", "sparkchanges").from_postgres_changes(**followed.options(chunk_rows=90, slot="of_spark"))
     job = (
