@@ -291,7 +291,8 @@ def test_what_an_operator_does_not_understand_is_not_loaded_ahead(
     made.read(stages, QUEUE, 0, 4)
     stored = stored_by(made, stages, 1)
     stages.close()
-    apply, first = Shard.apply, []
+    first: list[int] = []
+    apply = Shard.apply
 
     def other_format(shard: Shard, state: bytes) -> None:
         if not first:
@@ -302,7 +303,8 @@ def test_what_an_operator_does_not_understand_is_not_loaded_ahead(
     monkeypatch.setattr(Shard, "apply", other_format)
     ahead = loaded_ahead(made, stored)
     assert first
-    found = {number: ahead.take(f"key_by/{number}", stored.states[f"key_by/{number}"]) for number in range(2)}
+    states = stored.states or {}
+    found = {number: ahead.take(f"key_by/{number}", states[f"key_by/{number}"]) for number in range(2)}
     assert {number for number, each in found.items() if each is None} == set(first)
 
 

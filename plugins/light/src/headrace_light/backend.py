@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from headrace.flow.messages import Queue
 from headrace.foundation import at_work
@@ -50,16 +50,17 @@ class LightBackend(Backend):
         #: State that was loaded ahead of the start, and of which plan.
         self._ahead: tuple[Plan, LoadedAhead] | None = None
 
-    def _kind_of_store(self) -> tuple[str, type[StateStore]]:
+    def _kind_of_store(self) -> tuple[str, Any]:
+        """Return the name and the class of the state store that the options name."""
         name = self.settings.state_store or "directory"
-        kind: type[StateStore] = default_registry().find("state store", name)
-        return name, kind
+        return name, default_registry().find("state store", name)
 
     def _state_store(self, job: str, directory: Path) -> StateStore:
         """Make the state store that the options name; each knows its defaults."""
         name, kind = self._kind_of_store()
         given = {**kind.defaults(job, str(directory)), **self.settings.state_options}
-        return kind(kind.Settings.of(given, plugin=name))
+        store: StateStore = kind(kind.Settings.of(given, plugin=name))
+        return store
 
     def _stages_of(self, plan: Plan, options: RunOptions) -> Callable[[Host, StoredCheckpoint], Stages]:
         """Return what makes the keyed stages of a plan. Raises JobError when the options do not fit it."""
