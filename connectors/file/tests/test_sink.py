@@ -271,9 +271,9 @@ class TestStateFile:
 
         insert(make_sink(tmp_path), "q", 0, 1)
         path = self._file(tmp_path)
-        text = path.read_bytes()[2048:].partition(b" ")[2].partition(b"\n")[0].replace(b'"format":2', b'"format":3')
+        text = path.read_bytes()[2048:].partition(b" ")[2].partition(b"\n")[0].replace(b'"format":2', b'"format":9')
         path.write_bytes((b"%08x %s\n" % (zlib.crc32(text), text)).ljust(2048, b"\0"))
-        with pytest.raises(JobError, match=r"another version of headrace-file \(format 3\)"):
+        with pytest.raises(JobError, match=r"another version of headrace-file \(format 9\)"):
             make_sink(tmp_path).last_offset(Queue("q"))
 
     @pytest.mark.parametrize("commits", [1, 2, 3])

@@ -6,27 +6,42 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
 
 from headrace.foundation.errors import DataError, OptionError, did_you_mean
 
 if TYPE_CHECKING:
     import polars as pl
 
-#: The directory of rows whose value is NULL or an empty text, as Hive and Flink call it.
+#: The directory of rows whose value is NULL or an empty text, as Flink calls it.
 DEFAULT_NAME = "__DEFAULT_PARTITION__"
 _NAME_BYTES_MAX = 255
 _NAME = re.compile(r"^[^=/]+=[^/]*$")
-#: What may stand in a directory's name; everything else, and "." as a whole name, is written as %XX.
-_PLAIN = " .,-_()@~!$&;<>+|`"
+#: What Flink and Hive write as %XX, and the end of a name that readers take for an unfinished file. Letters of all languages stay as
+#: they are: Flink and Spark take each %XX for a character.
+_ESCAPED = re.compile(r"""[\x00-\x1f"#%'*/:=?\\\x7f{}\[\]^]|\.(?=tmp$)""")
+#: With these a column's name would make a directory that readers leave out.
+_HIDING = "._"
 
 
 def directory_name(column: str, value: str | None) -> str:
     """Return the name of the directory for a value. Raises DataError for one that is too long."""
-    name = f"{quote(column, safe=_PLAIN)}={quote(value, safe=_PLAIN) if value else DEFAULT_NAME}"
-    if len(name) > _NAME_BYTES_MAX:
-        raise DataError(f"the value of {column!r} is too long for the name of a directory ({len(name)} bytes)")
+    key = _escaped(column)
+    if key[0] in _HIDING:
+        key = f"%{ord(key[0]):02X}{key[1:]}"
+    name = f"{key}={_escaped(value or DEFAULT_NAME)}"
+    size_bytes = len(name.encode())
+    if size_bytes > _NAME_BYTES_MAX:
+        raise DataError(f"the value of {column!r} is too long for the name of a directory ({size_bytes} bytes)")
     return name
+
+
+def directory_of(values: Mapping[str, str | None]) -> str:
+    """Return the directory of one partition, relative, given its values by column. Raises DataError."""
+    return os.path.join(*(directory_name(*each) for each in values.items()))
+
+
+def _escaped(text: str) -> str:
+    return _ESCAPED.sub(lambda found: f"%{ord(found[0]):02X}", text)
 
 
 def check_partition_columns(columns: Sequence[str], schema: Mapping[str, Any] | None) -> None:
@@ -61,18 +76,23 @@ def divided(frame: pl.DataFrame, columns: Sequence[str]) -> Iterator[tuple[str, 
     import polars as pl
 
     names = [f"__hr_partition_{place}" for place in range(len(columns))]
-    texts = [pl.col(column).cast(pl.String).alias(name) for column, name in zip(columns, names, strict=True)]
+    # Values that share a directory are one partition: two parts would have one name.
+    texts = [
+        pl.col(column).cast(pl.String).replace("", None).fill_null(DEFAULT_NAME).alias(name)
+        for column, name in zip(columns, names, strict=True)
+    ]
     for part in frame.with_columns(texts).partition_by(names, maintain_order=True):
         values = part.select(names).row(0)
-        folders = [directory_name(*each) for each in zip(columns, values, strict=True)]
-        yield os.path.join(*folders), part.drop(names)
+        yield directory_of(dict(zip(columns, values, strict=True))), part.drop(names)
 
 
 def folders_of(directory: str) -> Iterator[str]:
-    """Yield a directory of part files and the directories of its partitions. Raises OSError."""
-    waiting = [directory]
-    while waiting:
-        folder = waiting.pop()
-        yield folder
-        with os.scandir(folder) as entries:
-            waiting += [each.path for each in entries if _NAME.match(each.name) and each.is_dir(follow_symlinks=False)]
+    """Yield a directory of part files and the directories of its partitions, which others may remove meanwhile. Raises OSError."""
+    yield directory
+    try:
+        with os.scandir(directory) as entries:
+            found = [each.path for each in entries if _NAME.match(each.name) and each.is_dir(follow_symlinks=False)]
+    except FileNotFoundError:
+        return
+    for path in found:
+        yield from folders_of(path)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import re
+from collections.abc import Iterable
 
 from headrace.flow.messages import Position, Queue
 
@@ -37,11 +39,21 @@ def is_part(name: str) -> bool:
     return _PART.match(name) is not None
 
 
+def _entries(folder: str, *, missing_ok: bool) -> contextlib.AbstractContextManager[Iterable[os.DirEntry[str]]]:
+    """Return what is in a folder; ``missing_ok``: whoever took its parts may have removed it."""
+    try:
+        return os.scandir(folder)
+    except FileNotFoundError:
+        if not missing_ok:
+            raise
+        return contextlib.nullcontext(())
+
+
 def list_positions(directory: str) -> dict[str, Position]:
     """Return the greatest position among the finished parts, by queue key. Raises OSError."""
     found: dict[str, Position] = {}
     for folder in folders_of(directory):
-        with os.scandir(folder) as entries:
+        with _entries(folder, missing_ok=folder != directory) as entries:
             for entry in entries:
                 matched = _PART.match(entry.name)
                 if matched is not None and entry.is_file():

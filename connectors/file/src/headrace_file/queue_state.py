@@ -24,7 +24,7 @@ import re
 import shutil
 import threading
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import timedelta
 from pathlib import Path
 
@@ -259,11 +259,9 @@ class QueueState:
                 os.makedirs(os.path.dirname(target), exist_ok=True)
                 os.rename(source, target)
         if self._fsync:
-            for each in sorted(
-                {*map(os.path.dirname, targets)} | {*map(os.path.dirname, map(os.path.dirname, targets))}
-            ):
+            for each in _folders_above(names):
                 with contextlib.suppress(FileNotFoundError):  # whoever took the parts took the directory, too
-                    sync_directory(each)
+                    sync_directory(os.path.join(self._directory, each))
         shutil.rmtree(folder, ignore_errors=True)
         os.unlink(temporary)
 
@@ -383,6 +381,17 @@ class QueueState:
 def keys_of_temporaries(folder: str) -> set[str]:
     """Return the keys of the queues that have temporary files. Raises OSError."""
     return {found[1] for name in os.listdir(folder) if (found := _TEMPORARY.match(name))}
+
+
+def _folders_above(names: Iterable[str]) -> list[str]:
+    """Return the folders in which files, or the folders of files, may be new: the innermost first, "" last."""
+    found = {""}
+    for name in names:
+        folder = os.path.dirname(name)
+        while folder and folder not in found:
+            found.add(folder)
+            folder = os.path.dirname(folder)
+    return sorted(found, key=len, reverse=True)
 
 
 def check_writable(folder: str) -> None:

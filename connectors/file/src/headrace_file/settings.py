@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from datetime import timedelta
 from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
-from headrace.foundation.errors import OptionError
+from headrace.foundation.errors import DataError, OptionError
 from headrace.interfaces.settings import Settings, option
 from headrace.interfaces.sink import SinkSettings
+
+from headrace_file.partitions import directory_of
 
 #: The name of a rotated file is its old name, then a separator and a digit: ``app.log.1``, ``app.log-20240131.gz``.
 DEFAULT_ROTATED = ("{name}.[0-9]*", "{name}-[0-9]*", "{name}_[0-9]*")
@@ -126,6 +129,13 @@ class FileSinkSettings(SinkSettings, frozen=True, kw_only=True):
             "the files"
         ),
     ] = ()
+    partition: Annotated[
+        dict[str, str | None],
+        option(
+            "values of the one partition that is written, as texts by column: the rows go into its directory below path, have "
+            "positions of their own, and replace_output removes only these"
+        ),
+    ] = msgspec.field(default_factory=dict)
     compression: Annotated[
         Literal["none", "gzip", "zstd"] | None,
         option("compression of the part files; None: zstd inside Parquet, none for other formats"),
@@ -158,6 +168,15 @@ class FileSinkSettings(SinkSettings, frozen=True, kw_only=True):
     max_cached_bytes: Annotated[int, option("bytes cached per queue before a flush is forced", ge=1)] = 64 * 1024**2
     flush_interval: Annotated[timedelta, option("longest time that a row waits in the cache")] = timedelta(seconds=10)
 
+    @property
+    def directory(self) -> str:
+        """The directory of the part files: that of the partition, where one is given."""
+        return os.path.join(self.path, directory_of(self.partition)) if self.partition else self.path
+
     def validate(self) -> None:
         if not self.path:
             raise OptionError("no path is given", plugin="file", option="path")
+        try:
+            _ = self.directory
+        except DataError as error:
+            raise OptionError(error.message, plugin="file", option="partition") from error

@@ -16,7 +16,7 @@ from headrace.interfaces.sink import SinkBatch, SinkSettings, StaleWriterError, 
 
 from headrace_file.encoding import PartEncoder
 from headrace_file.output_record import OutputRecord
-from headrace_file.partitions import check_partition_columns, divided
+from headrace_file.partitions import check_partition_columns, directory_of, divided
 from headrace_file.parts import HIDDEN, list_positions, part_name, queue_key
 from headrace_file.queue_state import QueueState, check_writable, keys_of_temporaries, write_error
 from headrace_file.settings import FileSinkSettings
@@ -58,7 +58,13 @@ class FileSink(TransactionalSink):
 
     @property
     def _hidden(self) -> str:
-        return os.path.join(self.settings.path, HIDDEN)
+        return os.path.join(self.settings.directory, HIDDEN)
+
+    @property
+    def _writer(self) -> str:
+        """The name of the positions. One partition has its own: its parts lie among those of jobs that write all partitions."""
+        writer = self.settings.writer or self.writer_name
+        return f"{writer}/{directory_of(self.settings.partition)}" if self.settings.partition else writer
 
     # ------------------------------------------------------------------------------------------------ starting
 
@@ -108,7 +114,7 @@ class FileSink(TransactionalSink):
 
     @property
     def _record(self) -> OutputRecord:
-        return OutputRecord(self.settings.path, self.settings.writer or self.writer_name)
+        return OutputRecord(self.settings.directory, self._writer)
 
     def open(self) -> None:
         """Check that the directory exists. Raises JobError when it does not and cannot be created."""
@@ -141,7 +147,7 @@ class FileSink(TransactionalSink):
             stored = writing.state.commit(writing.encoder.encode(batch), batch.after, last, name)
         if not stored:
             raise StaleWriterError(
-                f"another writer has stored rows of {batch.queue.id} in {self.settings.path} since {batch.after}",
+                f"another writer has stored rows of {batch.queue.id} in {self.settings.directory} since {batch.after}",
                 plugin="file",
                 queue=batch.queue.id,
             )
@@ -169,9 +175,9 @@ class FileSink(TransactionalSink):
         with self._lock:
             if self._listed is None:
                 try:
-                    self._listed = list_positions(self.settings.path)
+                    self._listed = list_positions(self.settings.directory)
                 except OSError as error:
-                    raise write_error(self.settings.path, error) from error
+                    raise write_error(self.settings.directory, error) from error
             listed = self._listed.get(state.key)
         return state.position(listed)
 
@@ -188,7 +194,7 @@ class FileSink(TransactionalSink):
         with self._lock:
             writing = self._queues.get(queue.id)
             if writing is None:
-                state = self._state(queue_key(queue, self.settings.writer or self.writer_name))
+                state = self._state(queue_key(queue, self._writer))
                 writing = self._queues[queue.id] = _Writing(
                     state, PartEncoder(self.settings, self._written(self._schema))
                 )
@@ -197,7 +203,7 @@ class FileSink(TransactionalSink):
     def _state(self, key: str) -> QueueState:
         settings = self.settings
         return QueueState(
-            settings.path,
+            settings.directory,
             self._hidden,
             key,
             clock=self._clock or SystemClock(),

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import unquote, urlparse
 
 from headrace.interfaces.table_options import BLINK_FORMAT, OF_FLINKS_RUNTIME, TableOption, TableOptions
-
-from headrace_file.partitions import directory_name
 
 
 def _path(text: str) -> Mapping[str, Any]:
@@ -43,7 +40,7 @@ def _divided(columns: Sequence[str]) -> Mapping[str, Any]:
 
 
 def _within(options: Mapping[str, Any], values: Mapping[str, str | None]) -> Mapping[str, Any]:
-    return {**options, "path": os.path.join(options["path"], *(directory_name(*each) for each in values.items()))}
+    return {**options, "partition": dict(values)}
 
 
 def _with_folders(columns: Sequence[str]) -> Mapping[str, Any]:

@@ -13,8 +13,8 @@ from headrace.foundation.errors import OptionError
 from headrace_lease.sql_store import TABLE
 from headrace_server.registry.database import Registry
 from headrace_server.registry.engines import open_engine, sqlite_url
-from headrace_server.registry.records import Desired
-from headrace_server.registry.shared import SharedTables
+from headrace_server.registry.records import Desired, RunnerNote
+from headrace_server.registry.shared import SharedTables, note_runner
 from headrace_server.sharing.common import check_common
 from headrace_server.sharing.member import Identity, Member, lease_of
 
@@ -149,6 +149,31 @@ def test_the_lease_of_a_unit_is_taken_only_when_it_is_free_or_its_holder_is_sile
     free = owner.obtain("one")
     assert free is not None
     assert not free.fenced
+
+
+def test_a_process_that_starts_may_need_longer_than_a_lease_lasts(servers: Servers) -> None:
+    """On a busy machine an interpreter needs many seconds; it was killed as silent, and so was the next one."""
+    a = servers.add("a")
+    servers.add_jobs("one")
+    servers.pass_time(3)
+    taken = a.obtain("one")
+    assert taken is not None
+    token = taken.lease.token
+    servers.pass_time(50)
+    assert not a.is_silent("one", token), "it has not begun to renew"
+    servers.pass_time(15)
+    assert a.is_silent("one", token), "it does not begin at all"
+    again = a.obtain("one")
+    assert again is not None
+    note = RunnerNote(
+        server="a", machine="machine-a", pid=1, generation="1", specification="", socket="", token=again.lease.token
+    )
+    with servers.engine.begin() as transaction:
+        note_runner(transaction, "one", note)
+    servers.pass_time(7)
+    assert not a.is_silent("one", again.lease.token)
+    servers.pass_time(5)
+    assert a.is_silent("one", again.lease.token), "it held its lease, and renews it no more"
 
 
 def test_a_unit_that_is_pinned_waits_for_its_server_and_says_why(servers: Servers) -> None:

@@ -92,6 +92,48 @@ def test_overwriting_goes_on_from_a_checkpoint(place: Path) -> None:
     assert [row[0] for row in rows_of(place)] == [1, 2, 3, 4, 9]
 
 
+def test_rows_of_an_overwritten_partition_do_not_count_for_later_inserts(place: Path) -> None:
+    run(place, "INSERT OVERWRITE p PARTITION (day = '2024-01-31', k = 'a b') SELECT id * 10 FROM src")
+    run(place, "INSERT INTO p SELECT day, id, k FROM src")
+    overwritten = [(row[0] * 10, "2024-01-31", "a b") for row in ROWS]
+    assert rows_of(place) == sorted([*ROWS, *overwritten], key=repr)
+
+
+def test_values_that_share_or_would_hide_a_directory(place: Path) -> None:
+    rows = [
+        (1, None, None),
+        (2, None, ""),
+        (3, None, "__DEFAULT_PARTITION__"),
+        (4, "2024-01-31", "x.tmp"),
+        (5, None, "日本é"),
+    ]
+    give(place, rows)
+    run(place, "INSERT INTO p SELECT day, id, k FROM src")
+    wanted = [(n, None, None) for n in (1, 2, 3)] + rows[3:]
+    assert rows_of(place) == sorted(wanted, key=repr)
+
+
+@pytest.mark.parametrize("name", ["_k", ".k", "größe", "my k", "a=b", "k.tmp", "a+b (c)"])
+def test_columns_with_special_names(place: Path, name: str) -> None:
+    tables = _TABLES.replace("PARTITIONED BY (day, k)", f"PARTITIONED BY (`{name}`)").replace(
+        "id INT, k STRING) P", f"id INT, `{name}` STRING) P"
+    )
+    text = tables.format(place, "json")
+    hr.sql(text + "INSERT INTO p SELECT day, id, k FROM src", session=SqlSession()).run("light", show_progress=False)
+    read = hr.sql(text + f"SELECT id, CAST(day AS STRING), `{name}` FROM p", session=SqlSession()).collect()
+    assert sorted(read.rows()) == sorted(ROWS)
+
+
+def test_directories_of_others_are_read(place: Path) -> None:
+    """NULL as Hive and Spark write it; a table that lies in a partition itself; %XX in small letters."""
+    folder = place / "out" / "day=2000-01-01" / "day=__HIVE_DEFAULT_PARTITION__" / "k=a%2fb"
+    folder.mkdir(parents=True)
+    (folder / "x.json").write_text('{"id":1}\n')
+    tables = _TABLES.replace("{0}/out", "{0}/out/day=2000-01-01").format(place, "json")
+    read = hr.sql(tables + "SELECT id, CAST(day AS STRING), k FROM p", session=SqlSession()).collect()
+    assert read.rows() == [(1, None, "a/b")]
+
+
 @pytest.mark.parametrize(
     ("insert", "message"),
     [

@@ -48,6 +48,20 @@ def rows_of(text: str, **options: Any) -> list[tuple[Any, ...]]:
             "SELECT k, COUNT(*) AS n FROM v GROUP BY k QUALIFY SUM(x) > 2 AND RANK() OVER (ORDER BY n DESC) = 2",
             [(None, 1)],
         ),
+        # What an aggregate of the groups is given is a column of the input, whatever an alias says.
+        (
+            "SELECT k, SUM(x) AS x FROM v GROUP BY k QUALIFY ROW_NUMBER() OVER (ORDER BY SUM(x) DESC, k DESC) = 1",
+            [("a", 4)],
+        ),
+        ("SELECT k, -MIN(id) AS x FROM v GROUP BY k QUALIFY RANK() OVER (ORDER BY SUM(x), k DESC) = 1", [("b", -2)]),
+        ("SELECT k, -SUM(x) AS s FROM v GROUP BY k QUALIFY RANK() OVER (ORDER BY s, k DESC) = 1", [("a", -4)]),
+        # The function of OVER may be written as an aggregate of the groups is.
+        ("SELECT k, COUNT(*) AS n, COUNT(*) OVER () AS g FROM v GROUP BY k", [("a", 2, 3), ("b", 1, 3), (None, 1, 3)]),
+        ("SELECT k, COUNT(*) OVER (PARTITION BY COUNT(*)) AS g FROM v GROUP BY k", [("a", 1), ("b", 2), (None, 2)]),
+        (
+            "SELECT k, SUM(MAX(x)) FILTER (WHERE COUNT(*) > 1 OR MIN(id) = 4) OVER () AS m FROM v GROUP BY k",
+            [("a", 7), ("b", 7), (None, 7)],
+        ),
     ],
 )
 def test_rows_that_are_kept(text: str, wanted: list[tuple[Any, ...]]) -> None:

@@ -31,6 +31,8 @@ _PREFIX = "headrace/"
 SCHEDULES_LEASE = f"{_PREFIX}schedules"
 _LOOK_SECONDS = 0.5
 _PUBLISH_SECONDS = 2.0
+#: How long a process of a unit may need from its beginning until it holds its lease.
+_START_SECONDS = 60.0
 _RENEWALS_PER_DURATION = 5
 #: How long the jobs of a server that was stopped with ``leave`` wait for it.
 _RESTART_SECONDS = 60.0
@@ -108,6 +110,8 @@ class Member:
         self._units: dict[str, UnitRecord] = {}
         self._records: dict[str, LeaseRecord] = {}
         self._gone_since: dict[str, float] = {}
+        #: The token of the lease that was taken last for a process of a unit, and when.
+        self._obtained: dict[str, tuple[int, float]] = {}
         #: When a unit was moved last though its server could have kept it.
         self._balanced: dict[str, float] = {}
         self._pinned: set[str] = set()
@@ -417,11 +421,18 @@ class Member:
         return server.machine == self.identity.machine and server.state == "serves"
 
     def is_silent(self, unit: str, token: int | None) -> bool:
-        """Return whether the process that was given a token has not renewed its lease for the whole duration."""
+        """Return whether the process that was given a token has not renewed its lease for the whole duration.
+
+        A process that starts gets more time: on a busy machine an interpreter may need longer than a lease lasts before it holds it.
+        """
         record = self._records.get(lease_of(unit))
-        return (
-            record is not None and record.token == token and record.last_holder is not None and self._signs.gone(record)
-        )
+        if record is None or record.token != token or record.last_holder is None or not self._signs.gone(record):
+            return False
+        found = self._units.get(unit)
+        if found is not None and found.runner is not None and found.runner.token == token:
+            return True
+        obtained, since = self._obtained.get(unit, (None, 0.0))
+        return obtained != token or self._clock.monotonic() - since > _START_SECONDS
 
     def is_free(self, unit: str) -> bool:
         """Return whether no process can be running a unit: its lease was released, or its holder is gone."""
@@ -448,15 +459,22 @@ class Member:
         seen = self._store.read(name)
         moved = self._was_elsewhere(unit)
         if seen is None or seen.last_holder is None:
-            lease = self._leases.acquire(name, holder=holder, duration=self.lease_duration)
-            return None if lease is None else Taken(lease, fenced=False, moved=moved)
+            return self._taken(
+                unit, self._leases.acquire(name, holder=holder, duration=self.lease_duration), moved=moved
+            )
         known_dead = seen.token == dead_token or self._note_of_dead(seen)
         if not known_dead:
             if not self._signs.gone(seen):
                 return None
             known_dead = self._killed(unit, seen)
         lease = self._leases.take_over(seen, holder=holder, duration=self.lease_duration)
-        return None if lease is None else Taken(lease, fenced=not known_dead, moved=moved)
+        return self._taken(unit, lease, moved=moved, fenced=not known_dead)
+
+    def _taken(self, unit: str, lease: Lease | None, *, moved: bool, fenced: bool = False) -> Taken | None:
+        if lease is None:
+            return None
+        self._obtained[unit] = lease.token, self._clock.monotonic()
+        return Taken(lease, fenced=fenced, moved=moved)
 
     def _was_elsewhere(self, unit: str) -> bool:
         """Return whether the last process of a unit belonged to a server with another data directory."""

@@ -22,6 +22,10 @@ AGGREGATES = frozenset({
 })  # fmt: skip
 
 
+#: What may stand between OVER and the function that it is of.
+AROUND_CALL = (exp.Filter, exp.IgnoreNulls, exp.RespectNulls)
+
+
 def conjuncts(node: exp.Expr | None) -> list[exp.Expr]:
     """Return the parts of a condition that AND joins."""
     if node is None:
@@ -52,6 +56,21 @@ def is_aggregate(node: exp.Expr, functions: Any) -> bool:
         return False
     name = node.name
     return name.upper() in AGGREGATES or isinstance(functions.get(name.lower()), AggregateFunction)
+
+
+def given_to_over(window: exp.Window) -> list[exp.Expr]:
+    """Return what OVER looks at: arguments and FILTER of its function, partition and order. There aggregates are those of the groups."""
+    call, given = window.this, []
+    while isinstance(call, AROUND_CALL):
+        given += [each for each in call.iter_expressions() if each is not call.this]
+        call = call.this
+    order = window.args.get("order")
+    return [
+        *given,
+        *call.iter_expressions(),
+        *(window.args.get("partition_by") or ()),
+        *(order.expressions if order else ()),
+    ]
 
 
 def aggregates_in(node: exp.Expr, functions: Any) -> list[exp.Expr]:

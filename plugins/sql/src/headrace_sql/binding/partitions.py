@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 #: The column that has the name of the queue meanwhile.
 QUEUE = "__partition_queue"
-#: As Hive and Flink call the directory of NULL.
-_DEFAULT = "__DEFAULT_PARTITION__"
+#: The directory of NULL, as Flink and headrace call it, and as Hive and Spark do.
+_DEFAULTS = ("__DEFAULT_PARTITION__", "__HIVE_DEFAULT_PARTITION__")
 
 
 def columns_of_records(table: Table, by_queue: Sequence[str], format_name: str | None) -> Mapping[str, Any]:
@@ -30,10 +30,13 @@ def with_partitions(stream: Stream, table: Table, by_queue: Sequence[str]) -> St
     """Return a stream with the columns that the names of its queues have, in the order of the table."""
     added = {}
     for name in by_queue:
-        expression = f"(^|/){re.escape(name)}=([^/]*)/".replace("'", "''")
-        found = f"nullif(regexp_extract({text_of(physical(QUEUE))}, '{expression}', 2), '')"
+        # The last one: the table itself may lie in a partition of another one.
+        expression = f"^(?:.*/)?{_name_in_directory(name)}=([^/]*)/".replace("'", "''")
+        found = f"nullif(regexp_extract({text_of(physical(QUEUE))}, '{expression}', 1), '')"
         # A plus stands for itself in the names of directories.
-        text = f"nullif(url_decode(replace({found}, '+', '%2B')), '{_DEFAULT}')"
+        text = f"url_decode(replace({found}, '+', '%2B'))"
+        for default in _DEFAULTS:
+            text = f"nullif({text}, '{default}')"
         value = f"CAST({text} AS {types.word_for(table.columns[name])})"
         is_there = f"{found} IS NOT NULL"
         own = text_of(physical(name)) if name in (stream.schema or {}) else "NULL"
@@ -41,3 +44,13 @@ def with_partitions(stream: Stream, table: Table, by_queue: Sequence[str]) -> St
     made = stream.with_columns(**added)
     others = [name for name in made.schema or {} if name not in table.columns and name != QUEUE]
     return made.select(*(text_of(physical(name)) for name in (*table.columns, *others)))
+
+
+def _name_in_directory(name: str) -> str:
+    """Return an expression for a column's name as directories have it: characters that are no letters may be written as %XX."""
+    made = ""
+    for each in name:
+        coded = "".join(f"%{byte:02X}" for byte in each.encode())
+        is_plain = each.isascii() and each.isalnum()
+        made += each if is_plain else f"(?:{re.escape(each)}|{coded}|{coded.lower()})"
+    return made

@@ -15,7 +15,7 @@ from sqlglot import exp
 
 from headrace_sql.binding import types
 from headrace_sql.binding.context import Context
-from headrace_sql.binding.expression_parts import aggregates_in, conjuncts
+from headrace_sql.binding.expression_parts import AROUND_CALL, aggregates_in, conjuncts, given_to_over
 from headrace_sql.binding.expressions import Translator, part_key
 from headrace_sql.binding.intervals import interval_length
 from headrace_sql.binding.json_calls import aggregated_json
@@ -264,15 +264,10 @@ def _group_window(context: Context, relation: Relation, node: exp.Anonymous) -> 
 
 def _aggregate_calls(context: Context, node: exp.Select) -> list[exp.Expr]:
     parts = [*node.expressions, *([node.args["having"].this] if node.args.get("having") else [])]
-    parts += [part for each in node.expressions for window in each.find_all(exp.Window) for part in _given_to(window)]
+    parts += [
+        part for each in node.expressions for window in each.find_all(exp.Window) for part in given_to_over(window)
+    ]
     return [call for part in parts for call in aggregates_in(part, context.catalog.functions)]
-
-
-def _given_to(window: exp.Window) -> list[exp.Expr]:
-    """Return what OVER looks at: arguments of its function, partition and order. There aggregates are those of the groups."""
-    call = window.this.this if isinstance(window.this, exp.IgnoreNulls | exp.RespectNulls) else window.this
-    order = window.args.get("order")
-    return [*call.iter_expressions(), *(window.args.get("partition_by") or ()), *(order.expressions if order else ())]
 
 
 def _aggregate_text(translator: Translator, node: exp.Expr) -> str:
@@ -511,8 +506,11 @@ def _selected(
 def _named_for_over(context: Context, listed: list[Any], made: Relation, translator: _GroupTranslator) -> Any:
     """Rewrite OVER behind GROUP BY: keys and aggregates in it become columns of the grouped stream."""
 
-    def renamed(node: exp.Expr) -> exp.Expr:
-        is_whole = isinstance(node, exp.Window | exp.Ordered | exp.Order)  # of one term the text may be that of a key
+    def renamed(node: exp.Expr, *, is_call: bool = False) -> exp.Expr:
+        """``is_call``: the function of OVER, which may be written as an aggregate of the groups is: COUNT(*)."""
+        is_whole = is_call or isinstance(
+            node, exp.Window | exp.Ordered | exp.Order
+        )  # of one term the text may be that of a key
         name = None if is_whole else translator.replaced.get(translator.key_of(node))
         if name is not None:
             return exp.column(exp.to_identifier(name, quoted=True))
@@ -521,7 +519,8 @@ def _named_for_over(context: Context, listed: list[Any], made: Relation, transla
             if isinstance(value, list):
                 copy.set(key, [renamed(each) if isinstance(each, exp.Expr) else each for each in value])
             elif isinstance(value, exp.Expr):
-                copy.set(key, renamed(value))
+                holds_call = isinstance(node, exp.Window) or (is_call and isinstance(node, AROUND_CALL))
+                copy.set(key, renamed(value, is_call=holds_call and key == "this"))
         return copy
 
     by_name = tuple(replace(column, name=column.physical, table=None) for column in made.columns)

@@ -9,7 +9,7 @@ from sqlglot import exp
 
 from headrace_sql.binding.context import Context
 from headrace_sql.binding.emitting import state_ttl
-from headrace_sql.binding.expression_parts import aggregates_in, conjuncts
+from headrace_sql.binding.expression_parts import aggregates_in, conjuncts, given_to_over
 from headrace_sql.binding.scope import Relation
 from headrace_sql.compiling.ordering import limited
 from headrace_sql.compiling.sets import distinct
@@ -54,7 +54,12 @@ def _with_values(inner: exp.Select, condition: exp.Expr, functions: Any) -> None
     for aggregate in aggregates_in(condition, functions):
         aggregate.replace(added(aggregate))
     for window in list(condition.find_all(exp.Window)):
+        aggregates = [call for each in given_to_over(window) for call in aggregates_in(each, functions)]
+        # What aggregates of the groups are given are columns of the input, as in SELECT.
+        of_input = {id(column) for call in aggregates for column in call.find_all(exp.Column)}
         for column in list(window.find_all(exp.Column)):
+            if id(column) in of_input:
+                continue
             meant = aliases.get(column.name.lower()) if not column.table else None
             if meant is not None:
                 column.replace(exp.Paren(this=meant.copy()))
