@@ -249,6 +249,7 @@ def test_an_operator_with_state_comes_behind_keys() -> None:
     keyed = start().key_by("a", "b").apply(Remembering())
     [node] = Plan("t", "p", keyed.to(MemorySink()).sink_nodes).shuffles.values()
     assert node.keys == (("a", "b"),)
+    assert start().key_by("a").apply(Remembering(("a", "b"))).schema == keyed.schema, "these are not spread either"
     assert keyed.where("a > 1").apply(Remembering()).schema == keyed.schema, "the rows are still where their key is"
 
 
@@ -264,6 +265,7 @@ def test_an_operator_with_state_comes_behind_keys() -> None:
         (lambda s: s.key_by("a").apply(Forgetting()), "forgetting.. keeps no state"),
         (lambda s: s.key_by("a").where("a > 1"), "where.. keeps no state"),
         (lambda s: s.key_by("a").ttl("1 h").apply(Remembering()), "does not forget keys by ttl"),
+        (lambda s: s.key_by("a").apply(Remembering(("b",))), "has the keys b, but the rows come together by a"),
     ],
 )
 def test_operators_in_the_wrong_place(build: Any, message: str) -> None:
@@ -284,5 +286,7 @@ def test_an_operator_with_state_is_a_verb_of_keyed_streams(monkeypatch: pytest.M
     made = start().key_by("b").remembering(limit=3)
     spec = made._edge.node.spec
     assert (spec.keys, spec.limit) == (("b",), 3)
+    with pytest.raises(PlanError, match="does not forget keys by ttl"):
+        start().key_by("b").ttl("1 h").remembering(limit=3)
     with pytest.raises(AttributeError, match="a keyed stream has no verb 'wundow'; did you mean 'window'"):
         start().key_by("b").wundow  # noqa: B018

@@ -14,6 +14,7 @@ import pytest
 from headrace.runtime.shard import Shard
 from headrace.testing import MemorySink, MemorySource
 from headrace_light.stages.shard_storage import ShardStorage
+from headrace_rocksdb.state_store import RocksStateStore
 
 from tests.eventually import eventually
 
@@ -112,3 +113,14 @@ def test_state_that_was_loaded_ahead_gives_the_results_of_a_job_that_never_stopp
     handle.stop()
     assert loaded, "nothing was loaded ahead"
     assert table(found) == table(expected)
+
+
+def test_a_state_store_that_cannot_be_read_beside_its_writer_is_not_even_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[RocksStateStore] = []
+    monkeypatch.setattr(RocksStateStore, "__init__", lambda store, settings: made.append(store))
+    source = MemorySource({"q": bodies()[:5]})
+    job = KINDS["aggregates"](rows_of(source)).to(MemorySink())
+    job.prepare("light", checkpoint=tmp_path, state_store="rocksdb").load_ahead()
+    assert made == []

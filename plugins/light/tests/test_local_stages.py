@@ -10,6 +10,7 @@ from headrace.flow.messages import Position, Queue
 from headrace.foundation.errors import CheckpointError
 from headrace.jobs.keyed import shuffled
 from headrace.runtime.kept_versions import forget_versions, keep_versions
+from headrace.runtime.shard import Shard
 from headrace.testing import MemorySource
 from headrace_light.checkpoint_directory import StoredCheckpoint
 from headrace_light.stages.loaded_ahead import LoadedAhead
@@ -282,6 +283,31 @@ def test_state_of_another_checkpoint_that_was_loaded_ahead_is_not_used(tmp_path:
     third.close()
 
 
+def test_what_an_operator_does_not_understand_is_not_loaded_ahead(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = world(tmp_path)
+    stages = begun(made)
+    made.read(stages, QUEUE, 0, 4)
+    stored = stored_by(made, stages, 1)
+    stages.close()
+    first: list[int] = []
+    apply = Shard.apply
+
+    def other_format(shard: Shard, state: bytes) -> None:
+        if not first:
+            first.append(shard.number)
+            raise ValueError("no JSON")
+        apply(shard, state)
+
+    monkeypatch.setattr(Shard, "apply", other_format)
+    ahead = loaded_ahead(made, stored)
+    assert first
+    states = stored.states or {}
+    found = {number: ahead.take(f"key_by/{number}", states[f"key_by/{number}"]) for number in range(2)}
+    assert {number for number, each in found.items() if each is None} == set(first)
+
+
 def test_nothing_damaged_is_loaded_ahead_and_the_start_says_what_is_damaged(tmp_path: Path) -> None:
     made = world(tmp_path)
     stages = begun(made)
@@ -320,6 +346,33 @@ def test_the_last_version_of_a_job_that_stops_is_a_change_and_the_next_start_mak
     kinds = {each.name[18:] for each in (tmp_path / "state").rglob("*.*")}
     assert "04.snapshot" not in kinds
     assert "05.snapshot" in {each.name[18:] for each in (tmp_path / "state").rglob("*.*")}
+
+
+def test_a_job_that_is_stopped_again_and_again_makes_a_snapshot_in_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headrace_light.stages.shard_storage._DELTAS_MAX", 1)
+    monkeypatch.setattr("headrace_light.stages.shard_storage._PUT_OFF_MAX", 3)
+    made = world(tmp_path)
+    stages = begun(made)
+    made.read(stages, QUEUE, 0, 1)
+    stored = stored_by(made, stages, 1, last=True)
+    for number in range(2, 7):
+        stages.close()
+        stages = local(made, stored, ahead=loaded_ahead(made, stored) if number % 2 else None)
+        assert list(stages.replay(stored, at_once)) == []
+        made.begin(QUEUE)
+        made.read(stages, QUEUE, number - 1, 1)
+        stored = stored_by(made, stages, number, last=True)
+    rows = stages.state_rows()
+    stages.close()
+    kinds = [each.name[18:] for each in sorted((tmp_path / "state" / "key_by%2f1").iterdir())]
+    assert "snapshot" in kinds[0]
+    assert len(kinds) < 5
+    again = local(made, stored)
+    assert list(again.replay(stored, at_once)) == []
+    assert again.state_rows() == rows
+    again.close()
 
 
 def test_no_version_is_forgotten_while_somebody_may_go_back_to_it(

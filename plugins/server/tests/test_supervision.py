@@ -10,11 +10,13 @@ from typing import Any
 
 import pytest
 from headrace.foundation.errors import JobError
+from headrace.runtime.kept_versions import keeps_versions
 from headrace_server.registry.records import Desired, JobRecord, VersionState
+from headrace_server.runner.protocol import RunnerAwayError
 from headrace_server.supervision.restart_policy import FAILURES_MAX
 from headrace_server.supervision.specifications import Services
 from headrace_server.supervision.unit import Unit
-from server_world import World
+from server_world import FakeRunner, World
 
 
 @pytest.fixture
@@ -48,6 +50,71 @@ def test_a_changed_file_is_prepared_before_the_old_version_stops(world: World) -
     assert world.registry.job("orders").current_version == 2
     runs = world.registry.runs_of("orders")
     assert [(run.version, run.outcome) for run in runs] == [(2, None), (1, "stopped")]
+
+
+@pytest.mark.parametrize("what", ["the new process ends", "the server ends"])
+def test_the_old_version_goes_on_if_nothing_can_take_over_after_its_state_was_loaded(
+    world: World, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    world.write("orders")
+    world.pass_time()
+    old, ask = world.runner, FakeRunner.ask
+
+    def asked(runner: FakeRunner, do: str, **given: Any) -> Any:
+        found = ask(runner, do, **given)
+        if do == "load_ahead":
+            assert keeps_versions(world.services.data.checkpoint("orders"))
+            if what == "the server ends":
+                world.supervisor._stopping.set()
+            else:
+                runner.kill()
+        return found
+
+    monkeypatch.setattr(FakeRunner, "ask", asked)
+    place = world.services.data.checkpoint("orders")
+    place.mkdir(parents=True)
+    world.write("orders", "two")
+    world.pass_time(20)
+    assert world.runner is old
+    assert "stop" not in old.asked
+    assert not keeps_versions(place)
+    state = world.registry.versions("orders")[0].state
+    if what == "the server ends":
+        assert state is VersionState.NEW, "the next server tries it again"
+    else:
+        assert state is VersionState.REFUSED
+        assert "while it loaded the state" in str(world.registry.job("orders").problem)
+        assert "SIGKILL" in str(world.registry.job("orders").problem)
+
+
+class SlowRunner(FakeRunner):
+    """Does not answer the first time, and then needs a second."""
+
+    hurried = 0
+
+    def ask(self, do: str, *, timeout_seconds: float = 5.0, **arguments: Any) -> Any:
+        if do == "status" and ("go" in self.asked or not self.specification.wait):
+            first = not self.hurried
+            if first or timeout_seconds < 1:
+                self.hurried += timeout_seconds < 1 or first
+                raise RunnerAwayError("it takes longer")
+        return super().ask(do, timeout_seconds=timeout_seconds, **arguments)
+
+
+def test_a_process_that_is_only_slow_is_heard_after_it_did_not_answer(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("server_world.FakeRunner", SlowRunner)
+    world.write("orders")
+    world.pass_time(20)
+    assert isinstance(world.runner, SlowRunner)
+    assert world.runner.hurried > 2, "others do not wait for it each time"
+    assert world.runner.hurried < 15, "it is given time again"
+    assert world.supervisor.phase("orders") == "running"
+    world.write("orders", "two")
+    world.pass_time(20)
+    [version, _] = world.registry.versions("orders")
+    assert version.state is VersionState.ACCEPTED, "a slow version is healthy"
 
 
 def test_the_loop_and_a_roll_out_that_meet_at_a_new_unit_have_the_same_one(

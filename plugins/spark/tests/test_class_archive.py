@@ -125,3 +125,72 @@ def test_other_flags_have_another_archive(processes: Processes) -> None:
     assert other.flags() != []
     one.close()
     other.close()
+
+
+def test_two_processes_that_take_what_was_written_at_one_moment_both_start(
+    processes: Processes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = processes.begin()
+    [flag] = first.flags()
+    first.job_has_run()
+    first.close()
+    written = processes.write(flag)
+    processes.clock.advance(31)
+    replace = Path.replace
+
+    def second_to_replace(file: Path, target: Path) -> Path:
+        replace(file, target)
+        return replace(file, target)
+
+    monkeypatch.setattr(Path, "replace", second_to_replace)
+    [used] = processes.begin().flags()
+    assert used.startswith("-XX:SharedArchiveFile=")
+    assert not written.exists()
+
+
+@pytest.mark.parametrize("directory", ["is gone", "is there"])
+def test_an_archive_that_cannot_be_written_keeps_no_job_from_running(
+    processes: Processes, monkeypatch: pytest.MonkeyPatch, directory: str
+) -> None:
+    if directory == "is gone":
+        processes.place = processes.place / "gone"
+        archive = processes.begin()
+        assert archive.flags() == []
+    else:
+        archive = processes.begin()
+        assert archive.flags() != []
+        monkeypatch.setattr(Path, "touch", _no_space)
+    archive.job_has_run()
+    archive.close()
+
+
+def _no_space(*_: object) -> None:
+    raise OSError(28, "No space left on device")
+
+
+def test_what_a_killed_java_left_is_not_taken_for_that_of_a_later_process_of_this_number(processes: Processes) -> None:
+    first = processes.begin()
+    first.flags()
+    first.job_has_run()
+    first.close()
+    [good] = processes.place.glob("*.good")
+    processes._number = 0
+    again = processes.begin()
+    assert again.flags() != []
+    again.close()
+    assert not good.exists()
+
+
+def test_marks_of_jobs_whose_java_wrote_nothing_are_removed(processes: Processes) -> None:
+    first = processes.begin()
+    first.flags()
+    first.job_has_run()
+    first.close()
+    [good] = processes.place.glob("*.good")
+    for days, there in ((0.5, True), (1.1, False)):
+        then = processes.clock.now() - days * 86_400
+        os.utime(good, (then, then))
+        later = processes.begin()
+        later.flags()
+        later.close()
+        assert good.exists() is there

@@ -81,16 +81,20 @@ class KeyedStream:
         return replace(self, _stream=stream)._stateful("process", self.keys, function, schema=schema, on=on)
 
     def apply(self, spec: OperatorSpec) -> Stream:
-        """Append an operator object with state: all rows of a key come to the same running operator. Raises PlanError for another one."""
+        """Append an operator object with state: all rows of a key come to the same running operator. Raises PlanError for one without
+        state, and for one whose ``keys`` are others: its rows would be spread.
+        """
         name = spec.name or type(spec).__name__
         if not isinstance(spec, StatefulSpec):
             raise self._no_state(name)
-        if self.state_ttl is not None:
+        self._check_ttl(name)
+        keys = getattr(spec, "keys", ())
+        if isinstance(keys, tuple) and keys and not set(self.keys) <= set(keys):
             raise PlanError(
-                f"{name}() does not forget keys by ttl()",
+                f"{name}() has the keys {', '.join(map(str, keys))}, but the rows come together by {', '.join(self.keys)}",
                 job=self._stream._job_name,
                 plugin=name,
-                hint="give the operator an option of its own",
+                hint="give key_by() and the operator the same columns",
             )
         return shuffled(self._stream, self.keys).apply(spec)
 
@@ -109,6 +113,7 @@ class KeyedStream:
             made = registry.find("operator", verb)
             if not issubclass(made, StatefulSpec):
                 raise self._no_state(verb)
+            self._check_ttl(verb)
             return self._stateful(verb, self.keys, *arguments, **options)
 
         return append
@@ -131,6 +136,16 @@ class KeyedStream:
             plugin=verb,
             hint="put it before key_by(); an operator with state derives from headrace.interfaces.operator.StatefulSpec",
         )
+
+    def _check_ttl(self, verb: str) -> None:
+        """Refuse a ``ttl`` that the operator of a plug-in would not hear of."""
+        if self.state_ttl is not None:
+            raise PlanError(
+                f"{verb}() does not forget keys by ttl()",
+                job=self._stream._job_name,
+                plugin=verb,
+                hint="give the operator an option of its own",
+            )
 
     def _stateful(self, verb: str, *arguments: Any, **options: Any) -> Stream:
         return shuffled(self._stream, self.keys).operator(verb, *arguments, **options)

@@ -68,9 +68,9 @@ def _watch(handle: JobHandle, directory: Path) -> None:
                 changed = directory.stat().st_mtime_ns
                 if changed == seen and time.time_ns() - changed > _CLOCK_STEP_NS:
                     continue
-                seen = changed
                 for request in sorted(directory.glob("*.request")):
                     _do(handle, request)
+                seen = changed  # only now: what could not be taken, or come meanwhile, is looked for again
             except FileNotFoundError:  # somebody has removed the directory
                 continue
             except OSError as error:  # who has asked waits until its own time is up

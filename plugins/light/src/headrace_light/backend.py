@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from headrace.flow.messages import Queue
 from headrace.foundation import at_work
@@ -50,10 +50,14 @@ class LightBackend(Backend):
         #: State that was loaded ahead of the start, and of which plan.
         self._ahead: tuple[Plan, LoadedAhead] | None = None
 
+    def _kind_of_store(self) -> tuple[str, Any]:
+        """Return the name and the class of the state store that the options name."""
+        name = self.settings.state_store or "directory"
+        return name, default_registry().find("state store", name)
+
     def _state_store(self, job: str, directory: Path) -> StateStore:
         """Make the state store that the options name; each knows its defaults."""
-        name = self.settings.state_store or "directory"
-        kind = default_registry().find("state store", name)
+        name, kind = self._kind_of_store()
         given = {**kind.defaults(job, str(directory)), **self.settings.state_options}
         store: StateStore = kind(kind.Settings.of(given, plugin=name))
         return store
@@ -85,10 +89,11 @@ class LightBackend(Backend):
         if directory.path is None or not plan.shuffles or self.settings.reliability is not None:
             return
         if self._ahead is None:
-            store = self._state_store(plan.job_name, directory.path)
-            if not isinstance(store, ReadableStateStore):
-                store.close()
+            # Another one is not even made: it may lock what the running job needs.
+            if not issubclass(self._kind_of_store()[1], ReadableStateStore):
                 return
+            store = self._state_store(plan.job_name, directory.path)
+            assert isinstance(store, ReadableStateStore)
             self._ahead = plan, LoadedAhead(plan, shard_counts(plan, self.settings.shards), store)
         try:
             self._ahead[1].load(directory.look())

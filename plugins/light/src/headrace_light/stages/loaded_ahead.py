@@ -10,7 +10,6 @@ import logging
 from collections.abc import Mapping, Sequence
 
 from headrace.flow.messages import Queue
-from headrace.foundation.errors import HeadraceError
 from headrace.interfaces.state_store import ReadableStateStore
 from headrace.plan.graph import Plan
 from headrace.runtime.shard import Shard
@@ -39,7 +38,7 @@ class LoadedAhead:
             for number in range(count):
                 try:
                     self._load(name, number, checkpoint.states)
-                except HeadraceError as error:
+                except Exception as error:  # whatever an operator says to the state of another version of it
                     logger.debug("job %s: not loaded ahead: %s", self._plan.job_name, error)
 
     def take(self, queue: str, expected: Chain) -> tuple[Shard, StoredVersions] | None:

@@ -14,6 +14,8 @@ from headrace.runtime.shard import Shard
 #: Deltas of a shard are replaced by a snapshot when there are so many, or when they are larger than the snapshot.
 _DELTAS_MAX = 100
 _DELTA_BYTES_MIN = 1_000_000
+#: A snapshot that is put off is made after so many times as many: a job may be stopped again and again before one is due.
+_PUT_OFF_MAX = 5
 
 
 @dataclass
@@ -195,12 +197,14 @@ class ShardStorage:
 
         ``whole``: it must be one, because the versions stored before cannot be used. Then all of the shard is restored first,
         if it was not. ``last``: the job stops, and who goes on with it may have the versions before already, so this one is
-        as small as it can be; the next process makes a snapshot where one is due.
+        as small as it can be; the next process makes a snapshot where one is due. It is not put off for ever.
         """
         name = shard.queue.id
         stored = self._stored.setdefault(name, StoredVersions())
-        many = stored.deltas >= _DELTAS_MAX or stored.delta_bytes > max(stored.snapshot_bytes, _DELTA_BYTES_MIN)
-        whole = whole or (many and not last and not shard.restoring)
+        times = _PUT_OFF_MAX if last else 1
+        delta_bytes_max = max(stored.snapshot_bytes, _DELTA_BYTES_MIN)
+        many = stored.deltas >= times * _DELTAS_MAX or stored.delta_bytes > times * delta_bytes_max
+        whole = whole or (many and not shard.restoring)
         if self._keyed is not None and shard.has_parts:
             size = self._save_parts(self._keyed, shard, version, header, whole=whole)
         else:

@@ -5,7 +5,6 @@ The new process is prepared before the old one stops. The old versions come back
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
 import threading
@@ -23,6 +22,7 @@ from headrace_server.registry.records import VersionState
 from headrace_server.runner.protocol import RefusedError, RunnerAwayError
 from headrace_server.sharing.member import Taken
 from headrace_server.supervision.going_back import KeptCheckpoint, RollOutNote, has_way_back, keep_way_back, rows_twice
+from headrace_server.supervision.loading_ahead import give_up, load_ahead
 from headrace_server.supervision.processes import RunnerProcess
 from headrace_server.supervision.specifications import Services
 from headrace_server.supervision.unit import Unit, UnitElsewhereError
@@ -266,8 +266,8 @@ class RollOut:
         before = self._unit.running_versions()
         guarded = {job: version for job, version in self._changes.items() if before.get(job)}
         clock = self._services.clock
-        if guarded:
-            self._load_ahead(new)
+        if guarded and not self._load_ahead(new):
+            return
         begun = clock.monotonic()
         if self._unit.runner is not None:
             if self._unit.is_of_another_server:
@@ -296,18 +296,18 @@ class RollOut:
         else:
             self._accept_all(note)
 
-    def _load_ahead(self, new: RunnerProcess) -> None:
-        """Let the new process load the state of its jobs while the old one runs, and then what was stored meanwhile: a little."""
+    def _load_ahead(self, new: RunnerProcess) -> bool:
+        """Let the new process load state; return whether it may take over. Raises RollOutInterruptedError if the server ends."""
         self._say("loading the state of the running version")
-        for job in self._changes:
-            with contextlib.suppress(OSError):  # then a snapshot may come in between, and all of it is loaded again
-                KeptCheckpoint(self._services.data, job).guard()
-        for each in (*new.specification.jobs, *new.specification.jobs):
-            allowed = self._services.settings(each.name, each.version).prepare_timeout
-            try:
-                new.ask("load_ahead", job=each.name, timeout_seconds=allowed)
-            except (RunnerAwayError, RefusedError) as error:
-                logger.info("job %s: its state is loaded when it starts: %s", each.name, error.message)
+        ended = load_ahead(self._services, new, self._changes, self._server_stops)
+        if ended is None and not self._server_stops.is_set():
+            return True
+        give_up(self._services, new, self._changes)
+        if self._server_stops.is_set():
+            raise RollOutInterruptedError("the server ended while state was loaded")
+        for job, version in self._changes.items():
+            self._refuse(job, version, str(ended))
+        return False
 
     def _kept(self, new: RunnerProcess, before: Mapping[str, int]) -> RollOutNote | None:
         """Keep the way back: the checkpoints of the stopped versions, and a note. None: that cannot be; the old versions run again."""

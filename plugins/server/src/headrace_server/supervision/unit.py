@@ -26,6 +26,8 @@ STEADY_LOOK_SECONDS = 1.0
 _STATUS_TIMEOUT_SECONDS = 2.0
 #: One that did not answer the last time, such as one that is paused, holds them up for so long.
 _SILENT_TIMEOUT_SECONDS = 0.2
+#: But now and then it is given all of its time again: it may only be slow.
+_PATIENT_AGAIN_SECONDS = 10.0
 RUNS = frozenset({"running", "starting", "stopping"})
 _ENDED = frozenset({"stopped", "finished", "failed", "refused", "killed"})
 #: Beside the time that a job may take to stop: a process that is there after it hangs, and is killed.
@@ -63,6 +65,8 @@ class Unit:
         self._exit_heard = False
         self._looked = float("-inf")
         self._answers = True
+        #: When it was last given all of its time to answer.
+        self._patient_at = float("-inf")
         #: The process was ended because it showed no sign of life.
         self._was_silent = False
         #: Bounded jobs that the last look found finished: what this tick was given says still that they are wanted.
@@ -155,9 +159,9 @@ class Unit:
         # The order matters: a process that ends between the two is looked at again.
         alive = runner.is_alive()
         if alive:
-            patience = _STATUS_TIMEOUT_SECONDS if self._answers else _SILENT_TIMEOUT_SECONDS
             try:
-                self.statuses = dict(runner.ask("status", timeout_seconds=patience)["jobs"])
+                answer = runner.ask("status", timeout_seconds=self._patience_seconds(now, hurried=steady_seconds > 0))
+                self.statuses = dict(answer["jobs"])
             except RunnerAwayError:
                 self._answers = False
                 return  # it begins, ends, or is too busy to answer: the process decides
@@ -177,6 +181,13 @@ class Unit:
         Path(runner.specification.socket).unlink(missing_ok=True)  # one that was killed has left it
         self.runner, self.statuses, self._exit_asked, self._was_silent = None, {}, None, False
         self.note_ended()
+
+    def _patience_seconds(self, now: float, *, hurried: bool) -> float:
+        """Return how long the process may take to answer. ``hurried``: looks at others wait for it."""
+        if hurried and not self._answers and now - self._patient_at < _PATIENT_AGAIN_SECONDS:
+            return _SILENT_TIMEOUT_SECONDS
+        self._patient_at = now
+        return _STATUS_TIMEOUT_SECONDS
 
     def end_silent(self) -> None:
         """End the process, which shows no sign of life. Its jobs are started again at once, unless this happens again and again."""

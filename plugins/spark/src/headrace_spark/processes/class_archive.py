@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import hashlib
+import logging
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,10 +15,13 @@ from headrace.foundation.clock import Clock, SystemClock
 
 from headrace_spark.processes.java import JavaRuntime
 
+logger = logging.getLogger(__name__)
 #: A file that Java has written to a moment ago may not be whole.
 _SETTLED_SECONDS = 30
 #: A Java that runs for longer than this may be that of a job without an end. Others then write the archive too.
 _LONG_RUN_SECONDS = 600
+#: The mark of a job that has run is removed after this time if its Java, which was killed, has written nothing.
+_FORGOTTEN_SECONDS = 86_400
 
 
 class ClassArchive:
@@ -34,6 +39,7 @@ class ClassArchive:
         self._archive = kept / f"{name}.jsa"
         self._lock = kept / f"{name}.lock"
         self._new = kept / f"{name}.{os.getpid()}.new"
+        self._good = self._new.with_suffix(".good")
         self._clock = clock or SystemClock()
         self._held: int | None = None
         self._writes = False
@@ -44,11 +50,15 @@ class ClassArchive:
         return self._writes
 
     def flags(self) -> list[str]:
-        """Return what has Java use the archive, or write it. Called once, before Java starts."""
-        self._take_new()
-        if self._archive.exists():
-            return [f"-XX:SharedArchiveFile={self._archive}"]
-        self._writes = self._begin_to_write()
+        """Return what has Java use the archive, or write it. Called once, before Java starts, which it never keeps from that."""
+        try:
+            self._take_new()
+            if self._archive.exists():
+                return [f"-XX:SharedArchiveFile={self._archive}"]
+            self._writes = self._begin_to_write()
+        except OSError as error:  # such as a full disk
+            logger.debug("no archive of classes: %s", error)
+            return []
         return [f"-XX:ArchiveClassesAtExit={self._new}"] if self._writes else []
 
     def kept_open(self) -> tuple[int, ...]:
@@ -64,7 +74,8 @@ class ClassArchive:
     def job_has_run(self) -> None:
         """Let the archive that this process's Java will write be used."""
         if self._writes:
-            self._new.with_suffix(".good").touch()
+            with contextlib.suppress(OSError):  # the job has run, whatever becomes of the archive
+                self._good.touch()
 
     def _begin_to_write(self) -> bool:
         """Return whether this process's Java is to write: nobody else's does, or it has run for so long that it may run for days."""
@@ -75,9 +86,10 @@ class ClassArchive:
             if self._age_seconds(self._lock) < _LONG_RUN_SECONDS:
                 os.close(held)
                 return False
+        self._held = held
         now = self._clock.now()
         os.utime(held, (now, now))
-        self._held = held
+        self._good.unlink(missing_ok=True)  # of an earlier process with this number
         return True
 
     def _take_new(self) -> None:
@@ -87,10 +99,14 @@ class ClassArchive:
                 continue  # it may still be written
             good = written.with_suffix(".good")
             if good.exists() and not self._archive.exists():
-                written.replace(self._archive)
+                with contextlib.suppress(FileNotFoundError):  # another process has just taken it
+                    written.replace(self._archive)
             else:
                 written.unlink(missing_ok=True)
             good.unlink(missing_ok=True)
+        for good in self._archive.parent.glob(f"{self._archive.stem}.*.good"):
+            if self._age_seconds(good) > _FORGOTTEN_SECONDS:
+                good.unlink(missing_ok=True)
 
     def _age_seconds(self, file: Path) -> float:
         try:
