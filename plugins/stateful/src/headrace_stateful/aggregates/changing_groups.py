@@ -1,7 +1,8 @@
 """Aggregates of groups whose rows may be taken back before they give a result: those of windows over rows that change.
 
 Where every aggregate can be subtracted, a group has its partials and the number of its rows. Else it has the rows themselves, of which
-one that is taken back cancels the oldest equal one of those that are merged at that time, not of all; aggregates are made of those that are left when the group gives its result.
+one that is taken back cancels the oldest equal one of those that are merged at that time, not of all;
+aggregates are made of those that are left when the group gives its result.
 """
 
 from __future__ import annotations
