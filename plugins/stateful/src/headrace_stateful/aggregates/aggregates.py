@@ -6,7 +6,7 @@ merged, and *finished* into results. Used by every operator that aggregates.
 
 from __future__ import annotations
 
-from collections import ChainMap
+from collections import ChainMap, Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
@@ -249,13 +249,15 @@ class _PlanCompiler:
         self._integer_average = integer_average
         self._partials = PartialColumns()
         self._inputs: dict[str, CompiledExpression] = {}
-        self._input_names: dict[tuple[str, bool], str] = {}
+        self._input_names: dict[tuple[str, bool, bool], str] = {}
         self._calls: list[AggregateCall] = []
         self._values: list[tuple[str, Finish]] = []
         self._value_names: dict[str, str] = {}
         self._results: dict[str, CompiledExpression] = {}
         #: What inputs are, and what results are, in normal form.
         self._meanings: dict[str, str] = {}
+        #: What inputs are where a condition of FILTER guards them, with that condition.
+        self._guarded: dict[str, str] = {}
         self._texts: dict[str, str] = {}
 
     def add(self, name: str, text: str) -> None:
@@ -272,7 +274,10 @@ class _PlanCompiler:
         self._results[name] = compile_node(node, text, Schema({**visible, **own}), self._functions)
 
     def plan(self) -> AggregatePlan:
-        meanings = {name: f"values of {text}" for name, text in self._meanings.items()}
+        times = Counter(self._meanings.values())
+        # Where values are stored themselves, those that a condition guards are others; which aggregate stands first does not matter.
+        texts = {name: text if times[text] == 1 else self._guarded[name] for name, text in self._meanings.items()}
+        meanings = {name: f"values of {text}" for name, text in texts.items()}
         for column, tag in zip(self._partials.columns, self._partials.tags, strict=True):
             meaning = _meaning(column, tag, self._meanings)
             again = sum(each == meaning for each in meanings.values())
@@ -407,16 +412,15 @@ class _PlanCompiler:
         if condition is not None and (compiled.checks or compiled.calls):
             chosen = exp.Case(ifs=[exp.If(this=condition.copy(), true=node.copy())])
             compiled = compile_node(chosen, text, self._schema, self._functions)
-        key = (chosen.sql(dialect=dialect.Headrace), predicate)
+        # A guarded expression is not the same CASE written by hand: that one means something else.
+        key = (chosen.sql(dialect=dialect.Headrace), predicate, chosen is not node)
         if key not in self._input_names:
             compiled = _condition(text, node, compiled) if predicate else _typed(compiled)
             self._input_names[key] = f"__hr_a{len(self._inputs)}"
             self._inputs[self._input_names[key]] = compiled
             # It means the same with and without the condition: partial results are told apart by theirs.
-            meaning = normal_node(node)
-            self._meanings[self._input_names[key]] = (
-                meaning if meaning not in self._meanings.values() else normal_node(chosen)
-            )
+            self._meanings[self._input_names[key]] = normal_node(node)
+            self._guarded[self._input_names[key]] = normal_node(chosen)
         return self._input_names[key]
 
     def _check_columns(self, text: str, node: Any, visible: Mapping[str, Any], own: Mapping[str, Any]) -> None:
