@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import random
@@ -56,7 +57,12 @@ def rows() -> Counter[str]:
 def files_in(*directories: str) -> Files:
     """Return the content of every file below some directories, by path."""
     found = [path for each in directories for path in Path(each).rglob("*") if path.is_file()]
-    return {str(path): path.read_bytes() for path in sorted(found) if path.name not in _LOCKS}
+    contents = {}
+    for path in sorted(found):
+        if path.name not in _LOCKS:
+            with contextlib.suppress(FileNotFoundError):  # a job that still runs removes and renames files
+                contents[str(path)] = path.read_bytes()
+    return contents
 
 
 def put_back(files: Files, *directories: str) -> None:
