@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from headrace.foundation.errors import OptionError
 from headrace_server.jobs_directory.settings import settings_of
-from headrace_server.runner.limits import Limits, says_out_of_memory, size_text
+from headrace_server.runner.limits import Limits, is_out_of_memory, says_out_of_memory, size_text
 from headrace_server.supervision.cgroups import NoCgroupsError, of_this_process
 from server_processes import ServerProcess
 from server_world import World
@@ -50,6 +50,12 @@ def test_a_job_over_its_limit_of_memory_is_told_so(server: ServerProcess, langua
     eventually(lambda: server.job()["job"]["problem"], "it fails", shown=server.log)
     assert "over its limit of 600 MB of memory (memory_max_bytes)" in server.job()["job"]["problem"]
     assert any("over its limit" in (run["reason"] or "") for run in server.job()["runs"])
+
+
+def test_a_thread_that_gets_no_stack_is_a_lack_of_memory() -> None:
+    assert is_out_of_memory(RuntimeError("can't start new thread"))
+    assert is_out_of_memory(MemoryError())
+    assert not is_out_of_memory(RuntimeError("dictionary changed size during iteration"))
 
 
 def test_a_process_that_says_nothing_of_memory_is_not_told_to_be_over_its_limit(tmp_path: Path) -> None:

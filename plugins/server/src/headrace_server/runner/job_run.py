@@ -23,7 +23,7 @@ from headrace.plan.explain import plan_as_text
 from headrace.plan.graph import Plan
 from headrace.plan.state_check import check_definitions
 
-from headrace_server.runner.limits import Limits, over_memory
+from headrace_server.runner.limits import Limits, is_out_of_memory, over_memory
 from headrace_server.runner.live_picture import LivePicture
 from headrace_server.runner.specification import JobOutcome, JobSpecification
 
@@ -252,7 +252,7 @@ class JobRun:
         while isinstance(error, JobFailedError) and error.__cause__ is not None:
             error = error.__cause__
         reason = str(error) if isinstance(error, HeadraceError) else f"{type(error).__name__}: {error}"
-        if isinstance(error, MemoryError) and self._limits.memory_max_bytes is not None:
+        if is_out_of_memory(error) and self._limits.memory_max_bytes is not None:
             reason = over_memory(self._limits)
         notes = "".join(f"\n  {note}" for note in getattr(error, "__notes__", ()))
         logger.error("job %s: %s%s", self.specification.name, reason, notes, exc_info=error)

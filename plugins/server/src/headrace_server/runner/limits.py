@@ -16,7 +16,10 @@ _SIGNS = (
     "MemoryError",
     "Cannot allocate memory",
     "malloc of size",
+    "can't start new thread",
 )
+#: What Python says when there is no memory for the stack of a thread.
+_NO_THREAD = "can't start new thread"
 _END_OF_LOG_BYTES = 16_384
 
 
@@ -69,6 +72,11 @@ def set_limits(limits: Limits, *, group: str | None) -> None:
 def over_memory(limits: Limits) -> str:
     """Return what is told of a process that wanted more memory than its limit."""
     return f"over its limit of {size_text(limits.memory_max_bytes or 0)} of memory (memory_max_bytes)"
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Return whether an error of a process with a limit says that it got no more memory: also for the stack of a new thread."""
+    return isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and str(error) == _NO_THREAD)
 
 
 def says_out_of_memory(log: str) -> bool:
