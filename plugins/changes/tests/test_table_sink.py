@@ -131,15 +131,15 @@ class SQLiteSink(TableSink):
 
     @property
     def place(self) -> str:
-        return str(self.options.table)
+        return str(self.settings.table)
 
     @property
     def quoted_table(self) -> str:
-        return self.quoted(self.options.table)
+        return self.quoted(self.settings.table)
 
     @property
     def offsets(self) -> OffsetsTable:
-        return Positions(self.quoted(self.options.offsets_table), self.options.offsets_table, self.writer_name or "w")
+        return Positions(self.quoted(self.settings.offsets_table), self.settings.offsets_table, self.writer_name or "w")
 
     def quoted(self, name: str, *, option: str | None = None) -> str:
         return '"' + name.replace('"', '""') + '"'
@@ -148,7 +148,7 @@ class SQLiteSink(TableSink):
         return _translating()
 
     def connect(self) -> Any:
-        return Connection(self.options.database)
+        return Connection(self.settings.database)
 
     def describe(self, connection: Any) -> Table | None:
         with self.translating(), connection.cursor() as cursor:
@@ -164,8 +164,8 @@ class SQLiteSink(TableSink):
     def create(self, connection: Any, schema: Schema) -> Table:
         self.offsets.forget(connection)
         parts = [f"{self.quoted(self.target(name))} {_TYPES[kind]}" for name, kind in schema.items()]
-        if self.options.key:
-            parts.append(f"PRIMARY KEY ({', '.join(self.quoted(self.target(name)) for name in self.options.key)})")
+        if self.settings.key:
+            parts.append(f"PRIMARY KEY ({', '.join(self.quoted(self.target(name)) for name in self.settings.key)})")
         with self.translating(), connection.cursor() as cursor:
             cursor.execute(f"CREATE TABLE {self.quoted_table} ({', '.join(parts)})")
             connection.commit()
@@ -174,7 +174,7 @@ class SQLiteSink(TableSink):
         return table
 
     def check_kind(self, table: Table, targets: Sequence[str] | None) -> None:
-        if self.options.mode == "upsert" and not table.unique_keys:
+        if self.settings.mode == "upsert" and not table.unique_keys:
             raise JobError(f"{self.where} needs a key", plugin="sqlite", option="mode")
 
     def misfit(self, kind: pl.DataType, column: Column) -> str | None:
@@ -192,7 +192,7 @@ class SQLiteSink(TableSink):
             same = " AND ".join(f"{self.quoted(self.target(name))} IS %s" for name in deleted.columns)
             cursor.executemany(f"DELETE FROM {self.quoted_table} WHERE {same}", deleted.rows())  # noqa: S608
         names = ", ".join(self.quoted(self.target(name)) for name in rows.columns)
-        verb = "INSERT OR REPLACE" if self.options.mode == "upsert" else "INSERT"
+        verb = "INSERT OR REPLACE" if self.settings.mode == "upsert" else "INSERT"
         values = ", ".join(["%s"] * rows.width)
         cursor.executemany(f"{verb} INTO {self.quoted_table} ({names}) VALUES ({values})", rows.rows())
 

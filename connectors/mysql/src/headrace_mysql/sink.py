@@ -39,24 +39,24 @@ class MySQLSink(TableSink):
 
     Settings: ClassVar[type[SinkSettings]] = MySQLSinkSettings
     table_options = SINK_TABLES
+    settings: MySQLSinkSettings
     server, plugin = "MySQL", "mysql"
 
     def __init__(self, settings: MySQLSinkSettings) -> None:
         super().__init__(settings)
-        self.options: MySQLSinkSettings = settings
         self._packet_bytes_max = 0
 
     @property
     def place(self) -> str:
-        return f"{self.options.database}.{self.options.table}"
+        return f"{self.settings.database}.{self.settings.table}"
 
     @property
     def quoted_table(self) -> str:
-        return quoted(self.options.table)
+        return quoted(self.settings.table)
 
     @property
     def offsets(self) -> Positions:
-        return Positions(self.options, self.writer_name or f"table.{self.options.table}")
+        return Positions(self.settings, self.writer_name or f"table.{self.settings.table}")
 
     def quoted(self, name: str, *, option: str | None = None) -> str:
         return quoted(name, option=option)
@@ -66,16 +66,16 @@ class MySQLSink(TableSink):
         return target.casefold()
 
     def translating(self) -> AbstractContextManager[None]:
-        return translating(self.options)
+        return translating(self.settings)
 
     def connect(self) -> Any:
-        return connect(self.options)
+        return connect(self.settings)
 
     def describe(self, connection: Any) -> Table | None:
-        return describe(connection, self.options)
+        return describe(connection, self.settings)
 
     def no_such_table(self, connection: Any, hint: str) -> JobError:
-        return no_such_table(connection, self.options, hint=hint)
+        return no_such_table(connection, self.settings, hint=hint)
 
     def create(self, connection: Any, schema: Schema) -> Table:
         with self._named_lock(connection):
@@ -103,7 +103,7 @@ class MySQLSink(TableSink):
             cursor.execute("SELECT RELEASE_LOCK(%s)", (name,))
 
     def _create_statement(self, schema: Schema, collation: str) -> str:
-        key = self.options.key or []
+        key = self.settings.key or []
         parts = []
         for name, kind in schema.items():
             declared = declared_type(kind, in_key=name in key, collation=collation)
@@ -120,9 +120,9 @@ class MySQLSink(TableSink):
                 option="table",
                 hint="rows and positions could not be stored together; ALTER TABLE … ENGINE = InnoDB",
             )
-        if self.options.mode != "insert" and table.engine is not None and not table.unique_keys:
+        if self.settings.mode != "insert" and table.engine is not None and not table.unique_keys:
             raise JobError(
-                f"{self.where}: mode {self.options.mode!r} needs a primary or unique key, and the table has none",
+                f"{self.where}: mode {self.settings.mode!r} needs a primary or unique key, and the table has none",
                 plugin="mysql",
                 option="mode",
                 hint="add a key to the table, or use mode='insert'",
@@ -156,7 +156,7 @@ class MySQLSink(TableSink):
         if deleted is not None and deleted.height:
             columns = {name: table.columns[self.target(name)] for name in deleted.columns}
             made += delete_statements(
-                self.options.table, self.target, deleted, columns, size, self._packet_bytes_max
+                self.settings.table, self.target, deleted, columns, size, self._packet_bytes_max
             )  # fmt: skip
         if rows.height:
             texts = row_texts(rows, {name: table.columns[self.target(name)] for name in rows.columns})
@@ -171,9 +171,9 @@ class MySQLSink(TableSink):
 
     def _statement(self, names: Sequence[str]) -> tuple[str, str]:
         """Return the parts of the statement before and after the rows."""
-        verb = "REPLACE" if self.options.mode == "replace" else "INSERT"
+        verb = "REPLACE" if self.settings.mode == "replace" else "INSERT"
         prefix = f"{verb} INTO {self.quoted_table} ({listed(names)}) VALUES "
-        if self.options.mode != "upsert":
+        if self.settings.mode != "upsert":
             return prefix, ""
         # VALUES() is the form that MySQL 8 and MariaDB both understand.
         changes = ", ".join(f"{quoted(name)} = VALUES({quoted(name)})" for name in names)

@@ -34,39 +34,36 @@ class PostgresSink(TableSink):
 
     Settings: ClassVar[type[SinkSettings]] = PostgresSinkSettings
     table_options = SINK_TABLES
+    settings: PostgresSinkSettings
     server, plugin = "PostgreSQL", "postgres"
     names = ("table", "offsets_table", "schema", "database")
 
-    def __init__(self, settings: PostgresSinkSettings) -> None:
-        super().__init__(settings)
-        self.options: PostgresSinkSettings = settings
-
     @property
     def place(self) -> str:
-        return place_of(self.options)
+        return place_of(self.settings)
 
     @property
     def quoted_table(self) -> str:
-        return quoted_table(self.options)
+        return quoted_table(self.settings)
 
     @property
     def offsets(self) -> Positions:
-        return Positions(self.options, self.writer_name or f"table.{self.options.table}")
+        return Positions(self.settings, self.writer_name or f"table.{self.settings.table}")
 
     def quoted(self, name: str, *, option: str | None = None) -> str:
         return quoted(name, option=option)
 
     def translating(self) -> AbstractContextManager[None]:
-        return translating(self.options)
+        return translating(self.settings)
 
     def connect(self) -> Any:
-        return connect(self.options)
+        return connect(self.settings)
 
     def describe(self, connection: Any) -> Table | None:
-        return describe(connection, self.options)
+        return describe(connection, self.settings)
 
     def no_such_table(self, connection: Any, hint: str) -> JobError:
-        return no_such_table(connection, self.options, hint=hint)
+        return no_such_table(connection, self.settings, hint=hint)
 
     def create(self, connection: Any, schema: Schema) -> Table:
         with self.translating(), connection.cursor() as cursor:
@@ -83,7 +80,7 @@ class PostgresSink(TableSink):
         return table
 
     def _create_statement(self, schema: Schema) -> str:
-        key = self.options.key or []
+        key = self.settings.key or []
         parts = []
         for name, kind in schema.items():
             parts.append(f"{quoted(self.target(name))} {declared_type(kind)}{' NOT NULL' if name in key else ''}")
@@ -107,8 +104,8 @@ class PostgresSink(TableSink):
                 option="table",
                 hint="rows would be lost; ALTER TABLE … SET LOGGED",
             )
-        if self.options.mode != "insert" and self.changes is None:
-            upsert_key(self.options, table, targets)
+        if self.settings.mode != "insert" and self.changes is None:
+            upsert_key(self.settings, table, targets)
 
     def misfit(self, kind: pl.DataType, column: TableColumn) -> str | None:
         return misfit(kind, column)
@@ -150,6 +147,6 @@ class PostgresSink(TableSink):
 
     def _writer(self, table: Table, names: Sequence[str] | None) -> TableWriter:
         key = tuple(self.change_key())
-        if self.changes is None and self.options.mode != "insert":
-            key = upsert_key(self.options, table, names)
-        return TableWriter(self.options, table, self.target, key)
+        if self.changes is None and self.settings.mode != "insert":
+            key = upsert_key(self.settings, table, names)
+        return TableWriter(self.settings, table, self.target, key)

@@ -13,7 +13,7 @@ from headrace.flow.changelog import collapsed, replaced_keys
 from headrace.flow.messages import HEADER_COLUMNS, Position, Queue
 from headrace.foundation.errors import DataError, HeadraceError, JobError, RetriableError, did_you_mean
 from headrace.interfaces.output_notes import adopted
-from headrace.interfaces.sink import SinkBatch, SinkSettings, TransactionalSink
+from headrace.interfaces.sink import SinkBatch, TransactionalSink
 
 from headrace_changes.databases.offsets_table import Notes, OffsetsTable
 
@@ -61,8 +61,7 @@ class TableSink(TransactionalSink):
     names: ClassVar[tuple[str, ...]] = ("table", "offsets_table", "database")
 
     def __init__(self, settings: Any) -> None:
-        self.settings: SinkSettings = settings
-        self.options: Any = settings
+        self.settings: Any = settings
         self.accepts = "append" if settings.mode == "insert" else "upsert"
         self._connection: Any = None
         self._table: Any = None
@@ -161,15 +160,15 @@ class TableSink(TransactionalSink):
 
     def check(self, schema: Schema | None) -> None:
         """Check names and options against the stream's columns. Raises JobError."""
-        options = self.options
+        settings = self.settings
         for option in self.names:
-            self.quoted(getattr(options, option), option=option)
-        for source, target in (options.columns or {}).items():
+            self.quoted(getattr(settings, option), option=option)
+        for source, target in (settings.columns or {}).items():
             self.quoted(target, option="columns")
             if schema is not None and source not in schema:
                 raise self._unknown(source, schema, "columns")
         if schema is None:
-            if options.create_table:
+            if settings.create_table:
                 raise JobError(
                     "a table cannot be created for columns that are known only row by row", plugin=self.plugin,
                     option="create_table", hint="give the map() before it a schema={...}",
@@ -185,7 +184,7 @@ class TableSink(TransactionalSink):
                     f"columns {other!r} and {name!r} of the stream both go to column {target!r}", plugin=self.plugin,
                     option="columns", hint="leave one out with drop(), or map it to another column",
                 )  # fmt: skip
-        for name in options.key or ():
+        for name in settings.key or ():
             if name not in schema:
                 raise self._unknown(name, schema, "key")
 
@@ -198,7 +197,7 @@ class TableSink(TransactionalSink):
         connection = self.connect()
         try:
             table = self.describe(connection)
-            if table is None and (schema is None or not self.options.create_table):
+            if table is None and (schema is None or not self.settings.create_table):
                 raise self.no_such_table(connection, "; create_table=True creates it")
             self.offsets.prepare(connection)
             if table is None:
@@ -249,7 +248,7 @@ class TableSink(TransactionalSink):
         connection = self.connect()
         try:
             notes = Notes(self.offsets, connection, self.quoted_table)
-            return adopted(notes, output, replaces_rows=self.options.mode != "insert", refused=self._refused)
+            return adopted(notes, output, replaces_rows=self.settings.mode != "insert", refused=self._refused)
         finally:
             connection.close()
 
@@ -270,7 +269,7 @@ class TableSink(TransactionalSink):
             plugin=self.plugin,
             option="table",
             hint="empty the table (TRUNCATE), or write to another one; or, if rows may be added, remove the positions: "
-            f"the rows of the writer {self.writer_name!r} in the table {self.options.offsets_table!r}",
+            f"the rows of the writer {self.writer_name!r} in the table {self.settings.offsets_table!r}",
         )
 
     # ------------------------------------------------------------------------------------------------------ writing
@@ -311,7 +310,7 @@ class TableSink(TransactionalSink):
 
     def target(self, name: str) -> str:
         """Return the column of the table for a column of the stream."""
-        target: str = (self.options.columns or {}).get(name, name)
+        target: str = (self.settings.columns or {}).get(name, name)
         return target
 
     def change_key(self) -> list[str]:
@@ -321,7 +320,7 @@ class TableSink(TransactionalSink):
     @property
     def where(self) -> str:
         """Server and table, for messages."""
-        return f"{self.server} at {self.options.host}:{self.options.port}, table {self.place}"
+        return f"{self.server} at {self.settings.host}:{self.settings.port}, table {self.place}"
 
     def _problem(self, name: str, kind: pl.DataType, table: Table[Any]) -> tuple[str, str] | None:
         """Return the problem of a column, and a hint."""
