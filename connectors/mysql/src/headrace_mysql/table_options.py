@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from headrace.interfaces.table_options import OF_FLINKS_RUNTIME, TableOption, TableOptions
-from headrace_changes.databases.table_options import FOLLOWED, FOLLOWED_UNUSED, plain_name
+from headrace_changes.databases.table_options import FOLLOWED, FOLLOWED_UNUSED, OF_DEBEZIUM, plain_name
 
 
 def _jdbc(text: str) -> Mapping[str, Any]:
@@ -49,9 +49,9 @@ CHANGES_TABLES: Mapping[str, TableOptions] = {
         {
             **FOLLOWED_UNUSED,
             "server-time-zone": "sessions use UTC; a TIMESTAMP is an instant, whatever the server's zone is",
-            "debezium.min.row.count.to.stream.results": "the log is read without Debezium",
+            "debezium.min.row.count.to.stream.results": OF_DEBEZIUM,
             "debezium.snapshot.locking.mode": "no locks are taken",
-            "debezium.database.server.name": "the log is read without Debezium",
+            "debezium.database.server.name": OF_DEBEZIUM,
         },
         columns_option="columns",
     )

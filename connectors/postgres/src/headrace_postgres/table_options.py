@@ -8,7 +8,7 @@ from typing import Any
 from urllib.parse import parse_qsl, unquote
 
 from headrace.interfaces.table_options import OF_FLINKS_RUNTIME, TableOption, TableOptions
-from headrace_changes.databases.table_options import FOLLOWED, FOLLOWED_UNUSED, only, plain_name
+from headrace_changes.databases.table_options import FOLLOWED, FOLLOWED_UNUSED, OF_DEBEZIUM, only, plain_name
 
 #: Parameters of the driver's URLs: https://jdbc.postgresql.org/documentation/use/
 _OF_THE_DRIVER = {
@@ -94,7 +94,7 @@ CHANGES_TABLES: Mapping[str, TableOptions] = {
             "scan.lsn-commit.checkpoints-num-delay": "the slot is told of each checkpoint that is stored",
             "heartbeat.interval.ms": FOLLOWED_UNUSED["heartbeat.interval"],
             "debezium.slot.name": "the slot is named by slot.name",
-            "debezium.plugin.name": "the log is read without Debezium",
+            "debezium.plugin.name": OF_DEBEZIUM,
             "debezium.slot.drop.on.stop": "a slot is kept: it holds what a job that goes on needs",
         },
         columns_option="columns",

@@ -19,7 +19,7 @@ from headrace.interfaces.settings import Settings, option_fields
 from headrace.interfaces.sink import Sink, SinkSettings
 from headrace.interfaces.source import Source, Start, StartAt
 from headrace.interfaces.windows import Duration, Emit, Window
-from headrace.jobs.keyed import KeyedStream, WindowedStream, is_behind_shuffle, keyed, normalized
+from headrace.jobs.keyed import KeyedStream, WindowedStream, is_behind_shuffle, keyed, no_verb, normalized
 from headrace.jobs.source_parts import codec_of, label_of, source_node, start_of
 from headrace.plan.graph import (
     DeadLettersNode,
@@ -468,11 +468,7 @@ class Stream:
                 f"{verb}: a stream already has a source; start another stream from the pipeline and union them"
             )
         if not default_registry().has("operator", verb):
-            verbs = [name for name in dir(type(self)) if not name.startswith("_")]
-            package = default_registry().to_install("operator", verb)
-            names = [*verbs, *default_registry().names("operator")]
-            hint = f"pip install {package}" if package else did_you_mean(verb, names, known="verbs")
-            raise AttributeError(f"a stream has no verb {verb!r}; {hint}")
+            raise no_verb("a stream", type(self), verb, list(default_registry().names("operator")))
         return lambda *arguments, **options: self.operator(verb, *arguments, **options)
 
     # -------------------------------------------------------------------------------------------------- private

@@ -102,15 +102,11 @@ class KeyedStream:
         """Return a verb with state that a plug-in offers: ``key_by("k").name(…)`` makes its spec with the keys, then the arguments."""
         if verb.startswith("_"):
             raise AttributeError(verb)
-        registry = default_registry()
-        if not registry.has("operator", verb):
-            package = registry.to_install("operator", verb)
-            verbs = [name for name in dir(type(self)) if not name.startswith("_")]
-            hint = f"pip install {package}" if package else did_you_mean(verb, verbs, known="verbs")
-            raise AttributeError(f"a keyed stream has no verb {verb!r}; {hint}")
+        if not default_registry().has("operator", verb):
+            raise no_verb("a keyed stream", type(self), verb)
 
         def append(*arguments: Any, **options: Any) -> Stream:
-            made = registry.find("operator", verb)
+            made = default_registry().find("operator", verb)
             if not issubclass(made, StatefulSpec):
                 raise self._no_state(verb)
             self._check_ttl(verb)
@@ -204,6 +200,14 @@ def keyed(stream: Stream, columns: Sequence[str], named: Mapping[str, Any]) -> K
         stream = stream.with_columns(**named)
         keys += list(named)
     return KeyedStream(stream, tuple(dict.fromkeys(keys)))
+
+
+def no_verb(what: str, kind: type, verb: str, others: Sequence[str] = ()) -> AttributeError:
+    """Return the error for a verb that ``kind`` does not have. ``others``: names that it has beside its methods."""
+    package = default_registry().to_install("operator", verb)
+    names = [*(name for name in dir(kind) if not name.startswith("_")), *others]
+    hint = f"pip install {package}" if package else did_you_mean(verb, names, known="verbs")
+    return AttributeError(f"{what} has no verb {verb!r}; {hint}")
 
 
 def is_behind_shuffle(edge: Input) -> bool:

@@ -8,7 +8,8 @@ from typing import Any
 
 from headrace.interfaces.table_options import OF_FLINKS_RUNTIME, TableOption
 
-_OF_DEBEZIUM = "the log is read without Debezium"
+#: Why an option of Debezium has no effect.
+OF_DEBEZIUM = "the log is read without Debezium"
 _ON_CONNECTIONS = "connections are opened when they are needed, and tried again while retry_timeout lasts"
 _EVEN_CHUNKS = "chunks have the same number of rows, whatever the keys are"
 
@@ -67,6 +68,6 @@ FOLLOWED_UNUSED: Mapping[str, str] = {
     "connect.max-retries": _ON_CONNECTIONS,
     "connection.pool.size": _ON_CONNECTIONS,
     "heartbeat.interval": "positions move with the log, also while the table is idle",
-    "debezium.snapshot.mode": _OF_DEBEZIUM,
-    "debezium.snapshot.fetch.size": _OF_DEBEZIUM,
+    "debezium.snapshot.mode": OF_DEBEZIUM,
+    "debezium.snapshot.fetch.size": OF_DEBEZIUM,
 }

@@ -8,6 +8,8 @@ from pathlib import Path
 import msgspec
 from headrace.foundation.errors import OptionError
 
+#: What Python says when there is no memory for the stack of a thread.
+_NO_THREAD = "can't start new thread"
 #: What libraries print when the system gives them no memory: Rust's allocator (polars), C++ (Arrow), Python.
 _SIGNS = (
     "memory allocation of ",
@@ -16,10 +18,8 @@ _SIGNS = (
     "MemoryError",
     "Cannot allocate memory",
     "malloc of size",
-    "can't start new thread",
+    _NO_THREAD,
 )
-#: What Python says when there is no memory for the stack of a thread.
-_NO_THREAD = "can't start new thread"
 _END_OF_LOG_BYTES = 16_384
 
 

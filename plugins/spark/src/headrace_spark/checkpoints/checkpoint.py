@@ -24,6 +24,7 @@ from pyspark.sql import SparkSession
 from headrace_spark.checkpoints.object_stores import S3Options
 from headrace_spark.checkpoints.offsets import JobOffsets
 from headrace_spark.checkpoints.ownership import (
+    SPARK_DIRECTORY,
     Ownership,
     Spans,
     checked_content,
@@ -37,7 +38,6 @@ logger = logging.getLogger(__name__)
 #: How long a start waits for an earlier run to end: the Java process of a run that was killed ends a little later.
 _LOCK_WAIT_SECONDS = 20.0
 _LOCK_PAUSE_SECONDS = 0.1
-_DIRECTORY = "spark"
 _RUNS = "runs"
 #: Claims of earlier runs that are kept: those runs may still exist.
 _CLAIMS_MAX = 1_000
@@ -56,7 +56,9 @@ class SparkCheckpoint:
     def __init__(self, session: SparkSession, checkpoint: str, *, local: bool, job: str) -> None:
         on_disk = local and "://" not in checkpoint
         self.location = (
-            (Path(checkpoint).absolute() / _DIRECTORY).as_uri() if on_disk else f"{checkpoint.rstrip('/')}/{_DIRECTORY}"
+            (Path(checkpoint).absolute() / SPARK_DIRECTORY).as_uri()
+            if on_disk
+            else f"{checkpoint.rstrip('/')}/{SPARK_DIRECTORY}"
         )
         self._job = job
         self._checkpoint = checkpoint
@@ -101,7 +103,7 @@ class SparkCheckpoint:
     def state_uri(self) -> str:
         """Where keyed stages keep their state: beside Spark's own files, with the file system named in full."""
         qualified = str(self._files.makeQualified(self._root).toString())
-        return f"{qualified.rstrip('/').removesuffix(_DIRECTORY)}{_STATE_DIRECTORY}"
+        return f"{qualified.rstrip('/').removesuffix(SPARK_DIRECTORY)}{_STATE_DIRECTORY}"
 
     @property
     def s3(self) -> S3Options | None:

@@ -21,9 +21,11 @@ from headrace.foundation.errors import CheckpointError, RetriableError
 from headrace_spark.checkpoints.object_stores import S3Options
 from headrace_spark.checkpoints.state_files import StateFiles, state_files
 
+#: The directory of a checkpoint that has Spark's own files.
+SPARK_DIRECTORY = "spark"
 #: Below the directory of the checkpoint.
 _RUNS = "runs"
-DIRECTORY = f"spark/{_RUNS}"
+DIRECTORY = f"{SPARK_DIRECTORY}/{_RUNS}"
 #: State files of older micro-batches are not needed: each shard stores a snapshot at least every 200 micro-batches.
 _BATCHES_MAX = 1_000
 #: Runs that begin with the same micro-batch, because none of them completed it.
@@ -36,7 +38,7 @@ _LOOK_AGAIN_SECONDS = 0.1
 
 def lock_of(checkpoint: str) -> Path:
     """Return the file that a run locks where the checkpoint is a directory on a disk of this machine, or mounted on it."""
-    return Path(checkpoint).absolute() / "spark" / "headrace.lock"
+    return Path(checkpoint).absolute() / SPARK_DIRECTORY / "headrace.lock"
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,7 @@ class ClassArchive:
     def __init__(self, kept: Path, java: JavaRuntime, flags: Sequence[str], clock: Clock | None = None) -> None:
         installed = Path(pyspark.__file__).parent / "jars"
         identity = f"{installed} {installed.stat().st_mtime_ns} {java.home} {java.version} {tuple(flags)}"
-        name = f"classes-{pyspark.__version__}-{hashlib.sha256(identity.encode()).hexdigest()[:12]}"
+        name = f"classes-{pyspark.__version__}-{short_hash(identity)}"
         self._archive = kept / f"{name}.jsa"
         self._lock = kept / f"{name}.lock"
         self._new = kept / f"{name}.{os.getpid()}.new"
@@ -113,3 +113,8 @@ class ClassArchive:
             return self._clock.now() - file.stat().st_mtime
         except FileNotFoundError:  # another process has just taken it
             return 0.0
+
+
+def short_hash(text: str) -> str:
+    """Return what tells kept files of one installation, or Java, from those of another, for their names."""
+    return hashlib.sha256(text.encode()).hexdigest()[:12]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import hashlib
 import os
 import stat
 import sys
@@ -18,7 +17,7 @@ from headrace.foundation.errors import JobError
 from headrace.foundation.secrecy import is_secret_name
 from pyspark import SparkConf
 
-from headrace_spark.processes.class_archive import ClassArchive
+from headrace_spark.processes.class_archive import ClassArchive, short_hash
 from headrace_spark.processes.forked_python import ForkedPython
 from headrace_spark.processes.java import JavaRuntime
 from headrace_spark.processes.output import VARIABLE, OutputRelay
@@ -182,7 +181,7 @@ class LocalSpark:
         A zip has no compiled files: every worker would compile pyspark anew.
         """
         installed = Path(pyspark.__file__).parent
-        home = self._root / f"home-{pyspark.__version__}-{_short_hash(str(installed))}"
+        home = self._root / f"home-{pyspark.__version__}-{short_hash(str(installed))}"
         home.mkdir(exist_ok=True)
         for part in ("bin", "sbin", "jars"):
             link = home / part
@@ -191,7 +190,7 @@ class LocalSpark:
         return home
 
     def _shim(self) -> Path:
-        return java_home(self._root / f"java-{_short_hash(str(self._java.home))}", self._java.executable)
+        return java_home(self._root / f"java-{short_hash(str(self._java.home))}", self._java.executable)
 
     def _flags(self, log_level: str) -> Iterator[str]:
         yield from _JVM_FLAGS
@@ -241,10 +240,6 @@ def _replace_link(link: Path, target: Path) -> None:
     temporary = link.with_name(f"{link.name}.{os.getpid()}")
     temporary.symlink_to(target)
     temporary.replace(link)
-
-
-def _short_hash(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 @contextmanager
