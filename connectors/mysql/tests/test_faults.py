@@ -193,7 +193,7 @@ class TestOtherWriters:
     ) -> None:
         """It holds the lock of the position's row; the server ends its transaction and lets the heir go on."""
         monkeypatch.setattr(headrace_mysql.connection, "IDLE_TRANSACTION_SECONDS", 1)
-        frozen = headrace_mysql.connection.connect(table.sink(ID).options)
+        frozen = headrace_mysql.connection.connect(table.sink(ID).settings)
         heir = table.sink(ID)
         insert(heir, numbers("q", 0, 5))
         with frozen.cursor() as cursor:
