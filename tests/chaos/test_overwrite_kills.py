@@ -1,4 +1,4 @@
-"""INSERT OVERWRITE of one partition, killed at the worst places: its rows are there once, and those of other partitions stay."""
+"""INSERT OVERWRITE of a table or of one partition, killed at the worst places: its rows are there once, and other partitions stay."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ CREATE TABLE target (id INT, k STRING) PARTITIONED BY (k)
 """
 INSERT = "INSERT INTO target SELECT id, k FROM source"
 OVERWRITE = "INSERT OVERWRITE target PARTITION (k = 'a') SELECT id + 1000 FROM source"
+OVERWRITE_ALL = "INSERT OVERWRITE target SELECT id + 1000, k FROM source"
 ROWS = 200
 #: In their order: until a checkpoint is stored each start empties the partition anew, and none does afterwards.
 PLACES = (
@@ -45,12 +46,13 @@ def killed_at(place: Path, checkpoint: Path, fault: str | None) -> int:
     return done.returncode
 
 
+def ids_in(directory: Path) -> Counter[int]:
+    parts = directory.glob("*.json")
+    return Counter(json.loads(line)["id"] for part in parts for line in part.read_text().splitlines())
+
+
 def rows_in(place: Path, partition: str) -> Counter[int]:
-    return Counter(
-        json.loads(line)["id"]
-        for part in (place / "out" / f"k={partition}").glob("*.json")
-        for line in part.read_text().splitlines()
-    )
+    return ids_in(place / "out" / f"k={partition}")
 
 
 @pytest.mark.parametrize("places", [FEW, pytest.param(PLACES, marks=pytest.mark.slow)], ids=["few", "all"])
@@ -71,3 +73,18 @@ def test_an_overwritten_partition_has_its_rows_once(
     # A later run goes on from the checkpoint and empties nothing.
     assert killed_at(tmp_path, checkpoint, None) == 0
     assert rows_in(tmp_path, "a") == Counter(range(1000, 1000 + ROWS))
+
+
+@pytest.mark.slow
+def test_an_overwritten_table_has_its_rows_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "in.ndjson").write_text("".join(json.dumps({"id": n, "k": "a"}) + "\n" for n in range(ROWS)))
+    tables = TABLES.format(place=tmp_path).replace("PARTITIONED BY (k)", "")
+    # What another job has written would not be removed.
+    hr.sql(tables + INSERT, pipeline="changes").run("light", show_progress=False)
+    (tmp_path / "job.sql").write_text(tables + OVERWRITE_ALL)
+    checkpoint = tmp_path / "checkpoint"
+    for fault in PLACES:
+        assert killed_at(tmp_path, checkpoint, fault) == -signal.SIGKILL, f"{fault} was never passed"
+    assert killed_at(tmp_path, checkpoint, None) == 0
+    assert ids_in(tmp_path / "out") == Counter(range(1000, 1000 + ROWS))
