@@ -45,6 +45,10 @@ def followed_with(database: PostgresDatabase, clock: LaterClock, **more: Any) ->
         (f"DROP TABLE t; {TABLE}; INSERT INTO t VALUES (9, 9)", "was dropped and made anew"),  # noqa: S608
         ("ALTER TABLE t RENAME TO old", "is not there any more"),
         ("ALTER PUBLICATION headrace_t DROP TABLE t; INSERT INTO t VALUES (9, 9)", r"does not have the table public\.t"),
+        (
+            "ALTER PUBLICATION headrace_t DROP TABLE t; INSERT INTO t VALUES (9, 9); ALTER PUBLICATION headrace_t ADD TABLE t",
+            "was taken out of the publication 'headrace_t' and put back",
+        ),
         ("ALTER PUBLICATION headrace_t SET (publish = 'insert')", "leaves out inserts, updates, deletes or truncates"),
         ("DROP PUBLICATION headrace_t", "does not exist any more"),
     ],
@@ -105,6 +109,27 @@ def test_a_table_that_was_made_anew_and_published_again_is_not_read_on(followed:
     assert "new checkpoint" in str(refused.value)
 
 
+def test_a_publication_that_was_made_anew_is_not_read_on(followed: PostgresDatabase) -> None:
+    followed.execute(TABLE)
+    with opened(followed) as reader:
+        read_to_end(reader)
+        position = reader.position
+    followed.execute(
+        "DROP PUBLICATION headrace_t; INSERT INTO t VALUES (1, 1); CREATE PUBLICATION headrace_t FOR TABLE t"
+    )
+    with pytest.raises(JobError, match="and put back: the log lacks its changes"), opened(followed, position):
+        pass
+    # Of a publication of all tables no entry tells that.
+    followed.execute("CREATE PUBLICATION everything FOR ALL TABLES")
+    with opened(followed, publication="everything", slot="other") as reader:
+        read_to_end(reader)
+        position = reader.position
+    assert "entry" not in position.hint
+    with opened(followed, position, publication="everything", slot="other") as reader:
+        followed.execute("INSERT INTO t VALUES (2, 2)")
+        assert changes_in(read_to_end(reader)) == [(INS, 2, 2)]
+
+
 def test_a_table_that_was_renamed_before_its_first_change(followed: PostgresDatabase) -> None:
     """The stream has not seen it under its own name."""
     followed.execute(TABLE)
@@ -158,7 +183,7 @@ def test_a_position_of_another_server(followed: PostgresDatabase) -> None:
         pass
     assert "1234567890" in str(refused.value)
     # Positions of versions that did not know it are read on.
-    hint = {name: value for name, value in position.hint.items() if name not in ("server", "table")}
+    hint = {name: value for name, value in position.hint.items() if name not in ("server", "table", "entry")}
     with opened(followed, ReadPosition(position.offset, hint)) as reader:
         followed.execute("INSERT INTO t VALUES (1, 1)")
         assert changes_in(read_to_end(reader)) == [(INS, 1, 1)]

@@ -145,18 +145,23 @@ class PostgresChangesReader(ChangesReader):
     def check(self) -> None:
         """Raise DataError when the slot does not have the log from the position on, JobError when the publication lacks the table."""
         place = self._place.log if isinstance(self._place, SnapshotPlace) else self._place
-        self._check_table()
+        self._check_table(place)
         self._check_place(place)
-        if place.table and place.table != self._described.table.number:
-            raise another_table(self._settings, ANOTHER)
 
     def _check_place(self, place: LogPlace) -> None:
         self._server().check_place(self._described.slot, place, self._queue.id, self._position.offset)
 
-    def _check_table(self) -> None:
+    def _check_table(self, place: LogPlace) -> None:
         described, server = self._described, self._server()
-        server.check_table(described.table.number)
-        server.check_publication(described.publication, list(described.wanted))
+        number, publication = described.table.number, described.publication
+        server.check_table(number)
+        server.check_publication(publication, list(described.wanted))
+        if place.table and place.table != number:
+            raise another_table(self._settings, ANOTHER)
+        if place.entry and place.entry != server.entry(publication, number):
+            raise another_table(
+                self._settings, f"was taken out of the publication {publication!r} and put back: the log lacks its changes in between"
+            )  # fmt: skip
 
     def confirm(self, lsn: int) -> bool:
         """Tell the server what is not needed any more; returns whether it was told."""
@@ -212,7 +217,8 @@ class PostgresChangesReader(ChangesReader):
             self._log = LogReader(self._settings, self._described.followed, self._place, self._clock, questions)
         rows = self._log.read(wait_seconds)
         if rows is None:
-            self._watch.look(self._check_table, self.end_of_log, self._log.place)
+            place = self._log.place
+            self._watch.look(lambda: self._check_table(place), self.end_of_log, place)
         return rows, self._log.place
 
     def keep_alive(self) -> None:

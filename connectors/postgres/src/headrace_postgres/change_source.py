@@ -148,7 +148,9 @@ class PostgresChangesSource(Source):
         at = server.make_slot(described.slot, self._clock)
         # A slot that was there may have much log, with what stopped an earlier run: nothing of it is needed.
         end = max(at, server.end())
-        begin = LogPlace(end, end, table=described.table.number, server=server.identity())
+        number = described.table.number
+        entry = server.entry(described.publication, number)
+        begin = LogPlace(end, end, table=number, server=server.identity(), entry=entry)
         if not with_snapshot:
             self._chunks_are_gone = True
             return begin

@@ -152,6 +152,15 @@ class LogServer:
             (name, settings.schema, settings.table),
         )
 
+    def entry(self, publication: str, table: int) -> int:
+        """Return the number of a table's entry in a publication; 0 if it is published with all others, or with its schema."""
+        found = self._query(
+            "SELECT r.oid::int8 FROM pg_publication_rel r JOIN pg_publication p ON p.oid = r.prpubid"
+            " WHERE p.pubname = %s AND r.prrelid = %s",
+            (publication, table),
+        )
+        return int(found[0][0]) if found else 0
+
     def check_table(self, number: int) -> None:
         """Raise JobError unless the table of that name is the one with this number."""
         settings = self._settings
