@@ -11,7 +11,7 @@ import pytest
 from postgres_world import PostgresDatabase
 
 from tests.chaos.followed_table_job import SMALL_BATCHES_IN_SQL
-from tests.chaos.followed_tables import Following, Kind, kills_wanted
+from tests.chaos.followed_tables import Following, Kind, kills_wanted, rows_for
 
 KIND = Kind(
     source="postgres_changes",
@@ -61,7 +61,7 @@ def by_sql(database: PostgresDatabase) -> Mapping[str, Any]:
 def test_a_copy_is_the_table_after_many_kills(
     followed: PostgresDatabase, following: Following, kills: int, more: tuple[str, ...]
 ) -> None:
-    following.prepare(60_000, *more)
+    following.prepare(rows_for(kills), *more)
     print(f"positions after each kill: {following.killed_often(by_sql(followed), kills_wanted(kills))}")
     following.compare()
 
