@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from headrace.flow.messages import Position, Queue
+from headrace.interfaces.output_definition import OutputDefinition
 from headrace_file.parts import queue_key
 from headrace_file.queue_state import _newest
 from sink_world import insert, make_sink, parts, stored
@@ -151,6 +152,24 @@ def test_rows_from_before_do_not_come_back_into_a_partition_that_was_overwritten
             kept = [row for row in stored(parts(directory / "half=0")) if row[0] == queue]
             assert kept == [(queue, n) for n in range(0, 40, 2)]
     assert hidden, "no writer was killed between its commit and the names of its parts"
+
+
+def test_rows_from_before_do_not_come_back_into_a_table_that_was_replaced(children: Children, tmp_path: Path) -> None:
+    """The other way round: the writer of one partition is killed, and the whole table is replaced."""
+    hidden = 0
+    for death in range(1, 10_000):
+        directory = tmp_path / f"run-{death}"
+        if children.run(directory, overwrites=True, rows=6, batch=6, die_at=death) == 0:
+            break
+        own = directory / "half=1" / "_headrace"
+        slots = [_newest(path.read_bytes()) for path in (own / "state").glob("*")]
+        if not any(slot is not None and (own / "tmp" / slot.temporary).is_file() for slot in slots):
+            continue
+        hidden += 1
+        make_sink(directory, partition_by=["half"]).adopt(OutputDefinition({}, "whole", replace=True))
+        make_sink(directory, partition={"half": "1"}, writer="overwriting")
+        assert parts(directory / "half=1") == [], f"killed at {death}"
+    assert hidden, "the writer was never killed between its commit and the name of its part"
 
 
 @pytest.mark.parametrize("step", [4, pytest.param(1, marks=pytest.mark.slow)])
