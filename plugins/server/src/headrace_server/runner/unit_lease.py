@@ -119,6 +119,7 @@ class UnitLease:
         self._ended.set()
         lease, self._lease = self._lease, None
         if lease is None:
+            self._engine.dispose()
             return
         try:
             with self._engine.begin() as transaction:
