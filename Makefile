@@ -17,7 +17,7 @@ WORKERS := $(shell cores=$$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2); if
 # Images of containers often set it. Tests start hundreds of processes, and each would compile every module anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup demo docs test lint types unit contracts spark-classes test-servers bench bench-peers bench-sql chaos test-python test-lowest wheels damage fuzz fuzz-servers fuzz-flink fuzz-records fuzz-expressions flink-programs published-sql nightly clean
+.PHONY: setup demo docs test lint types unit whole-unit contracts spark-classes test-servers bench bench-peers bench-sql chaos test-python test-lowest wheels damage fuzz fuzz-servers fuzz-flink fuzz-records fuzz-expressions flink-programs published-sql nightly clean
 
 setup: .venv/ready  ## .venv with every package of the workspace
 
@@ -38,8 +38,8 @@ docs: setup  ## the site of docs/, in site/
 	$(BIN)/python -m website.build $(VERSION)
 
 test: setup lint  ## what CI runs
-	$(MAKE) -j 3 spark-classes types contracts
-	$(MAKE) unit
+	$(MAKE) spark-classes
+	$(MAKE) -j 3 unit contracts types
 
 lint: setup
 	$(BIN)/ruff check .
@@ -52,10 +52,15 @@ types: setup
 
 # One thread of polars in each: there are more processes than cores, and frames of tests are small.
 unit: export POLARS_MAX_THREADS := 1
+# Generated tests try a fifth of their examples in what every change runs, and all of them in `make nightly`.
+unit: export HEADRACE_TEST_EFFORT ?= 0.2
 unit: setup
 	$(BIN)/python -m pytest -m "not slow and not servers" -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations=25 $(TESTS)
 
-# Written once, while the contracts wait for their servers, instead of by every process of the tests that starts a Spark.
+whole-unit:  ## `make unit` with all examples of generated tests
+	$(MAKE) unit HEADRACE_TEST_EFFORT=1
+
+# Written once, before the tests, instead of by every process of the tests that starts a Spark.
 spark-classes: setup  ## the archive of classes with which Spark's Java starts in a third of the time
 	$(BIN)/python -m tests.spark_classes
 
@@ -128,7 +133,7 @@ published-sql: setup  ## the published Nexmark, pattern and rsqldb texts on both
 	$(BIN)/python -m pytest -m slow -ra tests/sql/test_nexmark.py tests/sql/test_rsqldb.py
 
 # One after the other, whatever comes of those before. What needs a folder that is not named is left out, with the reason.
-NIGHTLY := published-sql $(if $(HEADRACE_FLINK_CHECKOUT),flink-programs) fuzz fuzz-expressions fuzz-records fuzz-servers chaos test-lowest
+NIGHTLY := whole-unit test-servers published-sql $(if $(HEADRACE_FLINK_CHECKOUT),flink-programs) fuzz fuzz-expressions fuzz-records fuzz-servers chaos test-lowest
 nightly: setup  ## what a nightly run calls; takes many hours
 	$(if $(HEADRACE_FLINK_CHECKOUT),,@echo "flink-programs is left out: HEADRACE_FLINK_CHECKOUT is not set")
 	$(MAKE) --keep-going -j 1 $(NIGHTLY)

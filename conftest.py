@@ -7,10 +7,14 @@ import gc
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.effort import examples
+
 pytest_plugins = ["tests.servers.fixtures"]
 
 # How long an example takes says how busy the machine is.
-settings.register_profile("without time", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile(
+    "without time", deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=examples(100)
+)
 settings.load_profile("without time")
 
 # Tests are made of millions of small objects that all stay. Looking for garbage among them takes longer than making them.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,6 +23,11 @@ NAMED_IN_TYPES = {
     ("headrace.interfaces.hookspecs", "plan"),
     ("headrace.interfaces.language", "jobs"),
 }
+
+
+@functools.cache
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
 
 
 def test_every_file_that_the_page_names_is_there() -> None:
@@ -56,7 +62,7 @@ def test_a_room_imports_only_rooms_below_it(room: str) -> None:
     wrong = []
     for path in sorted((CORE / room).rglob("*.py")):
         module = ".".join(["headrace", *path.relative_to(CORE).with_suffix("").parts])
-        for name, for_types in imports(ast.parse(path.read_text(encoding="utf-8"))):
+        for name, for_types in imports(parsed(path)):
             parts = name.split(".")
             if parts[0] != "headrace" or len(parts) < 2 or parts[1] not in above:
                 continue
@@ -67,7 +73,7 @@ def test_a_room_imports_only_rooms_below_it(room: str) -> None:
 
 def private_names(cls: str, path: Path) -> set[str]:
     """Return the private fields and methods of a class."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
+    tree = parsed(path)
     body = next(node.body for node in tree.body if isinstance(node, ast.ClassDef) and node.name == cls)
     names = {node.name for node in body if isinstance(node, ast.FunctionDef)}
     names |= {node.target.id for node in body if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)}
@@ -78,7 +84,7 @@ def test_no_package_imports_private_names_of_another() -> None:
     wrong = []
     for path in sorted(ROOT.glob("*/*/src/**/*.py")):
         package = path.relative_to(ROOT).parts[3]
-        tree = ast.parse(path.read_text(encoding="utf-8"))
+        tree = parsed(path)
         foreign = set()
         for node in ast.walk(tree):
             if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("headrace"):
@@ -99,7 +105,7 @@ def test_no_package_uses_private_names_of_streams_and_jobs() -> None:
     assert {"_edge", "_pipeline", "_append", "_stream"} <= private
     wrong = []
     for path in sorted(ROOT.glob("*/*/src/**/*.py")):
-        nodes = list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+        nodes = list(ast.walk(parsed(path)))
         attributes = [node for node in nodes if isinstance(node, ast.Attribute)]
         # Classes of the file itself may have private names that are spelled alike.
         own = {node.attr for node in attributes if isinstance(node.value, ast.Name) and node.value.id == "self"}

@@ -18,6 +18,9 @@ STEPS: dict[str, dict[str, Any]] = {
     "spark": {"max_micro_batch_records": 400, **_ON_SPARK},
 }
 WHOLE: dict[str, dict[str, Any]] = {"light": {}, "spark": _ON_SPARK}
+#: The same of sinks, as options and as a text has them.
+SMALL_BATCHES = {"batch_size": 40, "flush_interval": "10 ms"}
+SMALL_BATCHES_IN_SQL = "'batch_size' = '40', 'flush_interval' = '10 ms'"
 
 
 def main(directory: str, backend: str, until: Any) -> None:
@@ -25,13 +28,16 @@ def main(directory: str, backend: str, until: Any) -> None:
     run: dict[str, Any] = {"checkpoint": f"{directory}/checkpoint", "until": until, "show_progress": False}
     run |= (STEPS if until is None else WHOLE)[backend]
     if "sql" in options:
-        report = hr.sql(options["sql"]).run(backend, **run)
+        text = (
+            options["sql"] if until is None else options["sql"].replace(SMALL_BATCHES_IN_SQL, "'batch_size' = '5000'")
+        )
+        report = hr.sql(text).run(backend, **run)
     else:
         source, sink = options["source"], options["sink"]
         stream = getattr(hr.stream("test", "changes"), f"from_{source.pop('plugin')}")(**source)
         if options.get("grouped"):
             stream = stream.key_by("g").agg(n="count(*)", total="sum(v)")
-        sink |= {"mode": "upsert", "batch_size": 40, "flush_interval": "10 ms"}
+        sink |= {"mode": "upsert", **(SMALL_BATCHES if until is None else {})}
         report = getattr(stream, f"to_{sink.pop('plugin')}")(**sink).run(backend, **run)
     print(report.state.value)
 

@@ -265,3 +265,8 @@ def _numbers(place: Path) -> list[str]:
 def kills_wanted(default: int) -> int:
     """Return how often a long test kills: HEADRACE_TEST_KILLS."""
     return int(os.environ.get("HEADRACE_TEST_KILLS", default))
+
+
+def rows_for(kills: int) -> int:
+    """Return how many rows a table needs for a long test: half of the kills are in the snapshot. On Spark each waits for micro-batches."""
+    return min(60_000, 2_000 * kills_wanted(kills))

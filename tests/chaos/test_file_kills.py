@@ -171,6 +171,7 @@ def start_and_wait(backend: str, directory: Path) -> subprocess.Popen[bytes]:
 
 
 @pytest.mark.spark
+@pytest.mark.slow  # tests/conformance/test_stateful.py kills one in every run
 def test_spark_workers_killed(feed: Feed, tmp_path: Path) -> None:
     kill_workers(tmp_path, feed, kills=2, seed=5)
 

@@ -130,6 +130,36 @@ def without_old_rows(directory: Path) -> hr.Job:
     return _to_table(changes.drop("at"), directory).also(_to_table(counts, directory, "table-of-counts"))
 
 
+def timed(count: int, seed: int) -> Iterator[str]:
+    """Yield debezium bodies of rows with times that move on: an old row may be in a window that is open, or long closed."""
+    shown: dict[int, Row] = {}
+    for number, (old, new) in enumerate(history(count, seed)):
+        key = (new or old or {})["id"]
+        before = None if old is None else shown.pop(key)
+        after = None
+        if new is not None:
+            # Some fall behind the watermark.
+            second = number // 4 - (9 if number % 17 == 5 else number % 3)
+            after = shown[key] = {**new, "ts": f"2024-03-01 10:{10 + second // 60:02d}:{second % 60:02d}"}
+        operation = "c" if before is None else "d" if after is None else "u"
+        yield json.dumps({"before": before, "after": after, "op": operation})
+
+
+def in_windows(directory: Path) -> hr.Job:
+    """Windows over a changelog: what can be subtracted, what is made anew of the rows that are left, and sessions."""
+    changes = hr.stream("conformance", "changes-windows").from_file(
+        f"{directory}/in/timed.ndjson", format="debezium-json", key="id", schema={**SCHEMA, "ts": "timestamp"}
+    )
+    keyed = changes.key_by("who")
+    counted = keyed.window(hr.tumbling("10 s", on="ts"), late="3 s").agg(n="count(*)", s="sum(n)")
+    kept = keyed.window(hr.sliding("20 s", "10 s", on="ts"), late="3 s").agg(hi="max(n)", ids="count(distinct id)")
+    sessions = keyed.window(hr.session("6 s", on="ts"), late="3 s").agg(n="count(*)", lo="min(n)")
+    jobs = [each.to_file(f"{directory}/out/{name}", format="json", name=name)
+            for name, each in (("counted", counted), ("kept", kept), ("sessions", sessions))]  # fmt: skip
+    job: hr.Job = jobs[0].also(*jobs[1:])
+    return job
+
+
 def _files(name: str, lines: Any, **options: Any) -> Mapping[str, Sequence[str | bytes]]:
     # Each file is a queue, which has the changes of its own keys.
     return {f"{name}-{n}.ndjson": list(lines(history(120, n, first=n * 100), **options)) for n in range(2)}
@@ -140,4 +170,6 @@ CASES = [
     Case("changes-aggregated", _files("debezium", debezium), aggregated),
     Case("changes-that-come-again", _files("canal", canal), normalized),
     Case("changes-without-old-rows", _files("half", debezium, before=False), without_old_rows),
+    # One queue: which rows are late depends on the order in which several are read.
+    Case("changes-in-windows", {"timed.ndjson": list(timed(500, 11))}, in_windows),
 ]

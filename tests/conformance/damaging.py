@@ -16,6 +16,8 @@ import headrace as hr
 from headrace.runtime.state_contents import shard_contents
 from headrace.runtime.state_frames import unpack
 
+from tests.effort import examples
+
 #: The first round of a long run, and how many; ``DAMAGE_SEED`` gives other rounds. ``make damage`` sets them.
 FIRST = int(os.environ.get("DAMAGE_FROM", "0"))
 SEED = int(os.environ.get("DAMAGE_SEED", "1"))
@@ -26,7 +28,7 @@ Files = dict[str, bytes]
 
 def rounds(default: int) -> range:
     """Return the numbers of the rounds of this run: ``DAMAGE`` of them from ``DAMAGE_FROM`` on."""
-    return range(FIRST, FIRST + int(os.environ.get("DAMAGE", str(default))))
+    return range(FIRST, FIRST + int(os.environ.get("DAMAGE", str(examples(default)))))
 
 
 def chance(number: int, kind: int = 1) -> random.Random:

@@ -15,6 +15,8 @@ from tests.conformance.running import at_first_or_slow, kill_spark_workers, make
 from tests.conformance.stateful_cases import CASES
 
 NAMES = [case.name for case in CASES]
+#: Compared with Spark only in the slow runs.
+RARELY_ON_SPARK = {"changes-in-windows"}
 Reference = Callable[[str], Mapping[str, Counter[str]]]
 #: Where the process is killed, and the how-manieth time it passes there.
 FAULTS = [
@@ -73,14 +75,16 @@ def test_output_does_not_depend_on_batch_borders_or_shards(
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow) if name in RARELY_ON_SPARK else name for name in NAMES]
+)
 def test_spark_gives_what_light_gives(name: str, reference: Reference, tmp_path: Path) -> None:
     run(by_name(name), tmp_path, "spark")
     assert differences(outputs(tmp_path), reference(name)) == []
 
 
-# Every case meets one of the places, in the slow runs two; all at all places would take minutes.
-@pytest.mark.parametrize("step", [len(FAULTS), pytest.param(4, marks=pytest.mark.slow)])
+# Each place is met by two cases, in the slow runs by a third or more of them; all together would take minutes.
+@pytest.mark.parametrize("step", [len(CASES) // 2, pytest.param(4, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("fault", FAULTS)
 def test_light_killed_at_a_named_place_loses_and_doubles_nothing(
     fault: str, step: int, reference: Reference, tmp_path: Path
@@ -95,6 +99,18 @@ def test_light_killed_at_a_named_place_loses_and_doubles_nothing(
     assert start("light", tmp_path, [case.name for case in cases]) == 0
     for case in cases:
         assert differences(outputs(tmp_path / case.name), reference(case.name)) == [], case.name
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["changes-in-windows", "changes-aggregated"])
+def test_light_killed_at_all_places_in_one_history(name: str, reference: Reference, tmp_path: Path) -> None:
+    """Each run begins where the one before was killed."""
+    by_name(name).lay_out(make(tmp_path / name))
+    for fault in FAULTS:
+        at = f"{fault.partition(':')[0]}:2:kill"
+        assert start("light", tmp_path, [name], fault=at) == -signal.SIGKILL, f"{at} is never passed"
+    assert start("light", tmp_path, [name]) == 0
+    assert differences(outputs(tmp_path / name), reference(name)) == []
 
 
 @pytest.mark.spark

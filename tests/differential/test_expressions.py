@@ -17,8 +17,9 @@ from tests.differential.expression_checks import Difference, check
 from tests.differential.expression_family import EXPRESSIONS, case_of, differences, shrunk
 from tests.differential.expression_references import REFERENCES
 from tests.differential.expression_trees import SCHEMA, Part, column
+from tests.effort import examples
 
-SEEDS, PART = 60, 10
+SEEDS, PART = examples(60), 10
 
 
 @pytest.mark.parametrize("first", range(0, SEEDS, PART))

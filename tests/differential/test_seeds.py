@@ -21,8 +21,9 @@ from tests.differential.tree import (
     TopN,
     parts_of,
 )
+from tests.effort import examples
 
-SEEDS, PART = 180, 15
+SEEDS, PART = examples(180), 15
 
 
 @pytest.mark.parametrize("first", range(0, SEEDS, PART))

@@ -42,6 +42,7 @@ def test_both_backends_are_kept_of_the_first_release() -> None:
     assert {"0.1-light", "0.1-spark", "0.1-savepoint"} <= set(ARCHIVES)
 
 
+@pytest.mark.slow  # other checkpoints of these archives are read in every run
 @pytest.mark.parametrize("archive", [name for name in ARCHIVES if name.endswith("-savepoint")])
 def test_a_kept_savepoint_is_begun_at_with_other_shards(archive: str, tmp_path: Path, never_stopped: Path) -> None:
     directory = laid_out(archive, tmp_path)

@@ -19,9 +19,10 @@ from headrace.flow.messages import Bodies
 from headrace.flow.schema import Schema
 from headrace.interfaces.codec import Codec, Decoder
 
+from tests.effort import examples
 from tests.fuzz.hostile_bodies import hostile_bodies
 
-RECORDS = int(os.environ.get("HEADRACE_FUZZ_RECORDS", "2000"))
+RECORDS = int(os.environ.get("HEADRACE_FUZZ_RECORDS", str(examples(2000))))
 FIRST = int(os.environ.get("HEADRACE_FUZZ_FROM", "0"))
 _BATCH = 500
 TYPES = [

@@ -14,6 +14,7 @@ from headrace_sql import api
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.effort import examples
 from tests.sql import golden
 
 _TOKEN = re.compile(r"'[^']*'|`[^`]*`|--[^\n]*|\w+|\s+|[^\w\s]")
@@ -110,7 +111,7 @@ def plans_or_tells(text: str) -> None:
 _RULES: dict[str, Any] = {"deadline": None, "database": None, "suppress_health_check": list(HealthCheck)}
 
 
-@settings(max_examples=40, derandomize=True, **_RULES)
+@settings(max_examples=examples(40), derandomize=True, **_RULES)
 @given(st.sampled_from(golden.case_names()), _MUTATIONS)
 def test_a_changed_text_is_a_job_or_an_error(name: str, mutations: list[Mutation]) -> None:
     plans_or_tells(mutated(name, mutations))

@@ -1,7 +1,8 @@
 """Runs in a process of its own: forks writers that are killed, at a chosen system call or when told to.
 
-Commands come as JSON lines: {"directory", "divided": whether into partitions, "rows", "batch", "fsync", "die_at": number of the call
-or null}; for each the exit status of the fork is answered. A fork is quick, so that many deaths can be tried.
+Commands come as JSON lines: {"directory", "divided": whether into partitions, "overwrites": whether the partition half=1 is replaced,
+"rows", "batch", "fsync", "die_at": number of the call or null}; for each the exit status of the fork is answered. A fork is quick, so
+that many deaths can be tried.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from headrace.flow.messages import Position, Queue
+from headrace.interfaces.output_definition import OutputDefinition
 from headrace.runtime.sink_writer import SinkWriter
 from sink_world import make_sink, rows
 
@@ -42,14 +44,20 @@ def die_at(count: int) -> None:
 
 def write(command: dict[str, Any]) -> None:
     """Write all rows of three queues through a writer, as a job does that was restarted from the beginning."""
-    divided = command["divided"]
-    options = {"partition_by": ["half"]} if divided else {}
+    divided, overwrites = command["divided"], command["overwrites"]
+    options: dict[str, Any] = {"partition_by": ["half"]} if divided else {}
+    if overwrites:
+        options = {"partition": {"half": "1"}, "writer": "overwriting"}
+    if command["die_at"] and overwrites:
+        die_at(command["die_at"])
     sink = make_sink(Path(command["directory"]), fsync=command["fsync"], retry_backoff="1 ms", **options)
+    if overwrites:
+        sink.adopt(OutputDefinition({}, "overwriting", replace=True))
     writer = SinkWriter(sink, "file", on_dead_letters=_refuse, auto_flush=False)
-    if command["die_at"]:
+    if command["die_at"] and not overwrites:
         die_at(command["die_at"])
     for first in range(0, command["rows"], command["batch"]):
-        for queue in ("q0", "q1", "q2"):
+        for queue in ("over",) if overwrites else ("q0", "q1", "q2"):
             stored = sink.last_offset(Queue(queue)) or Position(-1)
             if first + command["batch"] - 1 > stored.offset:
                 writer.write(rows(queue, first, min(command["batch"], command["rows"] - first), divided=divided))

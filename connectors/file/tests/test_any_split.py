@@ -14,6 +14,8 @@ from headrace_file.streams import forget_parked
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.effort import examples
+
 PIECES = [b"a", b"bc", b"\n", b"\n", b"\r\n", b"\r", b",", b'"', b'"x\n"', b" ", b"\xef\xbb\xbf", b"\xff", b"x" * 70]
 content = st.lists(st.sampled_from(PIECES), max_size=40).map(b"".join)
 
@@ -39,7 +41,7 @@ def expected_lines(data: bytes, *, header: int, limit: int) -> Records:
     return found
 
 
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=examples(250), deadline=None)
 @given(
     data=content,
     cuts=st.lists(st.integers(0, 200), max_size=6),
@@ -94,7 +96,7 @@ def test_lines(
     world.close()
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(
     data=content,
     cuts=st.lists(st.integers(0, 200), max_size=6),

@@ -15,6 +15,8 @@ from headrace_file.streams import CompressedStream, OpenFile, PlainStream, forge
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.effort import examples
+
 
 def pack(kind: str, data: bytes) -> bytes:
     return gzip.compress(data) if kind == "gzip" else zstandard.ZstdCompressor(write_checksum=True).compress(data)
@@ -44,7 +46,7 @@ class TestKind:
 class TestDecompressor:
     @KINDS
     @given(st.data())
-    @settings(max_examples=60, deadline=None)
+    @settings(max_examples=examples(60), deadline=None)
     def test_any_pieces_of_any_members(self, kind: str, data: st.DataObject) -> None:
         members = data.draw(st.lists(st.binary(max_size=3000), max_size=4))
         packed = b"".join(pack(kind, member) for member in members)

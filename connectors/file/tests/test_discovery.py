@@ -22,6 +22,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rotating_log import KEEPING, RotatingLog, compress
 
+from tests.effort import examples
+
 
 class Watcher:
     """Reads every queue of a source as a runtime does: looks for queues, opens what is new, closes what has gone."""
@@ -426,7 +428,7 @@ class TestCopies:
             drain(world.open(source, "a.1.gz"))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     steps=st.lists(
         st.one_of(

@@ -10,6 +10,8 @@ from headrace_file.framing import CsvFraming, NewlineFraming, find_byte
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.effort import examples
+
 UNLIMITED = 10**9
 csv_bytes = st.lists(
     st.sampled_from([b'"', b'"', b",", b"\n", b"\r\n", b"\r", b"a", b"bc", b'""', b'","', b'"\n"']), max_size=40
@@ -84,13 +86,13 @@ class TestNewlines:
 
 
 class TestCsv:
-    @settings(max_examples=400, deadline=None)
+    @settings(max_examples=examples(400), deadline=None)
     @given(csv_bytes, st.booleans(), st.sampled_from([3, 6, UNLIMITED]))
     def test_arrays_do_what_the_rule_says(self, data: bytes, final: bool, limit: int) -> None:
         found = CsvFraming().ends(data, 0, final=final, limit=limit).tolist()
         assert found == csv_ends(data, final=final, limit=limit)
 
-    @settings(max_examples=200, deadline=None)
+    @settings(max_examples=examples(200), deadline=None)
     @given(csv_bytes, st.integers(0, 60), st.sampled_from([3, 6, UNLIMITED]))
     def test_a_shorter_read_finds_the_same_records(self, data: bytes, cut: int, limit: int) -> None:
         framing = CsvFraming()
@@ -98,7 +100,7 @@ class TestCsv:
         part = framing.ends(data[:cut], 0, final=False, limit=limit).tolist()
         assert part == whole[: len(part)]
 
-    @settings(max_examples=100, deadline=None)
+    @settings(max_examples=examples(100), deadline=None)
     @given(
         st.lists(st.lists(st.text('a,"\n;', max_size=6), min_size=2, max_size=3), max_size=8),
         st.sampled_from(["\n", "\r\n"]),

@@ -15,6 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rotating_log import KEEPING, RotatingLog
 
+from tests.effort import examples
+
 
 def read_range(world: World, begin: ReadPosition, end: ReadPosition, **options: Any) -> Records:
     """Read a range as a task does: with a source of its own that knows nothing but the two positions."""
@@ -190,7 +192,7 @@ class TestLoss:
         assert read_range(world, *planner.plan(10), if_lost="skip") == [(5, log.lines[10]), (6, log.lines[11])]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     steps=st.lists(
         st.one_of(

@@ -16,6 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rotating_log import KEEPING, RotatingLog, compress
 
+from tests.effort import examples
+
 #: live: the reader lives on; idle: it holds no descriptor; restart: a new process begins at the checkpoint's position.
 HOWS = ("live", "idle", "restart")
 
@@ -372,7 +374,7 @@ class TestNames:
         assert order_key("log.1", 4) < order_key("log.2", 5)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     steps=st.lists(
         st.one_of(

@@ -14,6 +14,9 @@ from typing import Any
 
 import pytest
 from headrace.flow.messages import Position, Queue
+from headrace.interfaces.output_definition import OutputDefinition
+from headrace_file.parts import queue_key
+from headrace_file.queue_state import _newest
 from sink_world import insert, make_sink, parts, stored
 
 QUEUES = ("q0", "q1", "q2")
@@ -37,6 +40,7 @@ class Children:
             "rows": 40,
             "batch": 20,
             "divided": False,
+            "overwrites": False,
             "fsync": False,
             "die_at": None,
             "kill_after_ms": None,
@@ -112,6 +116,80 @@ def test_killed_between_the_parts_of_partitions(children: Children, tmp_path: Pa
         expect_once_divided(directory, 40)
         death += step
     assert deaths > 100 // step, "the calls were not intercepted"
+
+
+def committed(directory: Path) -> dict[str, int]:
+    """Return up to which record each queue of the table is stored, without touching anything."""
+    found = {}
+    for queue in QUEUES:
+        state = directory / "_headrace" / "state" / queue_key(Queue(queue), "")
+        slot = _newest(state.read_bytes()) if state.exists() else None
+        found[queue] = -1 if slot is None else slot.offset
+    return found
+
+
+@pytest.mark.parametrize("step", [12, pytest.param(1, marks=pytest.mark.slow)])
+def test_rows_from_before_do_not_come_back_into_a_partition_that_was_overwritten(
+    children: Children, tmp_path: Path, step: int
+) -> None:
+    """A writer of the whole table is killed at each call, one partition is overwritten, and the writer goes on."""
+    hidden = 0
+    for death in range(1, 10_000, step):
+        directory = tmp_path / f"run-{death}"
+        if children.run(directory, die_at=death, divided=True, fsync=True, rows=20) == 0:
+            break
+        before = committed(directory)
+        left = [path.name for path in (directory / "_headrace" / "tmp").glob("*.tmp")]
+        slots = [_newest(path.read_bytes()) for path in (directory / "_headrace" / "state").iterdir()]
+        hidden += any(slot is not None and slot.temporary in left for slot in slots)
+        assert children.run(directory, overwrites=True, rows=6, batch=6) == 0
+        assert children.run(directory, divided=True) == 0
+        overwritten = stored(parts(directory / "half=1"))
+        assert [row for row in overwritten if row[0] == "over"] == [("over", n) for n in range(6)]
+        for queue in QUEUES:
+            wanted = [(queue, n) for n in range(1, 40, 2) if n > before[queue]]
+            assert [row for row in overwritten if row[0] == queue] == wanted, f"killed at {death}"
+            kept = [row for row in stored(parts(directory / "half=0")) if row[0] == queue]
+            assert kept == [(queue, n) for n in range(0, 40, 2)]
+    assert hidden, "no writer was killed between its commit and the names of its parts"
+
+
+def test_rows_from_before_do_not_come_back_into_a_table_that_was_replaced(children: Children, tmp_path: Path) -> None:
+    """The other way round: the writer of one partition is killed, and the whole table is replaced."""
+    hidden = 0
+    for death in range(1, 10_000):
+        directory = tmp_path / f"run-{death}"
+        if children.run(directory, overwrites=True, rows=6, batch=6, die_at=death) == 0:
+            break
+        own = directory / "half=1" / "_headrace"
+        slots = [_newest(path.read_bytes()) for path in (own / "state").glob("*")]
+        if not any(slot is not None and (own / "tmp" / slot.temporary).is_file() for slot in slots):
+            continue
+        hidden += 1
+        make_sink(directory, partition_by=["half"]).adopt(OutputDefinition({}, "whole", replace=True))
+        make_sink(directory, partition={"half": "1"}, writer="overwriting")
+        assert parts(directory / "half=1") == [], f"killed at {death}"
+    assert hidden, "the writer was never killed between its commit and the name of its part"
+
+
+@pytest.mark.parametrize("step", [4, pytest.param(1, marks=pytest.mark.slow)])
+def test_killed_while_a_partition_is_overwritten(children: Children, tmp_path: Path, step: int) -> None:
+    """Killed at each call from the start on and run again, the partition has the new rows only, and others have theirs."""
+    deaths = 0
+    for death in range(1, 10_000, step):
+        directory = tmp_path / f"run-{death}"
+        assert children.run(directory, divided=True, rows=4, batch=4) == 0
+        assert children.run(directory, overwrites=True, rows=10, batch=5) == 0
+        status = children.run(directory, overwrites=True, rows=6, batch=6, die_at=death)
+        if status != 0:
+            deaths += 1
+            assert status == -signal.SIGKILL
+            assert children.run(directory, overwrites=True, rows=6, batch=6) == 0
+        assert stored(parts(directory / "half=1")) == [("over", n) for n in range(6)]
+        assert len(stored(parts(directory / "half=0"))) == 6
+        if status == 0:
+            break
+    assert deaths > 10 // step, "the calls were not intercepted"
 
 
 def test_killed_again_while_recovering(children: Children, tmp_path: Path) -> None:

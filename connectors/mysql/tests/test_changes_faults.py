@@ -15,6 +15,7 @@ from headrace.interfaces.source import EARLIEST, LATEST, Reader, StartAt
 from headrace_mysql import MySQLChangesSettings
 from mysql_world import Database
 
+from tests.eventually import eventually
 from tests.servers.fixtures import StartMySQLServer
 from tests.servers.mysql import MySQLOptions, MySQLServer
 
@@ -47,7 +48,13 @@ def test_a_log_that_was_purged_is_named(table: Database, positions: str) -> None
     with opened(table, begin, **options) as reader:
         assert changes_in(read_to_end(reader)) == [(0, 1, 1), (0, 2, 2)]
     [(file, *_)] = table.execute("SHOW MASTER STATUS")
-    table.execute(f"PURGE BINARY LOGS TO '{file}'")
+
+    def purged() -> bool:
+        # A file that the engine has not noted as done yet stays, without a word.
+        table.execute(f"PURGE BINARY LOGS TO '{file}'")
+        return [name for name, *_ in table.execute("SHOW BINARY LOGS")] == [file]
+
+    eventually(purged, "the old files of the log are gone")
     with opened(table, begin, **options) as reader, pytest.raises(DataError, match="purged") as refused:
         reader.poll(10, SECOND)
     assert "new checkpoint" in str(refused.value)
@@ -207,3 +214,18 @@ def test_a_lost_connection_is_made_again(table: Database) -> None:
                 raw = reader.poll(1, SECOND)
                 rows += [] if raw is None else changes_in([raw])
     assert rows == [(0, number, number) for number in range(1, 8)]
+
+
+@pytest.mark.slow
+def test_the_server_waits_for_a_job_whose_sink_is_slow(table: Database) -> None:
+    """It would cut the stream after net_write_timeout, a minute by default."""
+    table.execute("CREATE TABLE wide (id INT PRIMARY KEY, w TEXT) ENGINE = InnoDB")
+    statement = (
+        "SELECT time FROM information_schema.processlist WHERE command = 'Binlog Dump' AND state = 'Writing to net'"
+    )
+    with variable(table, "net_write_timeout", "1", "60"), opened(table, LATEST, table="wide") as reader:
+        reader.poll(1, SECOND / 10)
+        for first in range(0, 40_000, 5000):  # more than the connection takes on its way
+            table.execute(f"INSERT INTO wide SELECT seq + {first}, REPEAT('x', 2000) FROM seq_1_to_5000")  # noqa: S608
+        eventually(lambda: [seconds for (seconds,) in table.execute(statement) if seconds > 2], "the server waits")
+        assert len(changes_in(read_to_end(reader))) == 40_000

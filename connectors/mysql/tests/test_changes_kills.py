@@ -9,7 +9,7 @@ import pymysql
 import pytest
 from mysql_world import Database
 
-from tests.chaos.followed_tables import Following, Kind, kills_wanted
+from tests.chaos.followed_tables import Following, Kind, kills_wanted, rows_for
 
 KIND = Kind(
     source="mysql_changes",
@@ -38,7 +38,7 @@ def following(logged: Database, tmp_path: Path, request: pytest.FixtureRequest) 
     ("following", "kills"), [("light", 100), pytest.param("spark", 30, marks=pytest.mark.spark)], indirect=["following"]
 )
 def test_a_copy_is_the_table_after_many_kills(following: Following, kills: int) -> None:
-    following.prepare(60_000)
+    following.prepare(rows_for(kills))
     print(f"positions after each kill: {following.killed_often(following.copying(), kills_wanted(kills))}")
     following.compare()
 

@@ -19,6 +19,8 @@ from hypothesis import strategies as st
 from mysql_world import Database
 from polars.testing import assert_frame_equal
 
+from tests.effort import examples
+
 TEXT = ("utf8", None)
 INTEGER = ("ascii", int)
 EOF = b"\xfe\x00\x00\x02\x00"
@@ -70,7 +72,7 @@ def cursor(content: bytes, converters: list[Any], sizes: list[int] | None = None
     return SimpleNamespace(_result=result, connection=connection)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     texts=st.lists(
         st.none() | st.text(max_size=30) | st.sampled_from(["", "x" * 12, "x" * 13, "ü" * 130, "y" * 70_000])

@@ -46,6 +46,13 @@ def read_to_end(reader: Reader, *, per_poll: int = 1000) -> list[RawBatch]:
     return batches
 
 
+def read_until_stopped(reader: Reader, batches: list[RawBatch]) -> None:
+    """Read until an error, which is raised; ``batches`` is given what came before it."""
+    for _ in range(20):
+        if (raw := reader.poll(10, SECOND)) is not None:
+            batches.append(raw)
+
+
 def changes_in(batches: Sequence[RawBatch]) -> list[tuple[Any, ...]]:
     """Return (kind, values …) of each row."""
     frames = [raw.frame for raw in batches if raw.frame is not None]

@@ -11,19 +11,22 @@ import psycopg
 import pytest
 from headrace.flow.messages import ChangeKind, Queue, RawBatch
 from headrace.foundation.errors import DataError, JobError, RetriableError
-from headrace.interfaces.source import EARLIEST, LATEST, Reader
-from postgres_changes_world import SECOND, applied, changes_in, changes_of, opened, read_to_end, table_of
+from headrace.interfaces.source import EARLIEST, LATEST
+from postgres_changes_world import (
+    SECOND,
+    applied,
+    changes_in,
+    changes_of,
+    opened,
+    read_to_end,
+    read_until_stopped,
+    table_of,
+)  # fmt: skip
 from postgres_world import PostgresDatabase
 
 from tests.eventually import eventually
 
 INS, B, A, D = ChangeKind.INSERT, ChangeKind.UPDATE_BEFORE, ChangeKind.UPDATE_AFTER, ChangeKind.DELETE
-
-
-def read_until_stopped(reader: Reader, batches: list[RawBatch]) -> None:
-    for _ in range(20):
-        if (raw := reader.poll(10, SECOND)) is not None:
-            batches.append(raw)
 
 
 def made(database: PostgresDatabase, *, full: bool, kind: str = "int") -> None:

@@ -10,7 +10,8 @@ import psycopg
 import pytest
 from postgres_world import PostgresDatabase
 
-from tests.chaos.followed_tables import Following, Kind, kills_wanted
+from tests.chaos.followed_table_job import SMALL_BATCHES_IN_SQL
+from tests.chaos.followed_tables import Following, Kind, kills_wanted, rows_for
 
 KIND = Kind(
     source="postgres_changes",
@@ -46,7 +47,7 @@ def by_sql(database: PostgresDatabase) -> Mapping[str, Any]:
               'slot.name' = 'slot_{database.name.lower().replace("-", "_")[-40:]}', 'scan.incremental.snapshot.chunk.size' = '200');
             CREATE TABLE copied (id INT, g INT, v BIGINT, w STRING, PRIMARY KEY (id) NOT ENFORCED) WITH (
               'connector' = 'jdbc', 'url' = 'jdbc:postgresql://{server.host}:{server.port}/{database.name}', 'table-name' = 'copy',
-              'username' = '{server.user}', 'password' = '{server.password}', 'batch_size' = '40', 'flush_interval' = '10 ms');
+              'username' = '{server.user}', 'password' = '{server.password}', {SMALL_BATCHES_IN_SQL});
             INSERT INTO copied SELECT id, g, v, w FROM t"""  # noqa: S608
     }
 
@@ -60,7 +61,7 @@ def by_sql(database: PostgresDatabase) -> Mapping[str, Any]:
 def test_a_copy_is_the_table_after_many_kills(
     followed: PostgresDatabase, following: Following, kills: int, more: tuple[str, ...]
 ) -> None:
-    following.prepare(60_000, *more)
+    following.prepare(rows_for(kills), *more)
     print(f"positions after each kill: {following.killed_often(by_sql(followed), kills_wanted(kills))}")
     following.compare()
 

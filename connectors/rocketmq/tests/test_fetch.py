@@ -19,6 +19,8 @@ from headrace_rocketmq.frame import Frame
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.effort import examples
+
 QUEUE = MessageQueue("topic", "broker", 0)
 
 
@@ -266,7 +268,7 @@ class BrokerModel:
         return found(pull.offset + count, self.latest, body=f"{pull.offset}:{pull.offset + count}".encode())
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(st.data())
 def test_whatever_happens_all_offsets_come_once_and_in_order(data: st.DataObject) -> None:
     start = data.draw(st.integers(0, 100), "start")

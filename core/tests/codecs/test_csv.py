@@ -23,6 +23,8 @@ from headrace.interfaces.codec import Decoder
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from tests.effort import examples
+
 Outcomes = list[tuple[Any, ...] | str]
 DecodeEveryWay = Callable[[Decoder, Sequence[bytes]], Outcomes]
 
@@ -99,7 +101,7 @@ RECORDS = st.lists(
 @given(RECORDS, st.integers(1, 3))
 @example(['"', '"', "a"], 1)
 @example(['"a,b', 'c",d'], 2)
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=examples(500), deadline=None)
 def test_records_together_are_refused_as_each_is_alone(records: list[str], width: int) -> None:
     bodies = Bodies.of([record.encode() for record in records])
     data = bodies.joined()
@@ -110,7 +112,7 @@ def test_records_together_are_refused_as_each_is_alone(records: list[str], width
 
 
 @given(RECORDS)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 def test_records_mean_the_same_to_the_standard_library(records: list[str]) -> None:
     for record in records:
         fields = verdict(record, PLAIN)
@@ -122,7 +124,7 @@ def test_records_mean_the_same_to_the_standard_library(records: list[str]) -> No
 @given(RECORDS, st.sampled_from([1, 2]), st.sampled_from(["", "a", "é"]))
 @example(["", "\r", '""', "a", '"a"'], 1, "")
 @example(["a", '"a"', "", "a"], 1, "a")
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 def test_fuzzed_records_are_judged_alone(
     outcomes: DecodeEveryWay, records: list[str], width: int, null_value: str
 ) -> None:
@@ -291,7 +293,7 @@ ROWS = st.lists(ROW_VALUES.map(lambda row: {name: row[name] for name in COLUMNS}
 
 
 @given(ROWS, st.sampled_from([",", ";", "-", "1", "e", "|"]), st.sampled_from(["", "NULL", "0"]))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_rows_come_back_as_they_were(rows: list[dict[str, Any]], delimiter: str, null_value: str) -> None:
     codec = CsvCodec(CsvSettings(delimiter=delimiter, null_value=null_value))
     frame = pl.DataFrame(rows, schema=dict(SCHEMA), orient="row")

@@ -19,6 +19,8 @@ from headrace.foundation.errors import DataError
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from tests.effort import examples
+
 UTC = dt.UTC
 ENCODER = JsonCodec().encoder(None)
 
@@ -116,7 +118,7 @@ ROWS = st.lists(ROW_VALUES.map(lambda row: {name: row[name] for name in COLUMNS}
 @example(
     [dict.fromkeys(COLUMNS) | {"float64": value} for value in (1e15, 1e16, 1e17, 123456789012345680.0, 1e-5, 1e-7)]
 )
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_dynamic_rows_give_the_same_texts_as_columns(rows: list[dict[str, Any]]) -> None:
     frame = pl.DataFrame(rows, schema=dict(SCHEMA), orient="row")
     lines = ENCODER.encode_lines(frame)
@@ -126,7 +128,7 @@ def test_dynamic_rows_give_the_same_texts_as_columns(rows: list[dict[str, Any]])
 
 
 @given(ROWS)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_rows_come_back_as_they_were(rows: list[dict[str, Any]]) -> None:
     schema = Schema({name: data_type for name, data_type in SCHEMA.items() if '"' not in name})
     frame = pl.DataFrame(rows, schema=dict(SCHEMA), orient="row").select(list(schema))

@@ -17,6 +17,8 @@ from headrace.interfaces.codec import Decoder
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from tests.effort import examples
+
 Outcomes = list[tuple[Any, ...] | str]
 DecodeEveryWay = Callable[[Decoder, Sequence[bytes]], Outcomes]
 
@@ -169,7 +171,7 @@ BODIES = st.one_of(
 @example([b'{"n": "a", "n": 1}', b'{"n": 1e400}', b'{"x": 1e400}', b'{"f": 1' + b"0" * 400 + b"}"])
 @example([b"{}", b'{"other": ["\\ud800"], "other": null}', b'{"n": 0}'])
 @example([b'{"t": "x", "t": 1}', b'{"t": -62135596800001, "t": null}', b'{"t": true, "t": 1}', b'{"t": 1, "t": "x"}'])
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 def test_fuzzed_bodies_are_judged_alone_and_as_the_oracle_does(outcomes: DecodeEveryWay, bodies: list[bytes]) -> None:
     decoder = JsonCodec().decoder(SCHEMA)
     found = outcomes(decoder, bodies)
@@ -187,7 +189,7 @@ def test_fuzzed_bodies_are_judged_alone_and_as_the_oracle_does(outcomes: DecodeE
 
 
 @given(st.lists(BODIES, min_size=1, max_size=6), st.integers(0, 50), st.randoms(use_true_random=False))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_any_cut_gives_the_same(bodies: list[bytes], times: int, choice: random.Random) -> None:
     many = (bodies * (times + 1))[:200]
     choice.shuffle(many)

@@ -19,6 +19,8 @@ from headrace.interfaces.codec import Decoder
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.effort import examples
+
 Outcomes = list[tuple[Any, ...] | str]
 DecodeEveryWay = Callable[[Decoder, Sequence[bytes]], Outcomes]
 
@@ -93,7 +95,7 @@ def test_body_that_does_not_match_can_be_a_row_of_nulls(outcomes: DecodeEveryWay
 
 
 @given(st.lists(st.text("ab1 \né", max_size=6) | st.binary(max_size=4).map(lambda b: b.decode("latin-1"))))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 def test_fuzzed_bodies_are_cut_as_the_standard_library_does(outcomes: DecodeEveryWay, texts: list[str]) -> None:
     pattern = r"(?P<word>[ab]+)(?: (?P<digit>1))?"
     decoder = RawCodec(RawSettings(pattern=pattern)).decoder(Schema.of({"word": "string", "digit": "int8"}))

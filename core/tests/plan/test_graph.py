@@ -6,6 +6,7 @@ import inspect
 import sys
 from collections.abc import Mapping
 from functools import partial
+from types import FrameType
 from typing import Any
 
 import cloudpickle
@@ -36,8 +37,15 @@ def test_longest_chain_of_verbs_can_be_copied_to_other_processes_from_deep_insid
     assert copied.output_digests == plan.output_digests
 
 
+def depth(frame: FrameType | None) -> int:
+    count = 0
+    while frame is not None:
+        count, frame = count + 1, frame.f_back
+    return count
+
+
 def copied_below(plan: Plan, *, frames: int) -> Plan:
-    if len(inspect.stack(0)) < frames:
+    if depth(inspect.currentframe()) < frames:
         return copied_below(plan, frames=frames)
     copied: Plan = cloudpickle.loads(cloudpickle.dumps(plan))
     return copied

@@ -112,6 +112,18 @@ def test_a_job_goes_on_and_the_dead_letters_say_which_row_it_was() -> None:
     assert report.dead_letters == 1
 
 
+def test_a_lack_of_memory_stops_the_job_instead_of_making_dead_letters() -> None:
+    def fills_memory(row: dict[str, Any]) -> dict[str, Any]:
+        raise MemoryError
+
+    bad = MemorySink()
+    source = MemorySource({"q": [b'{"n": 1}', b'{"n": 2}']})
+    stream = hr.stream("test", "trials").from_(source, format="json", schema={"n": "int64"}).map(fills_memory)
+    with pytest.raises(JobFailedError, match="MemoryError"):
+        stream.dead_letters(lambda letters: letters.to(bad)).to(MemorySink()).run("light")
+    assert bad.rows == []
+
+
 def test_a_stateful_operator_that_raises_fails_the_job_with_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
     from headrace_stateful.aggregates.top_n import RunningTopN
 

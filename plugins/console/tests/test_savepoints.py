@@ -142,6 +142,7 @@ def test_what_is_stored_is_shown(running: subprocess.Popen[bytes], headrace: Com
 
 
 @pytest.mark.spark
+@pytest.mark.slow
 def test_what_a_checkpoint_of_spark_holds_is_shown(write_file: WriteFile, headrace: Command, tmp_path: Path) -> None:
     """By itself where a shard is stored whole, with the job where its state is in changes."""
     write_file(JOB)

@@ -53,7 +53,7 @@ def broken_in(module: str) -> dict[str, Any]:
 
 
 @pytest.mark.timeout(900)  # a hundred checks and more in each
-@pytest.mark.parametrize("one_in", [8, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("one_in", [24, pytest.param(1, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     "module", [pytest.param(module, marks=[pytest.mark.slow] if module in LONG else []) for module in MODULES]
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from contract_samples.inner_runs import run_text
@@ -46,6 +47,15 @@ def section(heading: str) -> str:
     return str(text)
 
 
+#: Each starts dozens of processes: they are run with the long tests.
+LONG = {"TestTotals", "TestLedger"}
+
+
+def _example(text: str) -> Any:
+    name = re.findall(r"class (Test\w+)", text)[0]
+    return pytest.param(text, id=name, marks=[pytest.mark.slow] if name in LONG else [])
+
+
 @pytest.mark.parametrize("heading", SECTIONS)
 def test_tables_name_every_check(heading: str) -> None:
     options = set(checks_of(OptionChecks))
@@ -59,7 +69,7 @@ def test_options_are_named() -> None:
     assert sorted(named) == checks_of(OptionChecks)
 
 
-@pytest.mark.parametrize("example", EXAMPLES, ids=[re.findall(r"class (Test\w+)", text)[0] for text in EXAMPLES])
+@pytest.mark.parametrize("example", [_example(text) for text in EXAMPLES])
 def test_examples_pass(example: str, tmp_path: Path) -> None:
     results = run_text(example, root=tmp_path)
     assert results.code == 0, results.output

@@ -21,6 +21,8 @@ from headrace_dimension.table import Table
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.effort import examples
+
 PIPE = hr.stream("test", "lookup")
 
 
@@ -43,7 +45,7 @@ TEXTS = st.sampled_from([None, "", "a", "b", "ab", "ü", "x" * 40, "a\x00b"])
 NUMBERS = st.one_of(st.none(), st.integers(-3, 3))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     st.lists(st.tuples(TEXTS, NUMBERS, st.integers(0, 99)), max_size=25),
     st.lists(st.tuples(TEXTS, NUMBERS, st.integers(0, 99)), max_size=25),
@@ -71,7 +73,7 @@ def test_equal_keys_against_a_loop(probes: list[Any], rows: list[Any], how: str)
     assert texts(found) == texts(wanted)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.lists(NUMBERS, max_size=20), st.lists(st.tuples(NUMBERS, NUMBERS), max_size=12))
 def test_ranges_against_a_loop(probes: list[int | None], ranges: list[tuple[int | None, int | None]]) -> None:
     right = [{"low": low, "high": high, "v": place} for place, (low, high) in enumerate(ranges)]
@@ -94,7 +96,7 @@ NETWORKS = ["10.0.0.0/8", "10.1.0.0/16", "10.1.2.0/24", "10.1.2.3/32", "0.0.0.0/
 ADDRESSES = ["10.1.2.3", "10.1.2.4", "10.9.9.0", "192.168.0.1", "2001:db8::1", "2001:db8:1::5", "::1", "no", "", None]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.lists(st.sampled_from(NETWORKS), max_size=6))
 def test_prefixes_against_a_loop(networks: list[str]) -> None:
     right = [{"network": network, "v": place} for place, network in enumerate(networks)]

@@ -18,6 +18,8 @@ from headrace_dimension.parquet import ParquetSettings, ParquetSource
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.effort import examples
+
 PIPE = hr.stream("test", "parquet")
 NO_WAIT = timedelta(0)
 
@@ -36,7 +38,7 @@ def source(path: object, **options: Any) -> ParquetSource:
     return ParquetSource(ParquetSettings.of({"path": str(path), **options}, plugin="parquet"))
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(start=st.integers(0, 25), sizes=st.lists(st.integers(1, 12), max_size=12))
 def test_reads_from_any_offset_in_any_steps(place: Path, start: int, sizes: list[int]) -> None:
     made = source(place)

@@ -25,6 +25,8 @@ from headrace_dimension.table_files import TableFiles
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.effort import examples
+
 pytestmark = pytest.mark.skipif(not table_files.can_share(), reason="the system has no flock")
 PIPE = hr.stream("test", "sharing")
 KEY: Lookup = ("equal", ("k",))
@@ -49,7 +51,7 @@ NETWORKS = st.sampled_from([None, "10.0.0.0/8", "10.1.0.0/16", "10.1.2.3/32", ":
 ROWS = st.lists(st.tuples(TEXTS, NUMBERS, NUMBERS, NETWORKS), max_size=20)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(rows=ROWS, kind=st.sampled_from(["one key", "two keys", "range", "prefix"]))
 def test_a_mapped_table_answers_as_the_one_that_was_written(
     rows: list[Any], kind: str, tmp_path_factory: pytest.TempPathFactory

@@ -17,6 +17,8 @@ from headrace_rules.literals import (
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.effort import examples
+
 
 @cache
 def characters() -> pl.Series:
@@ -106,7 +108,7 @@ def regexes(draw: st.DrawFn, depth: int = 2) -> str:
 VALUES = st.lists(st.text("abkKsſ\u212aſßSéÉ.日 1\n", max_size=8), min_size=1, max_size=20)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(regexes(), VALUES)
 def test_whatever_matches_holds_a_literal_of_each_candidate(pattern: str, values: list[str]) -> None:
     candidates = regex_candidates(pattern)

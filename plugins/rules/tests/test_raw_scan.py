@@ -20,6 +20,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from rules_world import CONSTANT, PATTERN, REGEX, SCANNERS, TEXT, VALUE, plainly
 
+from tests.effort import examples
+
 TYPES = {"a": pl.String(), "b": pl.String(), "n": pl.Int64(), "s": pl.Struct({"z": pl.String()})}
 CLAUSES = st.one_of(
     st.tuples(VALUE, PATTERN).map(lambda p: f"{p[0]} LIKE {p[1]}"),
@@ -76,7 +78,7 @@ def raw(bodies: list[bytes], first: int = 0) -> RawBatch:
 
 
 @pytest.mark.parametrize("scanner", SCANNERS)
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(rules=st.lists(CLAUSES, min_size=1, max_size=4), rows=st.lists(ROW, min_size=1, max_size=10), seed=st.integers())
 def test_no_body_is_left_out_that_a_rule_matches(scanner: str, rules: list[str], rows: list[Any], seed: int) -> None:
     rng = random.Random(seed)

@@ -14,6 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rules_world import plainly
 
+from tests.effort import examples
+
 
 def reason(directory: Path, text: str) -> str:
     (directory / "a.yaml").write_text(text)
@@ -85,7 +87,7 @@ def test_sigma_with_many_values(count: int) -> None:
     assert {row for row, _ in plainly([rule.expression], frame)[0]} == {0, 1, 3}
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(st.text(alphabet="abx&*[]{}:,-?! \n<'\"|>#%", max_size=60))
 def test_any_text_is_read_or_refused(tmp_path_factory: pytest.TempPathFactory, text: str) -> None:
     path = tmp_path_factory.mktemp("rules") / "a.yaml"

@@ -12,6 +12,8 @@ from headrace_rules.scanning import HyperscanScanner, PolarsScanner, Scanner, hy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.effort import examples
+
 SCANNERS = [PolarsScanner, *([HyperscanScanner] if hyperscan_is_installed() else [])]
 needs_hyperscan = pytest.mark.skipif(not hyperscan_is_installed(), reason="hyperscan has no wheel for this platform")
 BYTES = st.sampled_from([b"a", b"B", b"k", "é".encode(), "\u212a".encode(), b"\n", b"\xff"])
@@ -23,7 +25,7 @@ def found(scanner: Scanner, buffer: bytes) -> set[tuple[int, int]]:
 
 
 @pytest.mark.parametrize("kind", SCANNERS)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(
     literals=st.lists(st.tuples(st.lists(BYTES, min_size=1, max_size=3), st.booleans()), min_size=1, max_size=6),
     content=st.lists(BYTES, max_size=40),

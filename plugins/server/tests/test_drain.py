@@ -32,7 +32,7 @@ def health(server: ServerProcess) -> str:
     return str(json.loads((server.data / "server.json").read_text())["health"])
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)])
 def test_a_server_that_ends_drains_its_jobs_and_says_so(server: ServerProcess, number: signal.Signals) -> None:
     marker, begun, out = server.root / "marker", server.root / "begun", server.root / "slow"
     server.write_copy()

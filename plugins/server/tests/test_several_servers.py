@@ -78,6 +78,7 @@ def runs_of(servers: SharedServers) -> dict[str, int]:
     return {job: len(servers.ask(f"/v1/jobs/{job}")["runs"]) for job in servers.counts}
 
 
+@pytest.mark.slow
 def test_a_server_that_stops_hands_its_jobs_over_at_a_checkpoint(servers: SharedServers) -> None:
     begin(servers, "a", "b")
     servers.wait_for_owners(lambda by: Counter(by.values()) == ONE_EACH, "a job on each server")
@@ -127,6 +128,7 @@ def _killed_server(servers: SharedServers) -> None:
     servers.wait_for_rows()
 
 
+@pytest.mark.slow
 def test_a_process_that_is_paused_loses_its_job_and_spoils_nothing_when_it_wakes(servers: SharedServers) -> None:
     begin(servers, "a", "b")
     servers.wait_for_owners(lambda by: Counter(by.values()) == ONE_EACH, "a job on each server")

@@ -37,6 +37,7 @@ def ended(server: ServerProcess, operation: str) -> dict[str, Any]:
     return eventually(look, "the operation ends", shown=server.log) or {}
 
 
+@pytest.mark.slow
 def test_a_job_on_spark_is_shown_upgraded_killed_and_saved(server: ServerProcess) -> None:
     write(server, "n >= 0")
     server.add_events(0, 100)

@@ -91,7 +91,7 @@ def test_the_old_version_reads_its_state_in_mysql_after_a_fall_back(
     )
 
 
-@pytest.mark.parametrize("new", ["c='count(*)'", "c='count(*)', s='sum(n)'"])
+@pytest.mark.parametrize("new", [pytest.param("c='count(*)'", marks=pytest.mark.slow), "c='count(*)', s='sum(n)'"])
 def test_the_old_version_reads_its_state_after_a_fall_back(server: ServerProcess, new: str) -> None:
     _fall_back(server, new)
 

@@ -12,13 +12,15 @@ from headrace_shell.views import View
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.effort import examples
+
 
 def write(place: Path, number: int, rows: list[tuple[int, int]]) -> None:
     frame = pl.DataFrame(rows, schema={"x": pl.Int64(), CHANGE: pl.Int8()}, orient="row")
     frame.write_ipc(place / f"{number:03d}.arrow")
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(st.lists(st.lists(st.integers(0, 3), min_size=1, max_size=4), max_size=5), st.data())
 def test_a_view_has_the_rows_that_are_left(batches: list[list[int]], data: st.DataObject) -> None:
     with tempfile.TemporaryDirectory() as name:

@@ -63,6 +63,7 @@ def test_files_are_there_while_a_micro_batch_runs_and_no_longer(tmp_path: Path) 
     "checkpoint",
     [pytest.param([], marks=pytest.mark.slow, id="without-checkpoint"), pytest.param(["state"], id="with-checkpoint")],
 )
+@pytest.mark.slow
 def test_a_killed_driver_leaves_files_that_only_its_user_may_read_and_the_next_removes(
     checkpoint: list[str], tmp_path: Path
 ) -> None:
@@ -89,6 +90,7 @@ def test_a_killed_driver_leaves_files_that_only_its_user_may_read_and_the_next_r
     assert counted(sink) == EXPECTED
 
 
+@pytest.mark.slow
 def test_files_that_are_lost_fail_the_job_which_then_continues_from_its_checkpoint(tmp_path: Path) -> None:
     """With one core the second shard looks for its rows when the first one has removed them."""
     sink = lay_out(tmp_path)

@@ -348,6 +348,7 @@ def test_a_session_of_the_users_own(source: CountingSource, sink: DatabaseSink, 
         stream_of(source, "own").to(sink).run("spark", session=own, master="local[1]")
 
 
+@pytest.mark.slow
 def test_other_options_start_another_spark(
     source: CountingSource, sink: DatabaseSink, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -372,6 +373,7 @@ def test_other_options_start_another_spark(
     assert not [line for line in lines if any("open sesame" in word for word in line)]
 
 
+@pytest.mark.slow
 def test_a_job_whose_java_is_killed_says_so_and_the_next_one_starts_another(
     source: CountingSource, sink: DatabaseSink, tmp_path: Path
 ) -> None:

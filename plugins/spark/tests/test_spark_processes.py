@@ -84,7 +84,10 @@ def test_a_driver_killed_at_random_moments(tmp_path: Path) -> None:
     assert sink.stored() == ROWS
 
 
-@pytest.mark.parametrize("kills", [1, pytest.param(50, marks=[pytest.mark.slow, pytest.mark.timeout(3600)])])
+# One driver is killed in every run by tests/chaos/test_file_kills.py.
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("kills", [1, 50])
 def test_a_driver_of_keyed_stages_killed_at_random_moments(tmp_path: Path, kills: int) -> None:
     prepared(tmp_path)
     sink = WindowSink(tmp_path / "rows.db")
@@ -147,6 +150,7 @@ def test_nothing_runs_on_when_a_driver_is_killed(tmp_path: Path) -> None:
     assert gone
 
 
+@pytest.mark.slow
 def test_the_ui_of_spark_is_on_this_machine_only_and_shows_the_job(tmp_path: Path) -> None:
     prepared(tmp_path)
     program = start(tmp_path, "ui")

@@ -21,6 +21,8 @@ from headrace_stateful.aggregates.aggregates import SIGN, AggregatePlan, compile
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.effort import examples
+
 SCHEMA = Schema.of(
     {
         "k": "string",
@@ -51,7 +53,7 @@ class Mean:
 MEAN = hr.udaf(returns="float64", name="test_mean")(Mean)
 FUNCTIONS = {"test_mean": MEAN}
 #: A busy machine may be slow, and a plan takes a while to compile.
-FEW = settings(max_examples=50, deadline=None)
+FEW = settings(max_examples=examples(50), deadline=None)
 
 
 @functools.cache

@@ -1,4 +1,4 @@
-"""Every operator with state keeps the contract."""
+"""Every operator with state keeps the contract. Those that work as another one here are of the slow runs."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, ClassVar
 
 import headrace as hr
+import pytest
 from headrace.interfaces.operator import StatefulSpec
 from headrace.interfaces.windows import Emit
 from headrace_contract import StatefulOperatorContract
@@ -41,6 +42,7 @@ class OverClicks(StatefulOperatorContract):
         return rows
 
 
+@pytest.mark.slow
 class TestTumbling(OverClicks):
     def make_spec(self) -> StatefulSpec:
         window = hr.tumbling("7 s", on="ts")
@@ -73,6 +75,7 @@ class TestDistinct(OverClicks):
         return Distinct(("user",))
 
 
+@pytest.mark.slow
 class TestTopN(OverClicks):
     def make_spec(self) -> StatefulSpec:
         return TopN(("user",), 2, by="ms desc")
@@ -88,6 +91,7 @@ class TestLastOfEachKey(OverClicks):
         return Deduplicate(("user",), keep="last", by="ts")
 
 
+@pytest.mark.slow
 class TestReduce(OverClicks):
     def make_spec(self) -> StatefulSpec:
         def slower(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
@@ -115,6 +119,7 @@ class TestProcess(OverClicks):
         return Process(("user",), count, schema={"user": "string", "n": "int64", "ended": "timestamp"}, on="ts")
 
 
+@pytest.mark.slow
 class TestNormalizeChanges(OverClicks):
     """Updates without old rows, and deletes among them."""
 

@@ -15,6 +15,8 @@ from headrace_stateful.aggregates.top_n import Deduplicate, OrderTerm, TopN, ord
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.effort import examples
+
 from .stateful_driver import Row, Run, batch_of
 
 SCHEMA = Schema.of({"k": "string", "a": "int64", "b": "float64"})
@@ -86,7 +88,7 @@ def first_rows(there: list[Row], n: int, rank: bool, keep: str, ordered: bool = 
     steps=STEPS, n=st.integers(1, 3), rank=st.booleans(), retracts=st.booleans(), keep=st.sampled_from(["first", "last"]),
     ordered=st.booleans(),
 )  # fmt: skip
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_top_n(
     steps: list[Any], n: int, rank: bool, retracts: bool, keep: Literal["first", "last"], ordered: bool
 ) -> None:
@@ -101,7 +103,7 @@ def test_top_n(
 
 
 @given(steps=STEPS, retracts=st.booleans())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_top_n_has_one_row_per_rank_at_any_time(steps: list[Any], retracts: bool) -> None:
     run = drive(TopN(["k"], 2, by="a desc, b", rank="place"), steps, retracts, lambda *_: None)
     table: dict[Row, Row] = {}
@@ -147,7 +149,7 @@ def test_deduplicate(keep: Literal["first", "last"], by: str | None, wanted: flo
 
 
 @given(steps=STEPS)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_distinct_keeps_the_first_row_in_order(steps: list[Any]) -> None:
     def check(run: Run, there: list[Row]) -> None:
         firsts: dict[Any, Row] = {}
@@ -160,7 +162,7 @@ def test_distinct_keeps_the_first_row_in_order(steps: list[Any]) -> None:
 
 
 @given(steps=STEPS)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_distinct_of_a_changelog_counts(steps: list[Any]) -> None:
     drive(Distinct(["k", "a", "b"]), steps, True, lambda run, there: _same(run.table(), Counter(set(there))))
 

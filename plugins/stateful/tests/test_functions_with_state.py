@@ -16,6 +16,8 @@ from headrace_stateful.aggregates.reduce import Reduce
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.effort import examples
+
 from .stateful_driver import QUEUE, Run, batch_of
 
 SCHEMA = Schema.of({"k": "string", "v": "float64", "tags": "array<string>"})
@@ -33,7 +35,7 @@ def add(value: dict[str, Any], row: dict[str, Any]) -> dict[str, Any]:
         st.tuples(st.sampled_from([None, "a", "b"]), st.sampled_from([0, 1, 2, 13]), st.integers(0, 4)), max_size=25
     )
 )
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 def test_reduce_is_its_model(steps: list[Any]) -> None:
     spec = Reduce(["k"], add)
     run = Run(lambda: spec.open(SCHEMA))
@@ -143,7 +145,7 @@ def visits_model(rows: Sequence[tuple[Any, int, int, int | None]], last: int) ->
         unique_by=lambda each: each[1],
     )
 )
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_process_is_its_model_wherever_the_input_is_cut(steps: list[Any]) -> None:
     rows, reached = [], None
     for key, time, n, _ in steps:

@@ -19,6 +19,8 @@ from headrace_stateful.joins.join_window import WindowJoin, windows_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.effort import examples
+
 from .stateful_driver import QUEUE, Row, Run, batch_of
 
 LEFT = Schema.of({"k": "int64", "a": "int64", "ts": "timestamp"})
@@ -138,7 +140,7 @@ BOUNDS = st.tuples(st.integers(-5, 5), st.integers(0, 6)).map(lambda pair: (pair
 
 
 @given(how=st.sampled_from(HOWS), bounds=BOUNDS, events=EVENTS, delay=st.integers(0, 15), end=st.booleans())
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 def test_interval_join_is_its_model(how: How, bounds: tuple[int, int], events: Any, delay: int, end: bool) -> None:
     rows, last = numbered(events, delay)
     shape = JoinShape(how, LEFT, RIGHT, ("k",), ("k",))
@@ -149,7 +151,7 @@ def test_interval_join_is_its_model(how: How, bounds: tuple[int, int], events: A
 
 
 @given(how=st.sampled_from(HOWS), bounds=BOUNDS, events=EVENTS, delay=st.integers(5, 15))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_what_an_interval_join_gives_is_never_behind_its_watermark(
     how: How, bounds: tuple[int, int], events: Any, delay: int
 ) -> None:
@@ -178,7 +180,7 @@ ENTRIES = st.lists(
 
 
 @given(how=st.sampled_from(HOWS), bounds=BOUNDS, entries=ENTRIES, end=st.booleans())
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 def test_an_interval_join_by_the_clock_is_its_model(
     how: How, bounds: tuple[int, int], entries: list[Any], end: bool
 ) -> None:
@@ -315,7 +317,7 @@ def window_model(how: How, rows: Any, window: Window, last: int, end: bool) -> t
     delay=st.integers(0, 15),
     end=st.booleans(),
 )
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 def test_window_join_is_its_model(how: How, window: Window, events: Any, delay: int, end: bool) -> None:
     rows, last = numbered(events, delay)
     times = {"window_start": pl.Datetime("us", "UTC"), "window_end": pl.Datetime("us", "UTC")}

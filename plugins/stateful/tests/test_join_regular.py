@@ -14,6 +14,8 @@ from headrace_stateful.joins.join_shape import HOWS, How, JoinShape
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.effort import examples
+
 from .stateful_driver import Row, Run, batch_of
 
 LEFT = Schema.of({"k": "int64", "a": "string"})
@@ -56,7 +58,7 @@ STEP = st.tuples(st.booleans(), KEYS, st.integers(0, 2), st.booleans(), st.integ
     steps=st.lists(STEP, max_size=40),
     only_inserts=st.booleans(),
 )
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 def test_join_is_the_join_of_the_tables(how: How, where: bool, steps: list[Any], only_inserts: bool) -> None:
     changelog = not (only_inserts and how in ("inner", "semi"))
     shape = shape_of(how, "b > 1" if where else None)
@@ -105,7 +107,7 @@ def test_join_is_the_join_of_the_tables(how: How, where: bool, steps: list[Any],
 
 
 @given(st.lists(st.tuples(st.booleans(), st.sampled_from([1, 2]), st.integers(0, 3), st.booleans()), max_size=30))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_a_result_with_a_key_has_one_row_per_key_at_any_time(steps: list[Any]) -> None:
     """Both sides have at most one row per key; so has the result, between any two changes: sinks go by that."""
     run = Run(lambda: RegularJoin(shape_of("left"), changelog=True, ttls_us=(None, None)))

@@ -15,6 +15,8 @@ from headrace_stateful.aggregates.normalize_changes import NormalizeChanges
 from hypothesis import settings
 from hypothesis import strategies as st
 
+from tests.effort import examples
+
 from .stateful_driver import Row, Run, batch_of, plain
 
 ADD, UB, UA, D = ChangeKind.INSERT, ChangeKind.UPDATE_BEFORE, ChangeKind.UPDATE_AFTER, ChangeKind.DELETE
@@ -47,7 +49,7 @@ class Driven(Run):
         return super().table(output)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @hypothesis.given(STEPS)
 def test_it_gives_the_last_row_of_each_key(steps: list[tuple[int, Row, int]]) -> None:
     run = Driven(lambda: spec_of().open(SCHEMA))

@@ -20,6 +20,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from tests.effort import examples
+
 SCHEMA = {"k": pl.String(), "n": pl.Int64()}
 KEYS = [None, "", "a", "b", "ab", "c"]
 ROW = st.tuples(st.sampled_from(KEYS), st.integers(0, 3))
@@ -43,7 +45,7 @@ def contents(log: RowLog) -> list[tuple[Any, ...]]:
 
 
 @given(st.lists(STEP, max_size=30), st.booleans())
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(150), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_log_is_a_list(steps: list[Any], collide: bool) -> None:
     with mock.patch.object(row_log_module, "key_hashes", _of_two_values) if collide else nullcontext():
         run(steps)
@@ -106,7 +108,7 @@ TURN = st.tuples(
 
 
 @given(st.lists(TURN, max_size=25))
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(150), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_copies_that_take_turns_are_one_list(turns: list[Any]) -> None:
     """As shards that are kept in several processes: each one catches up with what the others have stored before it goes on."""
     copies = [RowLog(SCHEMA, ("k",), ("m",)) for _ in range(2)]

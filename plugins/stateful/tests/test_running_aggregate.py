@@ -14,6 +14,8 @@ from headrace_stateful.aggregates.aggregate import Aggregate
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from tests.effort import examples
+
 from .stateful_driver import Row, Run, batch_of, plain
 
 SCHEMA = Schema.of({"k": "string", "v": "int64", "f": "float64", "d": "decimal(10, 2)"})
@@ -78,7 +80,7 @@ def row_of(key: Any, value: Any) -> Row:
     values=True, keyed=False, retracts=True,
 )  # fmt: skip
 @given(steps=st.lists(STEP, max_size=50), values=st.booleans(), keyed=st.booleans(), retracts=st.booleans())
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 def test_aggregates_are_those_of_the_rows_that_are_there(
     steps: list[Any], values: bool, keyed: bool, retracts: bool
 ) -> None:
@@ -179,7 +181,7 @@ def test_result_that_fails_rejects_the_row() -> None:
     steps=st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 30), st.integers(0, 9)), max_size=120),
     size=st.integers(1, 12),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_groups_with_many_different_values(steps: list[tuple[str, int, int]], size: int) -> None:
     """Their values are looked up in those that are known; also after a restart, and of a slot that another key had before."""
     spec = Aggregate(

@@ -25,6 +25,7 @@ from plugins.stateful.tests.window_driver import (
     watermarks_of,
 )
 from plugins.stateful.tests.window_model import SessionModel
+from tests.effort import examples
 
 EMITS = [
     Emit(),
@@ -41,7 +42,7 @@ EMITS = [
 @pytest.mark.parametrize("emit", EMITS, ids=str)
 @pytest.mark.parametrize("gap", [1, 5, 30])
 @pytest.mark.parametrize("ordered", [False, True])
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(
     events=streams, delay=st.integers(0, 15), cuts=st.lists(st.integers(0, 25), max_size=6),
     stores=st.lists(st.integers(0, 6), max_size=3), end=st.booleans(),

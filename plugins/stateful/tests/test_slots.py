@@ -21,6 +21,8 @@ from headrace_stateful.keys.slots import KeySlots, SlotTable
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.effort import examples
+
 TYPES: dict[str, tuple[pl.DataType, list[Any]]] = {
     "text": (pl.String(), [None, "", "a", "b", "ab", "ba", "é" * 50, "x" * 1000]),
     "integer": (pl.Int64(), [None, 0, 1, -1, 2**63 - 1, -(2**63)]),
@@ -55,7 +57,7 @@ def histories(draw: st.DrawFn) -> tuple[list[str], list[tuple[str, list[tuple[An
 
 
 @given(histories(), st.booleans())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_slot_table_is_a_dict(
     history: tuple[list[str], list[tuple[str, list[tuple[Any, ...]]]]], collide: bool
 ) -> None:
@@ -151,7 +153,7 @@ class Behind:
 
 
 @given(histories(), st.data(), st.booleans())
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 def test_a_table_restored_behind_is_a_dict(
     history: tuple[list[str], list[tuple[str, list[tuple[Any, ...]]]]], data: st.DataObject, collide: bool
 ) -> None:

@@ -18,6 +18,7 @@ from plugins.stateful.tests.window_driver import (
     watermarks_of,
 )
 from plugins.stateful.tests.window_model import WindowModel
+from tests.effort import examples
 
 WINDOWS = [
     tumbling("10 us", on="ts"),
@@ -49,7 +50,7 @@ streams = st.one_of(
         lambda events: [(key, time // 8 + place * 3, number) for place, (key, time, number) in enumerate(events)]
     ),
 )
-FEW = settings(max_examples=20, deadline=None)
+FEW = settings(max_examples=examples(20), deadline=None)
 
 
 def check(

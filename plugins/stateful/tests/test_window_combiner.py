@@ -17,6 +17,8 @@ from headrace.testing import MemorySink, MemorySource
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.effort import examples
+
 SCHEMA = {"k": "string", "n": "int64", "f": "float64", "text": "string", "ts": "timestamp"}
 TYPES: dict[str, Any] = {
     "k": pl.String,
@@ -101,7 +103,7 @@ def given_by(
 
 
 @pytest.mark.parametrize("name", WINDOWS)
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(work=entries(), sizes=st.lists(st.integers(1, 9), min_size=1, max_size=3))
 def test_results_are_those_of_the_rows_themselves(name: str, work: Any, sizes: list[int]) -> None:
     plan, shuffle = plan_of(WINDOWS[name])

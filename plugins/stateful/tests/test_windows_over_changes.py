@@ -29,6 +29,7 @@ from plugins.stateful.tests.window_driver import (
     watermarks_of,
 )
 from plugins.stateful.tests.window_model import SessionModel, WindowModel
+from tests.effort import examples
 
 WINDOWS = [
     tumbling("10 us", on="ts"),
@@ -98,7 +99,7 @@ _CASES = given(
 )  # fmt: skip
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @_CASES
 def test_as_the_model_says(
     window: Window, rows: list[Change], delay: int, cuts: list[int], stores: list[int], end: bool, kept: bool

@@ -96,3 +96,11 @@ def folders_of(directory: str) -> Iterator[str]:
         return
     for path in found:
         yield from folders_of(path)
+
+
+def tables_above(directory: str) -> Iterator[str]:
+    """Yield the directories of which a directory is a partition, the innermost first; none for one that is not named as a partition."""
+    path = os.path.abspath(directory)
+    while _NAME.match(os.path.basename(path)):
+        path = os.path.dirname(path)
+        yield path

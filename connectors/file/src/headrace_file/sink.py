@@ -16,7 +16,7 @@ from headrace.interfaces.sink import SinkBatch, SinkSettings, StaleWriterError, 
 
 from headrace_file.encoding import PartEncoder
 from headrace_file.output_record import OutputRecord
-from headrace_file.partitions import check_partition_columns, directory_of, divided
+from headrace_file.partitions import check_partition_columns, directory_of, divided, folders_of, tables_above
 from headrace_file.parts import HIDDEN, list_positions, part_name, queue_key
 from headrace_file.queue_state import QueueState, check_writable, keys_of_temporaries, write_error
 from headrace_file.settings import FileSinkSettings
@@ -101,9 +101,29 @@ class FileSink(TransactionalSink):
     def adopt(self, output: OutputDefinition) -> InputRead | None:
         """Compare the job with the job whose rows are in the directory. Raises JobError when it is another one."""
         try:
+            if output.replace:
+                self._finish_commits_of_others()
             return self._record.adopt(output)
         except OSError as error:
             raise self._stopping(write_error(error.filename or self._hidden, error)) from error
+
+    def _finish_commits_of_others(self) -> None:
+        """Show the parts that killed jobs have committed in what is about to be emptied. Raises JobError or OSError.
+
+        Those are jobs that write the table which this is a partition of, or a partition of this table. Without it their next start
+        would show these parts, with rows from before, in a partition that was emptied meanwhile.
+        """
+        own = self.settings.directory
+        for directory in (*tables_above(own), *folders_of(own)):
+            try:
+                left = keys_of_temporaries(os.path.join(directory, HIDDEN, "tmp"))
+            except FileNotFoundError:  # nobody has written there
+                continue
+            for key in sorted(left):
+                try:
+                    self._state(key, directory).position(None)
+                except RetriableError as error:
+                    raise self._stopping(error) from error
 
     def completed(self, read: InputRead) -> None:
         """Store that all results over an input are written. Raises JobError when that is not possible."""
@@ -200,11 +220,13 @@ class FileSink(TransactionalSink):
                 )
             return writing
 
-    def _state(self, key: str) -> QueueState:
+    def _state(self, key: str, directory: str | None = None) -> QueueState:
+        """Return the state of a queue, of the job that writes to ``directory``; default: of this one."""
         settings = self.settings
+        directory = directory or settings.directory
         return QueueState(
-            settings.directory,
-            self._hidden,
+            directory,
+            os.path.join(directory, HIDDEN),
             key,
             clock=self._clock or SystemClock(),
             lock_timeout=settings.lock_timeout,

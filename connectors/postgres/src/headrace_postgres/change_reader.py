@@ -18,11 +18,12 @@ from numpy.typing import NDArray
 from headrace_postgres.chunks import Chunk, Chunks, Ranges
 from headrace_postgres.connection import connect
 from headrace_postgres.log.decoding import Relation
-from headrace_postgres.log.following import Followed, LogReader, LogRows
+from headrace_postgres.log.following import Followed, LogReader, LogRows, Questions
 from headrace_postgres.log.places import OFFSETS_PER_BYTE, LogPlace
 from headrace_postgres.log_server import LogServer
-from headrace_postgres.relations import check_relation
+from headrace_postgres.relations import ANOTHER, another_table, check_relation
 from headrace_postgres.settings import PostgresChangesSettings
+from headrace_postgres.table_watch import TableWatch
 from headrace_postgres.tables import Table, TableColumn
 
 #: How much offsets of the log are greater after a snapshot, so that there is room for its rows: more than any table has.
@@ -52,7 +53,7 @@ class Described:
     def followed(self) -> Followed:
         """What the log is asked for."""
         key = [column.name for column in self.key]
-        return Followed(self.slot, self.publication, self.wanted, self.types, key, self.full)
+        return Followed(self.table.number, self.slot, self.publication, self.wanted, self.types, key, self.full)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +122,7 @@ class PostgresChangesReader(ChangesReader):
         self._chunks: Chunks | None = None
         self._ranges: Ranges | None = None
         self._chunk: Chunk | None = None
+        self._watch = TableWatch(clock)
 
     def place_of(self, position: ReadPosition) -> LogPlace | SnapshotPlace:
         return place_of(position, self._queue)
@@ -143,9 +145,23 @@ class PostgresChangesReader(ChangesReader):
     def check(self) -> None:
         """Raise DataError when the slot does not have the log from the position on, JobError when the publication lacks the table."""
         place = self._place.log if isinstance(self._place, SnapshotPlace) else self._place
-        described = self._described
-        self._server().check_publication(described.publication, list(described.wanted))
-        self._server().check_place(self._described.slot, place.lsn, self._queue.id, self._position.offset)
+        self._check_table(place)
+        self._check_place(place)
+
+    def _check_place(self, place: LogPlace) -> None:
+        self._server().check_place(self._described.slot, place, self._queue.id, self._position.offset)
+
+    def _check_table(self, place: LogPlace) -> None:
+        described, server = self._described, self._server()
+        number, publication = described.table.number, described.publication
+        server.check_table(number)
+        server.check_publication(publication, list(described.wanted))
+        if place.table and place.table != number:
+            raise another_table(self._settings, ANOTHER)
+        if place.entry and place.entry != server.entry(publication, number):
+            raise another_table(
+                self._settings, f"was taken out of the publication {publication!r} and put back: the log lacks its changes in between"
+            )  # fmt: skip
 
     def confirm(self, lsn: int) -> bool:
         """Tell the server what is not needed any more; returns whether it was told."""
@@ -155,7 +171,9 @@ class PostgresChangesReader(ChangesReader):
         # A slot is read by one connection at a time.
         if self._log is not None:
             self._log.close()
-        return PostgresChangesReader(self._settings, self._described, self._queue, self._clock, self._place)
+        reader = PostgresChangesReader(self._settings, self._described, self._queue, self._clock, self._place)
+        reader._watch = self._watch
+        return reader
 
     # ------------------------------------------------------------------------------------------------------- reading
 
@@ -195,11 +213,17 @@ class PostgresChangesReader(ChangesReader):
     def read_log(self, wait_seconds: float) -> tuple[LogRows | None, LogPlace]:
         assert isinstance(self._place, LogPlace)
         if self._log is None:
-            self._log = LogReader(
-                self._settings, self._described.followed, self._place, self._clock, self._on_relation, self._on_truncate,
-                self._already_there,
-            )  # fmt: skip
-        return self._log.read(wait_seconds), self._log.place
+            questions = Questions(self._check_place, self._on_relation, self._on_truncate, self._already_there)
+            self._log = LogReader(self._settings, self._described.followed, self._place, self._clock, questions)
+        rows = self._log.read(wait_seconds)
+        if rows is None:
+            place = self._log.place
+            self._watch.look(lambda: self._check_table(place), self.end_of_log, place)
+        return rows, self._log.place
+
+    def keep_alive(self) -> None:
+        if self._log is not None:
+            self._log.keep_alive()
 
     def _on_relation(self, relation: Relation) -> None:
         check_relation(relation, self._described, self._settings, self._server().columns_now, self._queue.id)

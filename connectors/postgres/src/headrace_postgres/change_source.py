@@ -148,7 +148,9 @@ class PostgresChangesSource(Source):
         at = server.make_slot(described.slot, self._clock)
         # A slot that was there may have much log, with what stopped an earlier run: nothing of it is needed.
         end = max(at, server.end())
-        begin = LogPlace(end, end)
+        number = described.table.number
+        entry = server.entry(described.publication, number)
+        begin = LogPlace(end, end, table=number, server=server.identity(), entry=entry)
         if not with_snapshot:
             self._chunks_are_gone = True
             return begin
@@ -265,7 +267,7 @@ class PostgresChangesSource(Source):
                 f"has values that are so large that they are stored apart (TOAST), and REPLICA IDENTITY "
                 f"{_IDENTITIES[table.replica_identity]}: the log lacks them when other columns change. It may be any of {', '.join(large)}",
                 "columns",
-                "ALTER TABLE … REPLICA IDENTITY FULL, or leave the large columns out with columns=",
+                f"ALTER TABLE {quoted_table(self.settings)} REPLICA IDENTITY FULL, or leave the large columns out with columns=",
             )
 
     def _refused(self, problem: str, option: str, hint: str) -> JobError:

@@ -12,8 +12,9 @@ from headrace.foundation.clock import Clock
 from headrace.foundation.errors import JobError, RetriableError
 
 from headrace_postgres.connection import quoted, quoted_table, translated, translating
-from headrace_postgres.log.places import lsn_of, lsn_text
+from headrace_postgres.log.places import LogPlace, lsn_of, lsn_text
 from headrace_postgres.log.stream import slot_is_gone
+from headrace_postgres.relations import ANOTHER, another_table
 from headrace_postgres.settings import PostgresChangesSettings
 
 logger = logging.getLogger(__name__)
@@ -54,6 +55,17 @@ class LogServer:
         [(text,)] = self._query("SELECT pg_current_wal_flush_lsn()::text")
         return lsn_of(text)
 
+    def identity(self) -> str:
+        """Return what tells this server from others, also from one that was restored by a dump; empty if the user may not ask."""
+        try:
+            with self._connection.cursor() as cursor:
+                cursor.execute("SELECT system_identifier::text FROM pg_control_system()")
+                return str(cursor.fetchone()[0])
+        except psycopg.errors.InsufficientPrivilege:
+            return ""
+        except psycopg.Error as error:
+            raise translated(error, self._settings) from error
+
     def columns_now(self, table: int) -> Mapping[int, str]:
         """Return the names of a table's columns by their numbers."""
         return dict(
@@ -64,23 +76,27 @@ class LogServer:
         )
 
     def make_publication(self, name: str) -> None:
-        """Make the publication unless it is there. Raises JobError."""
+        """Make the publication unless it is there. Raises JobError.
+
+        One with the name that it has by default is given the table, which leaves it when it is dropped and made anew.
+        """
         settings = self._settings
+        statement = f"CREATE PUBLICATION {quoted(name)} FOR TABLE {quoted_table(settings)} WITH (publish_via_partition_root = true)"
         if self._query("SELECT 1 FROM pg_publication WHERE pubname = %s", (name,)):
-            return
+            if settings.publication is not None or self._published(name):
+                return
+            statement = f"ALTER PUBLICATION {quoted(name)} ADD TABLE {quoted_table(settings)}"
         try:
             with self._connection.cursor() as cursor:
-                cursor.execute(
-                    f"CREATE PUBLICATION {quoted(name)} FOR TABLE {quoted_table(settings)} WITH (publish_via_partition_root = true)"
-                )
+                cursor.execute(statement)
         except psycopg.Error as error:
             if error.sqlstate == _PERMISSION:
                 raise JobError(
-                    f"PostgreSQL at {settings.host}:{settings.port}: user {settings.user!r} may not create the publication {name!r}",
+                    f"PostgreSQL at {settings.host}:{settings.port}: user {settings.user!r} may not create the publication {name!r}, or "
+                    "may not add the table to it",
                     plugin="postgres_changes",
                     option="publication",
-                    hint="let the table's owner create it once: CREATE PUBLICATION "
-                    f"{quoted(name)} FOR TABLE {quoted_table(settings)} WITH (publish_via_partition_root = true)",
+                    hint=f"let the table's owner do it once: {statement}",
                 ) from error
             if error.sqlstate not in _EXISTS:
                 raise translated(error, settings) from error
@@ -107,12 +123,7 @@ class LogServer:
                 "leaves out inserts, updates, deletes or truncates",
                 "name another, or ALTER PUBLICATION … SET (publish = 'insert, update, delete, truncate')",
             )
-        # Before version 15 a publication has whole tables.
-        parts = "attnames::text[], rowfilter" if self._connection.info.server_version >= 150000 else "NULL, NULL"
-        there = self._query(
-            f"SELECT {parts} FROM pg_publication_tables WHERE pubname = %s AND schemaname = %s AND tablename = %s",  # noqa: S608
-            (name, settings.schema, settings.table),
-        )
+        there = self._published(name)
         if not there:
             raise refused(
                 f"does not have the table {settings.schema}.{settings.table}",
@@ -130,6 +141,32 @@ class LogServer:
                 f"leaves out the columns {', '.join(lacking)}",
                 "name another one for whole tables, or leave them out with columns=",
             )
+
+    def _published(self, name: str) -> list[tuple[Any, ...]]:
+        """Return the columns and the condition under which a publication has the table; nothing if it does not have it."""
+        settings = self._settings
+        # Before version 15 a publication has whole tables.
+        parts = "attnames::text[], rowfilter" if self._connection.info.server_version >= 150000 else "NULL, NULL"
+        return self._query(
+            f"SELECT {parts} FROM pg_publication_tables WHERE pubname = %s AND schemaname = %s AND tablename = %s",  # noqa: S608
+            (name, settings.schema, settings.table),
+        )
+
+    def entry(self, publication: str, table: int) -> int:
+        """Return the number of a table's entry in a publication; 0 if it is published with all others, or with its schema."""
+        found = self._query(
+            "SELECT r.oid::int8 FROM pg_publication_rel r JOIN pg_publication p ON p.oid = r.prpubid"
+            " WHERE p.pubname = %s AND r.prrelid = %s",
+            (publication, table),
+        )
+        return int(found[0][0]) if found else 0
+
+    def check_table(self, number: int) -> None:
+        """Raise JobError unless the table of that name is the one with this number."""
+        settings = self._settings
+        found = self._query("SELECT to_regclass(%s)::oid::int8", (quoted_table(settings),))
+        if found != [(number,)]:
+            raise another_table(settings, "is not there any more" if found == [(None,)] else ANOTHER)
 
     def make_slot(self, name: str, clock: Clock) -> int:
         """Make the slot unless it is there; return where its log begins. All transactions before it are visible to queries from now on.
@@ -174,11 +211,15 @@ class LogServer:
                 told = True
             clock.wait(never, _WAIT_SECONDS)
 
-    def check_place(self, slot: str, lsn: int, queue: str, offset: int) -> None:
+    def check_place(self, slot: str, place: LogPlace, queue: str, offset: int) -> None:
         """Raise DataError unless the slot has the log from a position on."""
-        found = self._slot(slot)
-        error = None
-        if found is None:
+        found, lsn = self._slot(slot), place.lsn
+        error, server = None, self.identity() if place.server else ""
+        if server != place.server and server:
+            error = slot_is_gone(
+                self._settings, slot, f"this is another server (system identifier {server}, and the checkpoint is of {place.server})"
+            )  # fmt: skip
+        elif found is None:
             error = slot_is_gone(self._settings, slot, "it does not exist")
         elif found > lsn:
             error = slot_is_gone(

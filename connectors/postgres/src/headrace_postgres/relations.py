@@ -20,6 +20,18 @@ _NUMERIC = 1700
 ColumnsNow = Callable[[int], Mapping[int, str]]
 
 
+#: What happened to a table whose number is another one.
+ANOTHER = "was dropped and made anew, or another table has its name now"
+
+
+def another_table(settings: PostgresChangesSettings, problem: str) -> JobError:
+    """Return the error for a table that is not the one that was followed: the log does not tell what became of its rows."""
+    return JobError(
+        f"table {settings.database}.{settings.schema}.{settings.table} {problem}", plugin="postgres_changes", option="table",
+        hint="start with a new checkpoint, which reads the table anew, and an emptied target",
+    )  # fmt: skip
+
+
 def check_relation(
     relation: Relation, described: Described, settings: PostgresChangesSettings, columns_now: ColumnsNow, queue: str
 ) -> None:
@@ -35,10 +47,7 @@ def check_relation(
         )  # fmt: skip
 
     if relation.number != described.table.number:
-        raise refused(
-            "it was dropped and made anew, or another table has its name now",
-            "start with a new checkpoint, and an emptied target",
-        )
+        raise another_table(settings, ANOTHER)
     if described.full and relation.identity != "f":
         raise refused(
             f"its REPLICA IDENTITY is now {relation.identity!r}, so the log lacks old rows",

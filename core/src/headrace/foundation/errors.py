@@ -179,6 +179,11 @@ class JobFailedError(HeadraceError):
     """A running job stopped because of an error. The error itself is ``__cause__``."""
 
 
+#: What a function of the user may raise without its row being to blame. The job tries again, or stops; any other exception makes the
+#: row a dead letter. A process that got no memory may fail anywhere next, so that it cannot be trusted to go on.
+NOT_THE_FAULT_OF_A_ROW = (RetriableError, JobError, MemoryError)
+
+
 def nearest(name: str, candidates: Iterable[str]) -> str | None:
     """Return the candidate most like ``name`` (ignoring case), or None when nothing is near enough to suggest."""
     by_folded = {candidate.casefold(): candidate for candidate in candidates}

@@ -17,10 +17,10 @@ _REASON_LENGTH_MAX = 200
 
 
 def may_be_the_rows_fault(error: BaseException) -> bool:
-    """Return whether an unexpected error may be caused by the values in a batch."""
+    """Return whether an unexpected error may be caused by the values in a batch; a lack of memory counts as one of the process."""
     import polars as pl
 
-    if isinstance(error, HeadraceError):
+    if isinstance(error, HeadraceError | MemoryError):
         return False
     # A panic of polars is no Exception.
     return isinstance(error, Exception | pl.exceptions.PanicException)
@@ -34,7 +34,7 @@ def process_by_rows(process: Callable[[Batch], Iterable[Made]], batch: Batch, er
     """
     try:
         list(process(batch.with_frame(batch.frame.clear())))
-    except HeadraceError:
+    except (HeadraceError, MemoryError):
         raise
     except BaseException:
         raise error from None

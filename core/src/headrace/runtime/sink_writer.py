@@ -313,7 +313,7 @@ class SinkWriter:
             tried += 1
             try:
                 self._insert_retrying(shard, part)
-            except (JobError, JobFailedError):
+            except (JobError, JobFailedError, MemoryError):
                 raise
             except Exception as error:  # the rows are to blame, or the sink is broken
                 if part.height > 1:
@@ -344,7 +344,7 @@ class SinkWriter:
             try:
                 with self._sink_lock:
                     self._retrying(partial(sink.check_rows, batch), shard.queue)
-            except (JobError, JobFailedError):
+            except (JobError, JobFailedError, MemoryError):
                 raise
             except Exception as error:  # the rows are to blame, or the sink is broken
                 if part.height > 1:

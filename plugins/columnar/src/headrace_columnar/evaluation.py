@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import polars as pl
-from headrace.foundation.errors import DataError, FunctionError, JobError, RetriableError
+from headrace.foundation.errors import NOT_THE_FAULT_OF_A_ROW, DataError, FunctionError
 from headrace_columnar.python_values import is_shallow, series_of
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ def by_parts(
     """
     try:
         return evaluated(frame)
-    except (RetriableError, JobError):
+    except NOT_THE_FAULT_OF_A_ROW:
         raise
     except BaseException as error:
         if not _may_be_a_rows_fault(error):
@@ -130,7 +130,7 @@ def _halved(
     for begin, part in ((0, frame[:middle]), (middle, frame[middle:])):
         try:
             result, failed = evaluated(part)
-        except (RetriableError, JobError):
+        except NOT_THE_FAULT_OF_A_ROW:
             raise
         except BaseException as again:
             if not _may_be_a_rows_fault(again):
@@ -296,7 +296,7 @@ def _run_rows(function: UserFunction, arguments: Sequence[pl.Series], count: int
     for row in rows:
         try:
             values.append(call(*row))
-        except RetriableError:
+        except NOT_THE_FAULT_OF_A_ROW:
             raise
         except Exception as error:  # the user's code may raise anything; the row goes to the dead letters with it
             failures.append((len(values), error))
@@ -332,7 +332,7 @@ def _run_vectorized(
     try:
         result = function.function(*arguments)
         return _checked(function, result, count), []
-    except RetriableError:
+    except NOT_THE_FAULT_OF_A_ROW:
         raise
     except Exception as error:  # as in _run_rows
         if count == 1:
@@ -347,6 +347,6 @@ def _checked(function: UserFunction, result: Any, count: int) -> pl.Series:
     if not isinstance(result, pl.Series):
         result = series_of("", list(result), function.return_type)
     if len(result) != count:
-        raise FunctionError(f"vectorized function {function.name!r} returned {len(result)} values for {count} rows")
+        raise DataError(f"vectorized function {function.name!r} returned {len(result)} values for {count} rows")
     made: pl.Series = result
     return made.cast(function.return_type) if made.dtype != function.return_type else made

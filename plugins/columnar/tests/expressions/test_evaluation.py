@@ -63,7 +63,7 @@ def test_failures_of_checks_and_of_what_raises_come_in_order() -> None:
     assert values.rows() == [(2, -1), (None, None), (None, None), (None, None), (None, None), (6, 1)]
 
 
-@pytest.mark.parametrize("error", [RetriableError("later"), JobError("wrong")])
+@pytest.mark.parametrize("error", [RetriableError("later"), JobError("wrong"), MemoryError()])
 def test_what_is_no_rows_fault_is_raised(error: Exception) -> None:
     def evaluated(frame: pl.DataFrame) -> Any:
         raise error

@@ -13,6 +13,8 @@ from headrace_columnar.expressions import compile_expression, compile_predicate,
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.effort import examples
+
 from .oracle import Failure, Tree, column, constant, like_matches, literal
 
 SCHEMA = Schema(
@@ -175,25 +177,25 @@ def check(made: Tree, found: list[dict[str, Any]]) -> None:
         assert bool(failures) == (place in failed)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(boolean_trees(3), frames)
 def test_conditions(made: Tree, found: list[dict[str, Any]]) -> None:
     check(made, found)
 
 
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=examples(250), deadline=None)
 @given(integer_trees(3), frames)
 def test_numbers(made: Tree, found: list[dict[str, Any]]) -> None:
     check(made, found)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(text_trees(3), frames)
 def test_texts(made: Tree, found: list[dict[str, Any]]) -> None:
     check(made, found)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(boolean_trees(2), frames)
 def test_a_predicate_keeps_the_rows_that_are_true(made: Tree, found: list[dict[str, Any]]) -> None:
     try:
@@ -205,7 +207,7 @@ def test_a_predicate_keeps_the_rows_that_are_true(made: Tree, found: list[dict[s
     assert series.to_list() == [value is True for value in values]
 
 
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=examples(600), deadline=None)
 @given(texts, escaped_patterns())
 def test_like(text: str, pattern: tuple[str, str | None]) -> None:
     source, escape = pattern
@@ -216,7 +218,7 @@ def test_like(text: str, pattern: tuple[str, str | None]) -> None:
     assert evaluate(compiled, frame)[0].to_list() == [wanted, None, wanted]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(st.lists(st.tuples(st.none() | texts, st.none() | texts), max_size=8))
 def test_like_with_the_pattern_in_a_column(pairs: list[tuple[str | None, str | None]]) -> None:
     frame = pl.DataFrame(pairs, schema={"s": pl.String, "t": pl.String}, orient="row")
@@ -225,7 +227,7 @@ def test_like_with_the_pattern_in_a_column(pairs: list[tuple[str | None, str | N
     assert evaluate(compiled, frame)[0].to_list() == wanted
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(st.text(max_size=40))
 def test_no_text_makes_the_parser_fail_in_another_way(text: str) -> None:
     with contextlib.suppress(ExpressionError):

@@ -8,7 +8,7 @@ from typing import Any
 import polars as pl
 import pytest
 from headrace.flow.schema import Schema
-from headrace.foundation.errors import ExpressionError, FunctionError, RetriableError
+from headrace.foundation.errors import ExpressionError, FunctionError, JobError, RetriableError
 from headrace.interfaces.functions import AggregateFunction, ScalarFunction, TableFunction
 from headrace_columnar.expressions import UserFunction, compile_expression, compile_predicate, evaluate, evaluate_all
 
@@ -84,13 +84,14 @@ def test_a_vectorized_function_of_another_length_fails_every_row() -> None:
     assert "returned 2 values for 1 rows" in str(failures[0][1])
 
 
+@pytest.mark.parametrize("error", [RetriableError("the model server is busy"), JobError("wrong"), MemoryError()])
 @pytest.mark.parametrize("vectorized", [False, True])
-def test_an_outside_fault_is_no_rows_fault(vectorized: bool) -> None:
+def test_an_outside_fault_is_no_rows_fault(vectorized: bool, error: Exception) -> None:
     def fail(value: Any) -> Any:
-        raise RetriableError("the model server is busy")
+        raise error
 
     compiled = compile_expression("fail(a)", SCHEMA, scalar("fail", fail, pl.Int64(), vectorized=vectorized))
-    with pytest.raises(RetriableError):
+    with pytest.raises(type(error)):
         evaluate(compiled, FRAME)
 
 

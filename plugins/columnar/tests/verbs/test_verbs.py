@@ -189,12 +189,14 @@ def test_for_each_passes_rows_on() -> None:
     assert found.rejected == [(12, "three")]
 
 
-def test_retriable_errors_of_user_code_are_not_the_rows_fault() -> None:
+@pytest.mark.parametrize("error", [RetriableError("service away"), MemoryError()])
+@pytest.mark.parametrize("verb", [Map, ForEach])
+def test_some_errors_of_user_code_are_not_the_rows_fault(verb: Any, error: Exception) -> None:
     def away(row: dict[str, Any]) -> dict[str, Any]:
-        raise RetriableError("service away")
+        raise error
 
-    with pytest.raises(RetriableError):
-        Outcome(Map(away), batch())
+    with pytest.raises(type(error)):
+        Outcome(verb(away), batch())
 
 
 def test_map_batches_finds_the_rows_that_make_it_fail() -> None:

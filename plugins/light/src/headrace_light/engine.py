@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
+import traceback
 from collections.abc import Callable, Collection, Iterable
 from concurrent.futures import Future
 from dataclasses import replace
@@ -223,6 +224,8 @@ class Engine:
         except BaseException as error:  # whatever it is, it ends the job and is raised by wait()
             logger.debug("job %s failed", self.job_name, exc_info=True)
             self._error, self._state = error, JobState.FAILED
+            if isinstance(error, MemoryError):
+                traceback.clear_frames(error.__traceback__)  # what they hold is needed to end the job
         finally:
             self._seconds = self._clock.monotonic() - self._begun
             self._savepoints.end(self._error)

@@ -12,6 +12,8 @@ from headrace_server.schedules import CronTimes, IntervalTimes, ScheduleSettings
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from tests.effort import examples
+
 MINUTE = timedelta(minutes=1)
 ZONES = (
     "UTC",
@@ -91,7 +93,7 @@ WEEKDAYS = st.just("*") | numbers(0, 6)
 EXPRESSIONS = st.tuples(numbers(0, 59), HOURS, numbers(1, 28), st.just("*"), WEEKDAYS).map(" ".join)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @example("* 0 * * *", "Australia/Lord_Howe", datetime(2026, 4, 5, tzinfo=UTC), 0)  # clocks change by half an hour
 @given(EXPRESSIONS, st.sampled_from(ZONES), st.sampled_from(DAYS), st.integers(-600, 600))
 def test_cron_is_what_the_reference_says(expression: str, zone: str, day: datetime, minutes: int) -> None:

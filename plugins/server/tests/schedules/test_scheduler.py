@@ -16,6 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from schedule_world import BEGIN, JOB, NotingStarter, ScheduleWorld
 
+from tests.effort import examples
+
 PROGRAM = Path(__file__).parents[1] / "schedule_world.py"
 QUARTER = timedelta(minutes=15)
 
@@ -221,7 +223,7 @@ def test_a_pause_between_due_and_started_starts_nothing_twice(world: ScheduleWor
     assert world.states() == [("02 10:15", "started")]
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(st.lists(st.integers(1, 5000), min_size=1, max_size=12))
 def test_whenever_the_server_ticks_each_instant_is_started_at_most_once_and_none_is_forgotten(
     pauses: list[int],

@@ -9,6 +9,8 @@ from headrace_server.sharing.spread import WEIGHT, WEIGHT_AT_REST, Load, Place, 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.effort import examples
+
 NAMES = [f"s{number}" for number in range(6)]
 places = st.lists(
     st.builds(
@@ -33,7 +35,7 @@ def after(found: dict[str, str | None], given_loads: list[Load]) -> list[Load]:
 
 
 @given(places, loads)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 def test_every_unit_has_a_server_that_may_have_it_or_none_if_there_is_none(
     given_places: list[Place], given_loads: list[Load]
 ) -> None:
@@ -49,7 +51,7 @@ def test_every_unit_has_a_server_that_may_have_it_or_none_if_there_is_none(
 
 
 @given(places, loads)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 def test_its_own_answer_is_left_as_it_is_and_the_order_of_what_is_given_does_not_count(
     given_places: list[Place], given_loads: list[Load]
 ) -> None:
@@ -59,7 +61,7 @@ def test_its_own_answer_is_left_as_it_is_and_the_order_of_what_is_given_does_not
 
 
 @given(places.filter(bool), loads)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 def test_no_move_that_would_clearly_help_is_left(given_places: list[Place], given_loads: list[Load]) -> None:
     found = spread(given_places, given_loads)
     filled: Counter[str] = Counter()
@@ -82,7 +84,7 @@ def test_no_move_that_would_clearly_help_is_left(given_places: list[Place], give
 
 
 @given(st.integers(1, 5), st.integers(0, 40), st.integers(0, 4))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 def test_equal_units_are_spread_evenly_and_no_more_are_moved_than_needed(servers: int, count: int, lost: int) -> None:
     given_places = [Place(f"s{number}", f"m{number}", f"d{number}") for number in range(servers)]
     given_loads = [Load(f"u{number}", WEIGHT) for number in range(count)]

@@ -16,6 +16,8 @@ from headrace_sql.operators.looked_up_rows import FOUND, TAG, LookedUpRows
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.effort import examples
+
 LEFT = {"k": pl.String(), "v": pl.Int64()}
 SCHEMA = Schema({**LEFT, TAG: pl.String(), "name": pl.String(), FOUND: pl.Int32()})
 
@@ -28,7 +30,7 @@ STEPS = st.lists(
 )  # fmt: skip
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(STEPS, st.booleans(), st.booleans())
 def test_each_row_keeps_what_it_was_given(steps: list[Any], inner: bool, restores: bool) -> None:
     spec = LookedUpRows(("k",), ("k", "v"), inner=inner)

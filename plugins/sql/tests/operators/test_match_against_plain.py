@@ -20,6 +20,7 @@ from headrace_sql.operators.match_values import Node
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.effort import examples
 from tests.sql.plain_match import PlainMatch
 
 QUEUE = Queue("q")
@@ -206,7 +207,7 @@ def check(seed: int, *, alone: bool = False) -> int:
     return count + wanted[0].total()
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(st.integers(0, 2**40))
 def test_what_is_given_is_that_of_the_plain_matcher(seed: int) -> None:
     check(seed)

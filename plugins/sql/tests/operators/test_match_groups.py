@@ -17,6 +17,8 @@ from headrace_sql.operators.match_operator import MatchRecognize, PatternPart
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.effort import examples
+
 #: The letters for which a row can stand for a variable: some for several of them.
 LETTERS = {"A": "ax", "B": "bx", "C": "cy", "D": "dxy"}
 SCHEMA = Schema({"k": pl.String(), "v": pl.String(), "ts": pl.Datetime("us")})
@@ -79,7 +81,7 @@ PATTERNS = st.recursive(
 )  # fmt: skip
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(PATTERNS, st.text("abcdxy", max_size=12), st.integers(1, 5), st.booleans())
 def test_the_preferred_match_is_that_of_backtracking(text: str, letters: str, size: int, restores: bool) -> None:
     expression = re.sub(r"[A-D]", lambda found: f"[{LETTERS[found[0]]}]", text).replace(" ", "")

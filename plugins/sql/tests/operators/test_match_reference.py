@@ -19,6 +19,8 @@ from headrace_sql.operators.match_operator import MatchRecognize
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.effort import examples
+
 SCHEMA = Schema({"k": pl.String(), "v": pl.Int64(), "ts": pl.Datetime("us")})
 QUEUE = Queue("q")
 #: Conditions in SQL and in Python; ``rows`` are the rows of each variable so far, the row at hand the last of its own.
@@ -255,7 +257,7 @@ def test_a_match_is_given_when_the_one_before_it_ends_by_within(skip: str) -> No
 
 @pytest.mark.usefixtures("table")
 @given(case=cases(), steps=ROWS, sizes=st.lists(st.integers(1, 9), min_size=1, max_size=4), restores=st.booleans())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_any_pattern_gives_what_the_reference_gives(
     case: Case, steps: list[tuple[str, int, int]], sizes: list[int], restores: bool
 ) -> None:

@@ -16,6 +16,8 @@ from headrace_sql.operators.over_functions import OverCall
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.effort import examples
+
 SCHEMA = Schema({"id": pl.Int64(), "k": pl.String(), "v": pl.Int64(), "x": pl.Int64()})
 
 
@@ -87,7 +89,7 @@ ROWS = st.tuples(st.sampled_from(["a", "b", None]), st.sampled_from([1, 2, 3, No
 STEPS = st.lists(st.tuples(ROWS | st.integers(0, 30), st.booleans()), max_size=40)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(STEPS, st.booleans())
 def test_the_table_is_that_of_the_rows_of_now(steps: list[tuple[Any, bool]], restores: bool) -> None:
     spec = OverChanging(("k",), (("v", False),), CALLS)

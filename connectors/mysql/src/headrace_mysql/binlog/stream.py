@@ -26,6 +26,8 @@ HEARTBEAT_SECONDS = 5
 #: Nothing for so long: the connection is lost.
 SILENCE_SECONDS = 30
 _RECEIVE_BYTES = 1 << 18
+#: How long the server waits for a client that takes nothing, as its sink is slow. By default that is a minute.
+_WRITE_SECONDS = 3600
 #: "Use GTID events": https://mariadb.com/kb/en/5-slave-registration/
 _MARIADB_CAPABILITY = 4
 #: The server cannot give the log: error 1236, "fatal error reading from the log".
@@ -90,7 +92,8 @@ def open_stream(settings: MySQLChangesSettings, position: LogPosition) -> tuple[
             period = HEARTBEAT_SECONDS * 10**9
             cursor.execute(
                 f"SET @master_binlog_checksum = @@global.binlog_checksum, @source_binlog_checksum = @@global.binlog_checksum,"
-                f" @master_heartbeat_period = {period}, @source_heartbeat_period = {period}, @slave_uuid = '{uuid.uuid4()}'"
+                f" @master_heartbeat_period = {period}, @source_heartbeat_period = {period}, @slave_uuid = '{uuid.uuid4()}',"
+                f" SESSION net_write_timeout = {_WRITE_SECONDS}"
             )
             if isinstance(position, MariaDBPosition):
                 cursor.execute(

@@ -72,12 +72,16 @@ class Scanned:
 
 
 class Scanner:
-    """Goes through messages in their order. ``on_relation`` and ``on_truncate`` raise when the stream cannot go on."""
+    """Goes through messages in their order. ``on_relation`` and ``on_truncate`` raise when the stream cannot go on.
+
+    ``number``: that of the table, by which it is known when it has another name.
+    """
 
     def __init__(
-        self, schema: str, table: str, on_relation: Callable[[Relation], None], on_truncate: Callable[[], None]
-    ) -> None:
+        self, schema: str, table: str, number: int, on_relation: Callable[[Relation], None], on_truncate: Callable[[], None]
+    ) -> None:  # fmt: skip
         self._place = (schema, table)
+        self._of_table = _NUMBER.pack(number)
         self._on_relation = on_relation
         self._on_truncate = on_truncate
         self._number = b""
@@ -135,7 +139,7 @@ class Scanner:
             names.append(message[at:end].decode())
             at = end + 1
         if tuple(names) != self._place:
-            if number == self._number:
+            if number == self._of_table:
                 raise JobError(
                     f"the table {'.'.join(self._place)} was renamed to {'.'.join(names)}", plugin="postgres_changes", option="table",
                     hint="start with a new checkpoint, and an emptied target",
@@ -174,11 +178,15 @@ class Images:
 
 
 class Decoder:
-    """Makes columns of changes. ``wanted``: the columns that are given; ``key``: those that identify a row."""
+    """Makes columns of changes.
+
+    ``table``: as statements name it; ``wanted``: the columns that are given; ``key``: those that identify a row.
+    """
 
     def __init__(
-        self, wanted: Mapping[str, TableColumn], types: Mapping[str, pl.DataType], key: Sequence[str], *, full: bool
-    ) -> None:
+        self, table: str, wanted: Mapping[str, TableColumn], types: Mapping[str, pl.DataType], key: Sequence[str], *, full: bool
+    ) -> None:  # fmt: skip
+        self._table = table
         self._wanted = wanted
         self._types = types
         self._key = list(key)
@@ -266,10 +274,11 @@ class Decoder:
         from_old = row_of_old[new[rows]]
         if not self._full or (from_old < 0).any() or before.unchanged[from_old].any():
             raise DataError(
-                f"a row was changed and its column {name!r} was not: large values are stored apart (TOAST), and the log has them only "
-                "when they change",
+                f"a row of {self._table} was changed and its column {name!r} was not: large values are stored apart (TOAST), and the "
+                "log has them only when they change",
                 plugin="postgres_changes",
-                hint="ALTER TABLE … REPLICA IDENTITY FULL, and start with a new checkpoint; or leave the column out with columns=",
+                hint=f"ALTER TABLE {self._table} REPLICA IDENTITY FULL, and start with a new checkpoint; or leave the column out with "
+                "columns=",
             )
         starts, lengths, missing = places.starts.copy(), places.lengths.copy(), places.missing.copy()
         starts[rows], lengths[rows] = before.starts[from_old], before.lengths[from_old]

@@ -14,6 +14,7 @@ from headrace.foundation.clock import Clock
 from headrace.foundation.errors import HeadraceError, RetriableError
 from numpy.typing import NDArray
 
+from headrace_postgres.connection import quoted_table
 from headrace_postgres.log.decoding import Decoder, Relation, Scanned, Scanner
 from headrace_postgres.log.places import LogPlace
 from headrace_postgres.log.stream import SlotStream, open_stream
@@ -56,6 +57,8 @@ class LogRows:
 class Followed:
     """What is followed, and how."""
 
+    #: The number of the table.
+    table: int
     slot: str
     publication: str
     wanted: Mapping[str, TableColumn]
@@ -65,12 +68,21 @@ class Followed:
     full: bool
 
 
-class LogReader:
-    """Reads the changes of a table from a place on. Opens its connection at the first ``read``.
+@dataclass(frozen=True)
+class Questions:
+    """What the reader of a log asks."""
 
-    ``on_relation`` and ``on_truncate`` raise JobError when the table was changed in a way that cannot be followed. ``already_there``
-    is asked for transactions that end before the place's ``until``.
-    """
+    #: Called before the slot is read from a place on; raises DataError when the slot does not have the log from there on.
+    on_open: Callable[[LogPlace], None]
+    #: Both raise JobError when the table was changed in a way that cannot be followed.
+    on_relation: Callable[[Relation], None]
+    on_truncate: Callable[[], None]
+    #: Asked for transactions that end before the place's ``until``.
+    already_there: AlreadyThere
+
+
+class LogReader:
+    """Reads the changes of a table from a place on. Opens its connection at the first ``read``."""
 
     def __init__(
         self,
@@ -78,16 +90,15 @@ class LogReader:
         followed: Followed,
         place: LogPlace,
         clock: Clock,
-        on_relation: Callable[[Relation], None],
-        on_truncate: Callable[[], None],
-        already_there: AlreadyThere,
+        questions: Questions,
     ) -> None:
         self._settings = settings
         self._followed = followed
         self._clock = clock
-        self._decoder = Decoder(followed.wanted, followed.types, followed.key, full=followed.full)
-        self._hooks = (on_relation, on_truncate)
-        self._already_there = already_there
+        self._decoder = Decoder(
+            quoted_table(settings), followed.wanted, followed.types, followed.key, full=followed.full
+        )
+        self._questions = questions
         #: Behind the last change that was read.
         self.place = place
         self._stream: SlotStream | None = None
@@ -134,6 +145,11 @@ class LogReader:
         self._confirmed = max(self._confirmed, lsn)
         return self._stream is not None
 
+    def keep_alive(self) -> None:
+        """Tell the server that somebody is there, while rows that were read are given. Raises RetriableError."""
+        if self._stream is not None:
+            self._stream.keep_alive()
+
     def _advance(self, sent: int) -> None:
         """Move the place to where the server is, while no transaction is open."""
         if not self.place.commit and sent > self.place.lsn:
@@ -147,8 +163,13 @@ class LogReader:
     def _opened(self) -> tuple[SlotStream, Scanner]:
         if self._stream is None or self._scanner is None:
             followed = self._followed
-            self._stream = open_stream(self._settings, followed.slot, followed.publication, self.place.lsn, self._clock)
-            self._scanner = Scanner(self._settings.schema, self._settings.table, *self._hooks)
+            settings, questions = self._settings, self._questions
+            # The server would begin at what the slot has, and say nothing, when the slot is another one since the connection was lost.
+            questions.on_open(self.place)
+            self._stream = open_stream(settings, followed.slot, followed.publication, self.place.lsn, self._clock)
+            self._scanner = Scanner(
+                settings.schema, settings.table, followed.table, questions.on_relation, questions.on_truncate
+            )
             self._skipped = self.place.rows
             self._waits_for = self.place.commit
             self._heard = self._clock.monotonic()
@@ -232,7 +253,7 @@ class LogReader:
         rows = np.flatnonzero(kept & before[groups])
         if len(rows):
             numbers = np.array([transaction.number for transaction in found.transactions], dtype=np.int64)
-            there[rows] = self._already_there(keys[rows], numbers[groups[rows]])
+            there[rows] = self._questions.already_there(keys[rows], numbers[groups[rows]])
         return there
 
     _skipped = 0

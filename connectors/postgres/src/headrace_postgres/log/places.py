@@ -47,6 +47,11 @@ class LogPlace:
     #: The snapshot whose chunks already have changes of transactions that end before ``until``.
     run: str = ""
     until: int = 0
+    #: Which table of which server is followed: its number, and the system identifier. 0 and empty in positions of older versions.
+    table: int = 0
+    server: str = ""
+    #: The number of the table's entry in its publication, which is another one when it was taken out and put back; 0: it has none.
+    entry: int = 0
 
     @property
     def offset(self) -> int:
@@ -63,7 +68,12 @@ class LogPlace:
 
     def hint(self) -> dict[str, Any]:
         """Return JSON values; ``of`` reads them."""
-        more = {"base": self.base, "commit": lsn_text(self.commit) if self.commit else "", "rows": self.rows}
+        more: dict[str, Any] = {
+            "base": self.base,
+            "commit": lsn_text(self.commit) if self.commit else "",
+            "rows": self.rows,
+        }
+        more |= {"table": self.table, "server": self.server, "entry": self.entry}
         if self.lsn < self.until:
             more |= {"run": self.run, "until": lsn_text(self.until)}
         return {
@@ -83,7 +93,7 @@ class LogPlace:
         until = lsn_of(hint["until"]) if "until" in hint else 0
         return cls(
             lsn_of(hint["lsn"]), lsn_of(hint["origin"]), int(hint.get("base", 0)), commit, int(hint.get("rows", 0)),
-            str(hint.get("run", "")), until,
+            str(hint.get("run", "")), until, int(hint.get("table", 0)), str(hint.get("server", "")), int(hint.get("entry", 0)),
         )  # fmt: skip
 
     def after(self, end: int) -> LogPlace:

@@ -26,9 +26,11 @@ _NUMBER = struct.Struct("!Q")
 _DATA, _ALIVE = ord("w"), ord("k")
 #: What stands before the message in a block of data: a letter, two LSNs and a time.
 _HEADER_BYTES = 25
-_IN_USE = "55006"
+_IN_USE, _NOT_THERE = "55006", "42704"
 #: How often an idle server is asked how far it is.
 _LOOK_SECONDS = 0.1
+#: A server ends a connection of which it hears nothing for wal_sender_timeout (1 min).
+_TELL_SECONDS = 5.0
 #: How long to wait for a slot that is still in use.
 _FREE_SECONDS = 3.0
 
@@ -49,6 +51,7 @@ class SlotStream:
         self._confirmed = 0
         self._asked = False
         self._asked_at = float("-inf")
+        self._told_at = clock.monotonic()
         #: How often the server has said that it is there.
         self.alive = 0
 
@@ -100,6 +103,12 @@ class SlotStream:
             self._asked, self._asked_at = True, now
             self._tell(reply=True)
 
+    def keep_alive(self) -> None:
+        """Tell the server that the client is there, unless it was told just now. Raises RetriableError when the connection is lost."""
+        if self._clock.monotonic() - self._told_at >= _TELL_SECONDS:
+            with translating(self._settings):
+                self._tell(reply=False)
+
     def confirm(self, lsn: int) -> None:
         """Tell the server that nothing before an LSN is needed any more. Raises RetriableError when the connection is lost."""
         if lsn <= self._confirmed:
@@ -111,7 +120,7 @@ class SlotStream:
     def _tell(self, *, reply: bool) -> None:
         micros = int((datetime.now(UTC) - _EPOCH).total_seconds() * 1e6)
         # Only what is confirmed: the server keeps the log from there on. An LSN of 0 confirms nothing.
-        at = self._confirmed
+        at, self._told_at = self._confirmed, self._clock.monotonic()
         self._pg.put_copy_data(_STATUS.pack(b"r", at, at, at, micros, int(reply)))
         while self._pg.flush():
             select.select([], [self._pg.socket], [], 1)
@@ -119,11 +128,17 @@ class SlotStream:
     def _ended(self) -> None:
         result = self._pg.get_result()
         text = b"" if result is None else result.error_message
-        raise RetriableError(
+        problem = (
             f"PostgreSQL at {self._settings.host}:{self._settings.port}: the stream of the slot ended: "
-            f"{' '.join(text.decode('utf-8', 'replace').split()) or 'the server closed the connection'}",
-            plugin="postgres_changes",
+            f"{' '.join(text.decode('utf-8', 'replace').split()) or 'the server closed the connection'}"
         )
+        if result is not None and _state(result) == _NOT_THERE:
+            # The log is decoded with the catalog of its time: also a publication that is there again was not there then.
+            raise JobError(
+                problem, plugin="postgres_changes", option="publication",
+                hint="the changes since the publication was dropped are not in the log: start with a new checkpoint, and an emptied target",
+            )  # fmt: skip
+        raise RetriableError(problem, plugin="postgres_changes")
 
     def close(self) -> None:
         """End the connection at once. The server frees the slot when it notices."""
@@ -162,7 +177,7 @@ def _refused(settings: PostgresChangesSettings, slot: str, text: str, state: str
     where = f"PostgreSQL at {settings.host}:{settings.port}, slot {slot!r}: {text}"
     if state == _IN_USE:
         return RetriableError(where, plugin="postgres_changes", hint="each job needs a slot of its own: slot='…'")
-    if state in ("42704", "55000"):
+    if state in (_NOT_THERE, "55000"):
         return slot_is_gone(settings, slot, text)
     if state[:2] in ("08", "53", "57"):
         return RetriableError(where, plugin="postgres_changes")

@@ -99,6 +99,10 @@ class ChangesReader(Reader):
     def disconnect(self) -> None:
         """Close what is open. It is opened again, at the place, when it is needed."""
 
+    def keep_alive(self) -> None:
+        """Called while rows that were read are given: a server may take a client for dead that says nothing for long."""
+        return
+
     def leave(self) -> None:
         """Called at the end of a planned range: another process may read the next one while this reader is kept.
 
@@ -171,6 +175,8 @@ class ChangesReader(Reader):
             if self._rows is None:
                 self.set_place(place)
                 return None
+        else:
+            self.keep_alive()
         rows = self._rows
         stop = len(rows.offsets)
         if self._end is not None:

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import polars as pl
 from headrace.flow.messages import HEADER_COLUMNS, Batch
 from headrace.flow.schema import Schema
-from headrace.foundation.errors import FunctionError, JobError, PlanError, RetriableError
+from headrace.foundation.errors import NOT_THE_FAULT_OF_A_ROW, FunctionError, PlanError
 from headrace.interfaces.operator import Operator, OperatorSpec, RejectedRows
 from headrace_columnar.evaluation import RowFailure
 from headrace_columnar.verbs.base import rejected_of, without_failed
@@ -65,7 +65,7 @@ class _BatchOperator(Operator):
         """Call the function; if it raises, halve until the rows that make it raise are found."""
         try:
             return self._checked(self._function(rows), rows.height), []
-        except (RetriableError, JobError):
+        except NOT_THE_FAULT_OF_A_ROW:
             raise
         except Exception as error:  # the user's code may raise anything: the row goes to the dead letters with it
             if rows.height == 1:

@@ -14,7 +14,7 @@ import polars as pl
 from headrace.flow.messages import HEADER_COLUMNS, ROW, Batch
 from headrace.flow.rows import pack_row, unpack_rows
 from headrace.flow.schema import Schema
-from headrace.foundation.errors import DataError, FunctionError, JobError, RetriableError
+from headrace.foundation.errors import NOT_THE_FAULT_OF_A_ROW, DataError, FunctionError
 from headrace.interfaces.functions import TableFunction, import_object
 from headrace.interfaces.operator import Operator, OperatorSpec, RejectedRows, renumber
 from headrace_columnar.evaluation import RowFailure
@@ -111,7 +111,7 @@ class _RowOperator(Operator):
         for place, row in enumerate(rows_of(frame)):
             try:
                 results = [accept(result) for result in self._results(row)]
-            except (RetriableError, JobError):
+            except NOT_THE_FAULT_OF_A_ROW:
                 raise
             except Exception as error:  # the user's code may raise anything: the row goes to the dead letters with it
                 failures.append((place, error))
@@ -185,7 +185,7 @@ class _CallingOperator(Operator):
         for place, row in enumerate(rows_of(batch.frame)):
             try:
                 self._function(row)
-            except (RetriableError, JobError):
+            except NOT_THE_FAULT_OF_A_ROW:
                 raise
             except Exception as error:  # as above
                 failures.append((place, error))

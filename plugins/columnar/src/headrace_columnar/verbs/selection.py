@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import polars as pl
 from headrace.flow.schema import Schema, per_schema
-from headrace.foundation.errors import FunctionError, JobError, OptionError, RetriableError
+from headrace.foundation.errors import NOT_THE_FAULT_OF_A_ROW, FunctionError, OptionError
 from headrace.interfaces.functions import UserFunction
 from headrace.interfaces.operator import Derivation
 from headrace.interfaces.state_definition import quoted
@@ -171,7 +171,7 @@ class _BoundFilter(BoundVerb):
         for place, row in enumerate(frame.select(self._columns).to_dicts()):
             try:
                 kept.append(bool(self._predicate(row)))
-            except (RetriableError, JobError):
+            except NOT_THE_FAULT_OF_A_ROW:
                 raise
             except Exception as error:  # the user's code may raise anything: the row goes to the dead letters with it
                 kept.append(False)

@@ -130,8 +130,7 @@ class JdbcStore(DefinitionStore):
         raise OptionError(self.read_only)
 
     def _postgresql_databases(self) -> list[str]:
-        import sqlalchemy
-
+        sqlalchemy = _sqlalchemy()
         with self._asking(), self._engine(self._default).connect() as connection:
             found = connection.execute(
                 sqlalchemy.text("SELECT datname FROM pg_database WHERE datallowconn AND NOT datistemplate ORDER BY 1")
@@ -139,20 +138,12 @@ class JdbcStore(DefinitionStore):
             return [str(name) for (name,) in found]
 
     def _inspector(self, database: str) -> Any:
-        try:
-            import sqlalchemy
-        except ImportError as error:
-            raise OptionError(
-                "a catalog of the type 'jdbc' needs SQLAlchemy, and PyMySQL or psycopg",
-                hint="pip install 'headrace-sql[jdbc]'",
-            ) from error
         engine = self._engine(database)
         with self._asking():
-            return sqlalchemy.inspect(engine)
+            return _sqlalchemy().inspect(engine)
 
     def _engine(self, database: str) -> Engine:
-        import sqlalchemy
-
+        sqlalchemy = _sqlalchemy()
         key = database if self._has_schemas else ""
         if key not in self._engines:
             address = sqlalchemy.URL.create(
@@ -165,15 +156,25 @@ class JdbcStore(DefinitionStore):
     @contextmanager
     def _asking(self) -> Iterator[None]:
         """Turn errors of the server into OptionError, without what the address shows."""
-        import sqlalchemy
-
         try:
             yield
-        except sqlalchemy.exc.SQLAlchemyError as error:
+        except _sqlalchemy().exc.SQLAlchemyError as error:
             reason = str(getattr(error, "orig", None) or error).splitlines()[0]
             raise OptionError(
                 f"the server {self._host}:{self._port} of the catalog cannot be asked: {reason}"
             ) from None
+
+
+def _sqlalchemy() -> Any:
+    """Return the library, which only catalogs of this type need. Raises OptionError if it is not installed."""
+    try:
+        import sqlalchemy
+    except ImportError as error:
+        raise OptionError(
+            "a catalog of the type 'jdbc' needs SQLAlchemy, and PyMySQL or psycopg",
+            hint="pip install 'headrace-sql[jdbc]'",
+        ) from error
+    return sqlalchemy
 
 
 def _type(kind: Any, table: str, column: str, *, postgresql: bool = False) -> str:

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import polars as pl
 from headrace.flow.messages import HEADER_COLUMNS, Batch
 from headrace.flow.schema import Schema
+from headrace.foundation.errors import NOT_THE_FAULT_OF_A_ROW
 from headrace.interfaces.functions import TableFunction
 from headrace.interfaces.operator import Changes, Operator, OperatorSpec, RejectedRows, renumber
 from headrace_columnar.evaluation import evaluate_all
@@ -114,6 +115,8 @@ class _RunningCorrelate(Operator):
                 continue
             try:
                 made = [_as_tuple(each, function.schema) for each in function(*given) or ()]
+            except NOT_THE_FAULT_OF_A_ROW:
+                raise
             except Exception as error:  # the user's own code: the row goes to the dead letters
                 failed[index] = error
                 continue

@@ -8,12 +8,12 @@ from decimal import Decimal
 from typing import Any
 
 import polars as pl
-from headrace.foundation.errors import FunctionError
+from headrace.foundation.errors import DataError
 
 
 @dataclass(frozen=True)
 class ReadMap:
-    """Makes entries of the text of a JSON object. Raises FunctionError for other texts and for values that do not fit."""
+    """Makes entries of the text of a JSON object. Raises DataError for other texts and for values that do not fit."""
 
     key: pl.DataType
     value: pl.DataType
@@ -25,7 +25,7 @@ class ReadMap:
         if found is None:
             return None
         if not isinstance(found, dict):
-            raise FunctionError(f"a MAP is a JSON object, not {text[:80]}")
+            raise DataError(f"a MAP is a JSON object, not {text[:80]}")
         return [{"key": fitted(key, self.key), "value": fitted(value, self.value)} for key, value in found.items()]
 
 
@@ -42,7 +42,7 @@ def _shown(key: Any) -> str:
 
 
 def fitted(value: Any, kind: pl.DataType) -> Any:
-    """Return a JSON value as one of a type. Raises FunctionError for one that is none."""
+    """Return a JSON value as one of a type. Raises DataError for one that is none."""
     if value is None:
         return None
     try:
@@ -66,7 +66,7 @@ def fitted(value: Any, kind: pl.DataType) -> Any:
             return _time(value, kind)
     except (ArithmeticError, KeyError, TypeError, ValueError):
         pass
-    raise FunctionError(f"{str(value)[:80]!r} in a MAP is no {kind}")
+    raise DataError(f"{str(value)[:80]!r} in a MAP is no {kind}")
 
 
 def _time(text: str, kind: pl.DataType) -> Any:

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any, Literal
 
 import polars as pl
-from headrace.foundation.errors import DataError, JobError, RetriableError
+from headrace.foundation.errors import NOT_THE_FAULT_OF_A_ROW, DataError, RetriableError
 from headrace.interfaces.functions import AggregateFunction
 from headrace.runtime.waiting import until_answered
 
@@ -195,7 +195,7 @@ class UserFold:
     def _add(self, state: Any, row: dict[str, Any]) -> Any:
         try:
             return self._made.add(state, *row.values())
-        except (RetriableError, JobError):
+        except NOT_THE_FAULT_OF_A_ROW:
             raise
         except Exception as error:
             raise DataError(
@@ -207,7 +207,7 @@ class UserFold:
     def _merge(self, state: Any, other: bytes) -> Any:
         try:
             return self._made.merge(state, state_bytes.unpacked(other))
-        except (RetriableError, JobError):
+        except NOT_THE_FAULT_OF_A_ROW:
             raise
         except Exception as error:
             raise DataError(
@@ -218,7 +218,7 @@ class UserFold:
         made = self._made.create() if state is None else state_bytes.unpacked(state)
         try:
             return self._made.result(made)
-        except (RetriableError, JobError):
+        except NOT_THE_FAULT_OF_A_ROW:
             raise
         except Exception as error:
             raise DataError(

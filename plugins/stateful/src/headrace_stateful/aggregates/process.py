@@ -50,7 +50,13 @@ from headrace.flow.messages import (
 )
 from headrace.flow.rows import pack_row, unpack_rows
 from headrace.flow.schema import Schema
-from headrace.foundation.errors import DataError, FunctionError, HeadraceError, JobError, PlanError, RetriableError
+from headrace.foundation.errors import (
+    NOT_THE_FAULT_OF_A_ROW,
+    DataError,
+    FunctionError,
+    HeadraceError,
+    PlanError,
+)
 from headrace.interfaces.key_shares import KeyShare
 from headrace.interfaces.operator import Changes, RejectedRows, StatefulOperator
 from headrace.interfaces.state_definition import StateDefinition, quoted
@@ -178,7 +184,7 @@ class RunningProcess(PartedTable):
             self._reached_us = mark
             try:
                 until_answered(partial(self._on_row_of, row, slot, mark))
-            except (RetriableError, JobError):
+            except NOT_THE_FAULT_OF_A_ROW:
                 raise
             except Exception as error:  # the user's code may raise anything: the row goes to the dead letters with it
                 failures[place] = error
@@ -222,7 +228,7 @@ class RunningProcess(PartedTable):
                 continue
             try:
                 until_answered(partial(self._call, self._on_timer, (key, _datetime(time_us)), slot, mark))
-            except HeadraceError:
+            except (HeadraceError, MemoryError):
                 raise
             except Exception as error:
                 raise DataError(

@@ -15,7 +15,7 @@ import numpy as np
 import polars as pl
 from headrace.flow.messages import WATERMARK, Batch, ChangeKind, watermark_times
 from headrace.flow.schema import Schema
-from headrace.foundation.errors import FunctionError, JobError, PlanError, RetriableError
+from headrace.foundation.errors import NOT_THE_FAULT_OF_A_ROW, FunctionError, PlanError
 from headrace.interfaces.operator import Changes, RejectedRows, StatefulOperator
 from headrace.interfaces.state_definition import StateDefinition
 from headrace.interfaces.windows import Duration, microseconds
@@ -155,7 +155,7 @@ class RunningReduce(SlotOperator):
                 continue
             try:
                 made = until_answered(partial(self._combined, value, row))
-            except (RetriableError, JobError):
+            except NOT_THE_FAULT_OF_A_ROW:
                 raise
             except Exception as error:  # the user's code may raise anything: the row goes to the dead letters with it
                 failures[place] = error

@@ -12,7 +12,12 @@ from typing import Any
 
 import polars as pl
 from headrace.flow.schema import Schema
-from headrace.foundation.errors import FunctionError, JobError, PlanError, RetriableError, did_you_mean
+from headrace.foundation.errors import (
+    NOT_THE_FAULT_OF_A_ROW,
+    FunctionError,
+    PlanError,
+    did_you_mean,
+)
 from headrace.interfaces.windows import Emit, Window
 from headrace.runtime.waiting import until_answered
 from headrace_columnar.evaluation import RowFailure
@@ -107,7 +112,7 @@ class ReducePlan(AggregatePlan):
         for row in rows[1:]:
             try:
                 made = until_answered(partial(self._combined, value, row))
-            except (RetriableError, JobError):
+            except NOT_THE_FAULT_OF_A_ROW:
                 raise
             except Exception as error:  # the user's code may raise anything: the row goes to the dead letters with it
                 self._failed.append((self._types.frame([row]), [f"{type(error).__name__}: {error}"]))

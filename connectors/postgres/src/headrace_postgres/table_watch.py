@@ -1,0 +1,44 @@
+"""Sees whether the log still gets the changes of a table: it does not say so when it does not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from headrace.foundation.clock import Clock
+from headrace.foundation.errors import JobError
+
+from headrace_postgres.log.places import LogPlace
+
+#: How often the catalog is asked while nothing comes.
+_LOOK_SECONDS = 10.0
+
+
+class TableWatch:
+    """Looks now and then, while no changes come, whether the table and its publication are what they were.
+
+    A table that is dropped leaves its publication, and one that is made anew under its name is not in it: the log has nothing of either.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._looked_at = clock.monotonic()
+        #: What was found, and the end of the log after that: changes before it are given first.
+        self._found: tuple[JobError, int] | None = None
+
+    def look(self, check: Callable[[], None], end_of_log: Callable[[], int], place: LogPlace) -> None:
+        """Raise the JobError of ``check`` once the log was read up to where it ended when the error was found.
+
+        ``place``: how far the log was read. Called when nothing was read.
+        """
+        now = self._clock.monotonic()
+        if self._found is None and now - self._looked_at >= _LOOK_SECONDS:
+            self._looked_at = now
+            try:
+                check()
+            except JobError as error:
+                self._found = error, end_of_log()
+        if self._found is not None:
+            found, end = self._found
+            if place.lsn >= end and not place.commit:
+                self._found = None
+                raise found
