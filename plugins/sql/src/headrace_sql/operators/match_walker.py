@@ -115,7 +115,7 @@ class _Writer:
             lines.append(f"                {'el' if place else ''}if variable == {place}:")
             lines += ["                    " + line for line in self._taken(variable)]
         lines.append("                after = path if path[1] == variable else (path, variable, at - first)")
-        followed = _PREFERRED if self._automaton.preferred else _FIRST_COMPLETE
+        followed: tuple[str, ...] = _PREFERRED if self._automaton.preferred else _FIRST_COMPLETE
         if self._automaton.preferred and not self._registers:
             lines[lines.index("        going = []")] = "        going, known = [], set()"
             followed = tuple(part for line in followed for part in _known_once(line))
