@@ -265,6 +265,14 @@ def test_an_operator_with_state_comes_behind_keys() -> None:
         (lambda s: s.key_by("a").apply(Forgetting()), "forgetting.. keeps no state"),
         (lambda s: s.key_by("a").where("a > 1"), "where.. keeps no state"),
         (lambda s: s.key_by("a").ttl("1 h").apply(Remembering()), "does not forget keys by ttl"),
+        (
+            lambda s: s.key_by("a").ttl("1 h").process(print, schema={}),
+            r"(?s)process\(\) does not forget keys by ttl.*let a timer",
+        ),
+        (
+            lambda s: s.key_by("a").ttl("1 h").window(hr.tumbling("1 h", on="ts")),
+            r"(?s)window\(\) does not forget keys by ttl.*removed when it closes",
+        ),
         (lambda s: s.key_by("a").apply(Remembering(("b",))), "has the keys b, but the rows come together by a"),
     ],
 )

@@ -51,7 +51,11 @@ SOURCE_TABLES: Mapping[str, TableOptions] = {
     "filesystem": TableOptions({"path": _path}, _UNUSED, format="json", with_partitions=_with_folders),
     "file": TableOptions(_BLINK, format="json", with_partitions=_with_folders),
 }
+#: A table reads what it has written: files of csv begin with a header, or do not, in both directions.
+_DEFAULTS: Mapping[str, Any] = {"header": False}
 SINK_TABLES: Mapping[str, TableOptions] = {
-    "filesystem": TableOptions({"path": _path}, _UNUSED, with_partitions=_divided, within_partition=_within),
-    "file": TableOptions(_BLINK, with_partitions=_divided, within_partition=_within),
+    "filesystem": TableOptions(
+        {"path": _path}, _UNUSED, defaults=_DEFAULTS, with_partitions=_divided, within_partition=_within
+    ),
+    "file": TableOptions(_BLINK, defaults=_DEFAULTS, with_partitions=_divided, within_partition=_within),
 }

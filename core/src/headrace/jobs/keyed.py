@@ -35,8 +35,8 @@ class KeyedStream:
     def ttl(self, duration: Duration) -> KeyedStream:
         """Remove the state of a key that had no rows for this time (processing time). For streams in which there are always new keys.
 
-        Works for ``agg``, ``reduce``, ``distinct``, ``deduplicate`` and ``top_n``. A later row of the key starts with
-        empty state.
+        Works for ``agg``, ``reduce``, ``distinct``, ``deduplicate`` and ``top_n``; verbs that would not hear of it refuse it. A later row
+        of the key starts with empty state.
         """
         microseconds(duration, "ttl")
         return replace(self, state_ttl=duration)
@@ -77,6 +77,7 @@ class KeyedStream:
         See ``headrace_stateful.aggregates.process`` for the arguments of the function. ``on`` names the event-time
         column for its timers.
         """
+        self._check_ttl("process", "let a timer of the function remove the key's state")
         stream = self._stream if on is None else with_watermark(self._stream, on, None)
         return replace(self, _stream=stream)._stateful("process", self.keys, function, schema=schema, on=on)
 
@@ -123,6 +124,7 @@ class KeyedStream:
         """
         if not isinstance(window, Window):
             raise OptionError(f"{window!r} is no window", option="window", hint='hr.tumbling("10 s", on="ts")')
+        self._check_ttl("window", "a window is removed when it closes; late= says how long late rows are waited for")
         return WindowedStream(self._stream, self.keys, window, late, emit or Emit())
 
     def _no_state(self, verb: str) -> PlanError:
@@ -133,14 +135,14 @@ class KeyedStream:
             hint="put it before key_by(); an operator with state derives from headrace.interfaces.operator.StatefulSpec",
         )
 
-    def _check_ttl(self, verb: str) -> None:
-        """Refuse a ``ttl`` that the operator of a plug-in would not hear of."""
+    def _check_ttl(self, verb: str, hint: str = "give the operator an option of its own") -> None:
+        """Refuse a ``ttl`` that a verb would not hear of."""
         if self.state_ttl is not None:
             raise PlanError(
                 f"{verb}() does not forget keys by ttl()",
                 job=self._stream._job_name,
                 plugin=verb,
-                hint="give the operator an option of its own",
+                hint=hint,
             )
 
     def _stateful(self, verb: str, *arguments: Any, **options: Any) -> Stream:

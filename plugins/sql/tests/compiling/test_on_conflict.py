@@ -1,5 +1,6 @@
 """INSERT into tables with a primary key: which row of several counts."""
 
+# ruff: noqa: S608  # texts are put together from constants
 from __future__ import annotations
 
 import headrace as hr
@@ -127,3 +128,58 @@ def test_a_table_without_a_key_has_no_conflicts() -> None:
         )
     with pytest.raises(ExpressionError, match="NOTHING, ERROR or DEDUPLICATE"):
         hr.sql(inserting(MYSQL, "SELECT team, person FROM votes ON CONFLICT DO UPDATE"))
+
+
+_EVENTS = (
+    """SET 'table.exec.sink.require-on-conflict' = 'true';
+CREATE TABLE e (k STRING, x BIGINT, ts TIMESTAMP(3), WATERMARK FOR ts AS ts) WITH ('connector' = 'datagen');
+CREATE TABLE o ({columns}, PRIMARY KEY ({key}) NOT ENFORCED) WITH ("""
+    + MYSQL
+    + """);
+INSERT INTO o {query}"""
+)
+_WINDOWED = (
+    "SELECT window_start, window_end, k, COUNT(*) FROM TABLE({}(TABLE e, DESCRIPTOR(ts), INTERVAL '5' SECOND{})) {}"
+)
+_BY_WINDOW = "GROUP BY window_start, window_end, k"
+_TUMBLED = "TABLE(TUMBLE(TABLE e, DESCRIPTOR(ts), INTERVAL '5' SECOND))"
+_NUMBERED = "ROW_NUMBER() OVER (PARTITION BY window_start, window_end, k ORDER BY x) AS rn"
+_FIRST = f"SELECT k, x, ws, we FROM (SELECT k, x, window_start AS ws, window_end AS we, {_NUMBERED} FROM {_TUMBLED}) WHERE rn <= {{}}"
+_ONCE = "SELECT k, x FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY k ORDER BY ts) AS rn FROM e) WHERE rn = 1"
+_AS_TEXT = f"SELECT CAST(window_end AS STRING), COUNT(*) FROM {_TUMBLED} GROUP BY window_start, window_end"
+_OLD = "SELECT {0}_START(ts, {1}), {0}_END(ts, {1}), k, COUNT(*) FROM e GROUP BY k, {0}(ts, {1})"
+_OF_FIRST = "k STRING, x BIGINT, ws TIMESTAMP(3), we TIMESTAMP(3)"
+_OF_WINDOWS = "ws TIMESTAMP(3), we TIMESTAMP(3), k STRING, n BIGINT"
+
+
+@pytest.mark.parametrize(
+    ("columns", "key", "query", "passes"),
+    [
+        # As in Flink 2.3.
+        (_OF_WINDOWS, "ws, k", _OLD.format("TUMBLE", "INTERVAL '5' SECOND"), True),
+        (_OF_WINDOWS, "we, k", _OLD.format("HOP", "INTERVAL '5' SECOND, INTERVAL '10' SECOND"), True),
+        (_OF_WINDOWS, "ws, we, k", _OLD.format("SESSION", "INTERVAL '5' SECOND"), True),
+        (_OF_WINDOWS, "k", _OLD.format("TUMBLE", "INTERVAL '5' SECOND"), False),
+        ("k STRING", "k", "SELECT DISTINCT k FROM e", True),
+        ("k STRING, x BIGINT", "k", _ONCE, True),
+        (_OF_FIRST, "ws, we, k", _FIRST.format(1), True),
+        (_OF_FIRST, "ws, we, k", _FIRST.format(2), False),
+        ("k STRING, x BIGINT", "k", "SELECT k, x FROM e", False),
+        ("k STRING, x BIGINT", "k", "SELECT k, SUM(x) OVER (PARTITION BY k ORDER BY ts) FROM e", False),
+        # Flink knows no keys of these: it asks for a clause, though no two rows have one key.
+        (_OF_WINDOWS, "ws, we, k", _WINDOWED.format("TUMBLE", "", _BY_WINDOW), True),
+        (_OF_WINDOWS, "we, k", _WINDOWED.format("CUMULATE", ", INTERVAL '10' SECOND", _BY_WINDOW + " HAVING COUNT(*) > 1"), True),
+        (_OF_WINDOWS, "ws, k", _WINDOWED.format("CUMULATE", ", INTERVAL '10' SECOND", _BY_WINDOW), False),
+        (_OF_WINDOWS, "ws, we", _WINDOWED.format("TUMBLE", "", _BY_WINDOW), False),
+        ("we STRING, n BIGINT", "we", _AS_TEXT, False),
+    ],
+)  # fmt: skip
+def test_with_the_option_rows_of_which_one_has_a_key_need_no_clause(
+    columns: str, key: str, query: str, passes: bool
+) -> None:
+    text = _EVENTS.format(columns=columns, key=key, query=query)
+    if passes:
+        assert hr.sql(text).plan()
+        return
+    with pytest.raises(ExpressionError, match="rows that are only added have no key"):
+        hr.sql(text).plan()

@@ -158,3 +158,19 @@ def test_spark_writes_and_overwrites_partitions(place: Path) -> None:
         job.run("spark", show_progress=False, master="local[2]")
     wanted = [row for row in ROWS if row[0] != 1] + [(10, "2024-01-31", "a b"), (20, "2024-01-31", "a b")]
     assert rows_of(place) == sorted(wanted, key=repr)
+
+
+@pytest.mark.parametrize("connector", ["filesystem", "file"])
+@pytest.mark.parametrize("options", ["", ", 'header' = 'true'"])
+def test_a_table_of_csv_reads_what_it_has_written(place: Path, connector: str, options: str) -> None:
+    table = f"CREATE TABLE t (id INT, k STRING) WITH ('connector' = '{connector}', 'path' = 'csv', 'format' = 'csv'{options});"
+    job = hr.sql(f"{table} INSERT INTO t VALUES (1, 'a'), (2, 'id')", session=SqlSession())
+    job.run("light", show_progress=False)
+    written = "".join(each.read_text() for each in (place / "csv").glob("part-*"))
+    assert written == ("id,k\n" if options else "") + "1,a\n2,id\n"
+    read = hr.sql(
+        f"{table} CREATE TABLE o (id INT, k STRING) WITH ('connector' = 'blackhole'); INSERT INTO o SELECT * FROM t",
+        session=SqlSession(),
+    )
+    report = read.run("light", show_progress=False)
+    assert (report.records_read, report.dead_letters) == (2, 0)

@@ -126,8 +126,47 @@ def test_a_match_within_a_time_is_given_when_it_is_over() -> None:
 
 
 def test_too_many_ways_end_the_job_with_the_reason() -> None:
+    """Only where DEFINE looks at rows behind: else ways in one state are one way."""
+    text = "((A | B | D)+ C | (A | B | D)+ D)+ C"
+    assert matches(spec_of(text), "x" * 30, 30) == []
+    spec = spec_of(text)
+    spec.definitions = {**spec.definitions, "C": ("=", ("FIRST", "B", "v", 0), ("value", "none"))}
     with pytest.raises(DataError, match="in more than 10000 ways"):
-        matches(spec_of("((A | B | D)+ C | (A | B | D)+ D)+ C"), "x" * 30, 30)
+        matches(spec, "x" * 30, 30)
+
+
+@pytest.mark.parametrize("with_groups", [False, True])
+@pytest.mark.parametrize("skip", ["TO NEXT ROW", "PAST LAST ROW"])
+@pytest.mark.parametrize("size", [10_000, 500])
+def test_a_run_in_vain_is_walked_once_and_not_from_each_of_its_rows(with_groups: bool, skip: str, size: int) -> None:
+    spec = spec_of("(A | D)+ B", skip=skip)
+    if not with_groups:
+        spec.program, spec.pattern = None, (PatternPart("A", 1, None), PatternPart("B", 1, 1))
+    operator = spec.open(SCHEMA)
+    walked_rows = 0
+
+    def counted(walk: Any) -> Any:
+        def counting(rows: Any, first: int, at: int, *rest: Any) -> Any:
+            nonlocal walked_rows
+            made = walk(rows, first, at, *rest)
+            walked_rows += made[0] - at
+            return made
+
+        return counting
+
+    matcher: Any = operator._matcher  # type: ignore[attr-defined]
+    matcher._walk, matcher._trace = counted(matcher._walk), counted(matcher._trace)
+    letters = "a" * 3000 + "c"
+    for begin in range(0, len(letters), size):
+        rows = [("k", letter, begin + at) for at, letter in enumerate(letters[begin : begin + size])]
+        frame = pl.DataFrame(rows, schema={"k": pl.String, "v": pl.String, "ts": pl.Int64}, orient="row")
+        frame = frame.with_columns(
+            (pl.col("ts") * 1_000_000).cast(pl.Datetime("us")), pl.lit(None, dtype=pl.Int64).alias(WATERMARK)
+        )
+        list(operator.process(Batch(Queue("q"), frame)))
+        list(operator.on_system(Watermark(Queue("q"), (rows[-1][2] + 1) * 1_000_000)))
+    assert operator.state_rows() == 0
+    assert walked_rows < 6 * len(letters)
 
 
 @pytest.mark.parametrize(

@@ -331,6 +331,7 @@ def sink_job(
         options["json_columns"] = tuple(maps)
     if format_options and "format_options" in fields:
         options["format_options"] = format_options
+    options = {**declared.defaults, **options}
     if table.primary_key:
         options = {**declared.with_key(table.primary_key), **options}
     if within is not None:

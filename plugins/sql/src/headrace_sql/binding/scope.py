@@ -72,6 +72,8 @@ class Relation:
     version_key: tuple[str, ...] = ()
     version_stream: Stream | None = None
     windows: tuple[str, ...] = field(default=())
+    #: Of rows that are only added: sets of physical columns in whose values no two rows are equal.
+    unique: tuple[tuple[str, ...], ...] = ()
 
     @property
     def schema(self) -> dict[str, pl.DataType]:

@@ -28,19 +28,16 @@ _REQUIRE = "table.exec.sink.require-on-conflict"
 
 
 def is_known_by(relation: Relation, columns: Sequence[Column | None], kinds: Sequence[pl.DataType]) -> bool:
-    """Return whether rows with the same values in these columns are the same row of the result, before and after.
+    """Return whether rows with the same values in these columns are the same row of the result: before and after, or the only one.
 
-    ``kinds``: as what the columns are written. Rows that are only added change nothing.
+    ``kinds``: as what the columns are written.
     """
     changes = relation.stream.changes
-    if changes is None:
-        return True
-    if changes.key is None:
-        return False
+    keys = relation.unique if changes is None else () if changes.key is None else (changes.key,)
     written = zip(columns, kinds, strict=True)
     apart = {c.physical for c, kind in written if c is not None and c.physical in relation.schema
              and _stay_apart(relation.schema[c.physical], kind)}  # fmt: skip
-    return set(changes.key) <= apart
+    return any(set(key) <= apart for key in keys)
 
 
 def _stay_apart(have: pl.DataType, kind: pl.DataType) -> bool:
@@ -77,7 +74,7 @@ def keyed(
         )
     is_strict = str(options.get(_REQUIRE, "")).upper() == "TRUE"  # said, not by default
     if is_strict and table.primary_key and sink.accepts == "upsert":
-        _check_as_flink(stream, table, conflict)
+        _check_as_flink(stream, table, conflict, fits=fits)
     if not table.primary_key or stream.changes is None:
         return stream
     if fits or conflict is not None:
@@ -89,9 +86,9 @@ def keyed(
     raise _other_key(stream, table)
 
 
-def _check_as_flink(stream: Stream, table: Table, conflict: exp.Expr | None) -> None:
+def _check_as_flink(stream: Stream, table: Table, conflict: exp.Expr | None, *, fits: bool) -> None:
     """Raise ExpressionError for what Flink refuses and headrace has an answer to: the option asks for it."""
-    if conflict is None and stream.changes is None:
+    if conflict is None and stream.changes is None and not fits:
         raise error_at(
             table.node.this.this, table.text,
             f"rows that are only added have no key, and {table.name!r} is written by its primary key, {', '.join(table.primary_key)}",

@@ -129,7 +129,7 @@ def _window_table(context: Context, node: nodes.WindowTable) -> Relation:
     ]  # fmt: skip
     # The bounds of an earlier window are columns like any other now.
     before = tuple(replace(each, window=None) for each in relation.columns)
-    return replace(relation, columns=(*before, *added), table_window=window, base=None)
+    return replace(relation, columns=(*before, *added), table_window=window, base=None, unique=())
 
 
 def _made_window(context: Context, node: Any, lengths: list[tuple[str, int]], on: str | None) -> TableWindow:

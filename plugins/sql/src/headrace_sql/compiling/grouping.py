@@ -118,7 +118,7 @@ def _one_set(
     replaced = {**grouping.keys, **names, **parts_of_window}
     stream, replaced = _with_absent(context, relation, stream, every, replaced)
     columns = _result_columns(relation, grouping, stream)
-    made = Relation(stream, columns)
+    made = Relation(stream, columns, unique=_unique(grouping, keys, stream))
     having = conjuncts(node.args["having"].this if node.args.get("having") else None)
 
     def translated(made: Relation) -> _GroupTranslator:
@@ -417,6 +417,18 @@ def _with_absent(
         added[_LAST_MOMENT] = f"{WINDOW_END} - INTERVAL '1' MILLISECOND"
     stream = stream.with_columns(**added) if added else stream
     return (stream.apply(TimedResults()) if _LAST_MOMENT in added else stream), replaced
+
+
+def _unique(grouping: _Grouping, keys: Sequence[str], stream: Any) -> tuple[tuple[str, ...], ...]:
+    """Return the sets of columns in whose values no two results of windows are equal."""
+    if stream.changes is not None or not set(keys) <= set(stream.schema or {}):
+        return ()
+    if grouping.window is None:
+        return (tuple(keys),)
+    # Sessions of several keys may begin, or end, at one moment; of cumulative windows several begin at one.
+    bounds: dict[str, list[tuple[str, ...]]] = {"session": [(WINDOW_START, WINDOW_END)], "cumulative": [(WINDOW_END,)]}
+    sets = bounds.get(grouping.window.kind, [(WINDOW_START,), (WINDOW_END,)])
+    return tuple((*keys, *each) for each in sets if set(each) <= set(stream.schema or {}))
 
 
 def _result_columns(relation: Relation, grouping: _Grouping, stream: Any) -> tuple[Column, ...]:

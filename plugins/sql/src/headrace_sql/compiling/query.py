@@ -226,7 +226,7 @@ class QueryCompiler(Context):
             expressions[each] == text_of(physical(each)) for each in expressions
         )
         stream = relation.stream if same else relation.stream.select(**expressions)
-        made = Relation(stream, tuple(columns))
+        made = Relation(stream, tuple(columns), unique=_renamed(relation.unique, expressions))
         return self._with_versions(relation, made, expressions)
 
     def _with_versions(self, relation: Relation, made: Relation, expressions: dict[str, str]) -> Relation:
@@ -239,6 +239,13 @@ class QueryCompiler(Context):
             return made
         versions = relation.version_stream.select(**expressions)
         return replace(made, version_key=tuple(str(key) for key in keys), version_stream=versions)
+
+
+def _renamed(keys: Sequence[Sequence[str]], expressions: Mapping[str, str]) -> tuple[tuple[str, ...], ...]:
+    """Return those of these sets of columns that are given on, as what the columns are called then."""
+    texts = {text: name for name, text in expressions.items()}
+    found = ([texts.get(text_of(physical(name))) for name in key] for key in keys)
+    return tuple(tuple(str(name) for name in key) for key in found if None not in key)
 
 
 def _subquery(compiler: QueryCompiler, node: exp.Subquery) -> Relation:

@@ -50,6 +50,8 @@ def ranked(context: Context, relation: Relation, conditions: Sequence[exp.Expr])
         return _in_window(base, ranking, window, bound, names[0] if used else None, relation), left
     if bound == 1 and time is not None and not is_updating(base) and ranking.function == "ROW_NUMBER":
         made = _deduplicated(base, ranking.partition, ranking.order[0], time, state_ttl(context.catalog.options))
+        if not is_updating(made):
+            made = replace(made, unique=(ranking.partition,))
         if ranking.order[0][1] and time == "event":
             made = replace(made, version_key=ranking.partition, version_stream=base.stream)
         if used:
@@ -91,7 +93,7 @@ def _in_window(
     columns = whole.columns if rank is not None else base.columns
     # Times of the rows lie behind the watermark now; that of the window is just reached.
     plain = tuple(c if c.window == "time" or c.time != "event" else replace(c, time=None) for c in columns)
-    return replace(base, stream=stream, columns=plain)
+    return replace(base, stream=stream, columns=plain, unique=(ranking.partition,) if bound == 1 else ())
 
 
 #: The clauses of a SELECT and of its joins in which columns are read.

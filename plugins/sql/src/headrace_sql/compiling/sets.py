@@ -128,7 +128,11 @@ def distinct(relation: Relation, options: Mapping[str, str]) -> Relation:
     if set(names) != set(relation.schema):
         stream = stream.select(*[text_of(physical(name)) for name in names])
     if not is_updating(relation):
-        return Relation(shuffled(stream, tuple(names)).operator("distinct", tuple(names), **options), tuple(columns))
+        return Relation(
+            shuffled(stream, tuple(names)).operator("distinct", tuple(names), **options),
+            tuple(columns),
+            unique=(tuple(names),),
+        )
     made = shuffled(stream, tuple(names)).operator("aggregate", tuple(names), {"__rows": "count(*)"}, **options)
     return Relation(made.select(*[text_of(physical(name)) for name in names]), tuple(columns))
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 from headrace_sql.operators.match_automaton import Automaton
 from headrace_sql.operators.match_values import FAILURES
-from headrace_sql.operators.match_walker import BITS, TIME, Match, Path, Row, Walker, Way
+from headrace_sql.operators.match_walker import BITS, TIME, Match, Path, Row, Trace, Walk, Walker, Way
 
 #: From this time on no row comes any more.
 END = 2**62
@@ -39,11 +39,59 @@ Decided = list[tuple[int, int, Match, list[Row]]]
 Reject = Callable[[Row, Exception], None]
 
 
+#: A walk of so many rows that ends without a match is gone through again, to know for other beginnings which states lead to none.
+ROWS_WALKED_IN_VAIN = 64
+
+
+class _Dead:
+    """Walks, and knows which states of which rows lead to no match: a long walk in vain is made once, not once for each row of it.
+
+    Only for patterns whose conditions look at one row alone, without WITHIN. Places of rows are those of one call of ``decided``.
+    """
+
+    def __init__(self, walk: Walk, trace: Trace | None, start: Sequence[Way]) -> None:
+        self._walk = walk
+        self._trace = trace
+        self._start = start
+        self._states: dict[int, set[int]] = {}
+
+    def walk(
+        self, rows: list[Row], first: int, at: int, end: int, ways: Sequence[Way], best: Match | None
+    ) -> tuple[int, Sequence[Way], Match | None]:
+        if not self._states:
+            made = self._walk(rows, first, at, end, ways, best)
+            if made[1] or made[2] is not None or made[0] - first < ROWS_WALKED_IN_VAIN:
+                return made
+            self._note(rows, first, made[0])
+            return made
+        seen: list[tuple[int, int]] = []
+        assert self._trace is not None
+        made = self._trace(rows, first, at, end, ways, best, self._states, seen)
+        if not made[1] and made[2] is None:
+            self._add(seen)
+        return made
+
+    def _note(self, rows: list[Row], first: int, end: int) -> None:
+        seen: list[tuple[int, int]] = []
+        assert self._trace is not None
+        self._trace(rows, first, first, end, self._start, None, {}, seen)
+        self._add(seen)
+
+    def _add(self, seen: Sequence[tuple[int, int]]) -> None:
+        for place, state in seen:
+            self._states.setdefault(place, set()).add(state)
+
+    def forget(self) -> None:
+        """Forget all states: a row was removed, and others have its place."""
+        self._states = {}
+
+
 class Matcher:
     """Finds the matches among the rows of one key."""
 
     def __init__(self, automaton: Automaton, walker: Walker, skip: tuple[str, str], within_us: int | None) -> None:
         self._walk = walker.walk
+        self._trace = walker.trace
         self._start = walker.start
         self._preferred = automaton.preferred
         self._least_rows = automaton.least_rows
@@ -60,7 +108,8 @@ class Matcher:
         rows, end = held.rows, len(held.rows)
         first, at, ways, best = 0, held.taken, held.ways, held.best
         found: Decided = []
-        front, walk = at, self._walk
+        front, dead = at, _Dead(self._walk, self._trace, self._start)
+        walk = self._walk if self._trace is None else dead.walk
         reach = removed = 0  # how far the matches that are found reach into ``rows``; how many rows were rejected
         while first < end:
             if at == first:
@@ -76,6 +125,7 @@ class Matcher:
                     rows, reach = rows.copy(), 0
                 del rows[at]
                 held.rows, end, removed = rows, end - 1, removed + 1
+                dead.forget()
                 continue
             if ways:
                 if at == end and (time_us is None or not self._is_over(rows[first], time_us)):
@@ -163,6 +213,10 @@ class Matcher:
                     return held.complete_us
                 if going and not self._is_over(rows[first], int(rows[at][TIME])):
                     held.later.append((first, going))
+            if self._trace is not None:  # those in the same states become the same
+                held.later = list({tuple(way[0] for way in each[1]): each for each in reversed(held.later)}.values())[
+                    ::-1
+                ]
         held.followed = end
         return None
 

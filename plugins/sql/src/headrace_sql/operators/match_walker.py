@@ -8,7 +8,7 @@ changed: (path before, variable, number of the row in the match).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,14 +34,23 @@ Match = tuple[Path, int]
 START: Path = (None, -1, 0)
 #: (rows, first row, row to take, end, ways, match so far) -> (row to take, ways, match)
 Walk = Callable[[list[Row], int, int, int, Sequence[Way], Match | None], tuple[int, Sequence[Way], Match | None]]
+#: The same, with the states that lead to no match, by row, and the list that gets the states that rows are in: (row, state).
+Trace = Callable[
+    [list[Row], int, int, int, Sequence[Way], Match | None, Mapping[int, Container[int]], list[tuple[int, int]]],
+    tuple[int, Sequence[Way], Match | None],
+]
 _Register = tuple[str, str | None, str | None, int]
 
 
 @dataclass(frozen=True)
 class Walker:
-    """``walk`` follows matches; ``start`` is the way before the first row; ``bits``: conditions over columns, from bit 1 on."""
+    """``walk`` follows matches; ``start`` is the way before the first row; ``bits``: conditions over columns, from bit 1 on.
+
+    ``trace``: the walk that leaves out states which lead to no match; None where that also depends on the rows before, or on their times.
+    """
 
     walk: Walk
+    trace: Trace | None
     start: tuple[Way, ...]
     bits: tuple[pl.Expr, ...]
 
@@ -83,11 +92,15 @@ class _Writer:
         self._source.names["tries"] = tuple(tries)
         names = self._source.names
         walk: Walk = made("walk", self._walk(), names)
+        depends = bool(self._registers) or self._within_us is not None
+        trace: Trace | None = None if depends else made("trace", self._walk(traces=True), names)
         initial = tuple(0 if each[0] == "COUNT" else None for each in self._registers)
-        return Walker(walk, ((0, initial, START),), tuple(self._bits))
+        return Walker(walk, trace, ((0, initial, START),), tuple(self._bits))
 
-    def _walk(self) -> list[str]:
+    def _walk(self, *, traces: bool = False) -> list[str]:
         lines = ["def walk(held, first, at, end, ways, best):"]
+        if traces:
+            lines = ["def trace(held, first, at, end, ways, best, dead, seen):"]
         if self._within_us is not None:
             lines.append(f"    ends_us = held[first][{TIME}] + {int(self._within_us)}")
         lines += ["    while at < end:", "        row = held[at]"]
@@ -102,7 +115,11 @@ class _Writer:
             lines.append(f"                {'el' if place else ''}if variable == {place}:")
             lines += ["                    " + line for line in self._taken(variable)]
         lines.append("                after = path if path[1] == variable else (path, variable, at - first)")
-        lines += _PREFERRED if self._automaton.preferred else _FIRST_COMPLETE
+        followed: tuple[str, ...] = _PREFERRED if self._automaton.preferred else _FIRST_COMPLETE
+        if self._automaton.preferred and not self._registers:
+            lines[lines.index("        going = []")] = "        going, known = [], set()"
+            followed = tuple(part for line in followed for part in _known_once(line))
+        lines += [part for line in followed for part in (_traced(line) if traces else (line,))]
         lines += ["        at += 1", "        ways = going", "        if not going:", "            break"]
         return [*lines, "    return at, ways, best"]
 
@@ -195,6 +212,28 @@ _PREFERRED = (
     "                continue",
     "            break",
 )
+
+
+def _known_once(line: str) -> tuple[str, ...]:
+    """Return a line of what is followed, where of ways in one state the preferred one is: conditions do not tell them apart."""
+    text = line.lstrip()
+    if not text.startswith("going.append("):
+        return (line,)
+    margin = " " * (len(line) - len(text))
+    return f"{margin}if each not in known:", f"{margin}    known.add(each)", f"{margin}    {text}"
+
+
+def _traced(line: str) -> tuple[str, ...]:
+    """Return a line of what is followed, where states that lead to no match are left out and the others noted."""
+    text = line.lstrip()
+    if not text.startswith("going.append(("):
+        return (line,)
+    margin, state = " " * (len(line) - len(text)), text.removeprefix("going.append((").partition(",")[0]
+    return (
+        f"{margin}if {state} not in dead.get(at, ()):",
+        f"{margin}    {text}",
+        f"{margin}    seen.append((at, {state}))",
+    )
 
 
 def _too_many() -> DataError:
