@@ -175,6 +175,26 @@ def test_result_that_fails_rejects_the_row() -> None:
     run.give(batch_of([row_of("5", 1), row_of("five", 1)], dict(SCHEMA)))
     assert len(run.rejected) == 1
     assert "five" in run.rejected[0]
+    assert [row for _, row in run.rows] == [("5", 5, 1)]
+
+
+@pytest.mark.parametrize("stored", [False, True])
+def test_group_whose_result_fails_has_no_row_until_it_succeeds_again(stored: bool) -> None:
+    spec = Aggregate(["k"], {"one": "CAST(last(k2) AS INT)", "n": "count(*)"})
+    schema = Schema.of({"k": "string", "k2": "string"})
+    run = Run(lambda: spec.open(schema))
+    for rows in ([("a", "5")], [("a", "x"), ("b", "1")], [("a", "y")], [("a", "7")]):
+        run.give(batch_of(rows, dict(schema)))
+        if stored:
+            run.store()
+            run.restart()
+    assert [(row, kind) for (_, row), kind in zip(run.rows, run.kinds, strict=True)] == [
+        (("a", 5, 1), ChangeKind.INSERT),
+        (("a", 5, 1), ChangeKind.DELETE),
+        (("b", 1, 1), ChangeKind.INSERT),
+        (("a", 7, 4), ChangeKind.INSERT),
+    ]
+    assert ["'x'" in run.rejected[0], "'y'" in run.rejected[1]] == [True, True]
 
 
 @given(

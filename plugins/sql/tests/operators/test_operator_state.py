@@ -157,6 +157,44 @@ def test_batches_and_restarts_change_nothing(spec: StatefulSpec, sides: bool, se
     assert driven(spec, rows, lambda: rng.randrange(1, 60), restores=True) == row_by_row
 
 
+#: Key, millisecond and value of rows; the watermark is at the greatest time before each. With a frame of 10 ms, a key is forgotten 16 ms
+#: behind its last row: "a" before 300, so that its row of 50 begins anew. When its row of 40 comes, that of 300 has just been given.
+FORGOTTEN = [
+    ("a", 100, 1),
+    ("b", 200, 2),
+    ("a", 300, 4),
+    ("b", 300, 8),
+    ("a", 50, 16),
+    ("b", 310, 32),
+    ("a", 40, 64),
+    ("b", 320, 128),
+]
+
+
+@pytest.mark.parametrize("cuts", [[1] * 8, [8], [3, 5], [3, 1, 4], [2, 2, 2, 2], [4, 1, 1, 2], [5, 3]], ids=str)
+def test_keys_of_over_are_forgotten_at_the_same_row_in_any_batches(cuts: list[int]) -> None:
+    spec = OverAggregate(("k",), "ts", {"s": OverCall("SUM", "v", "RANGE", 10_000)})
+    newest = [None, *(max(time for _, time, _ in FORGOTTEN[:place]) * 1_000 for place in range(1, len(FORGOTTEN)))]
+    rows = [("", {"k": key, "v": value, "ts": time * 1_000}, mark)
+            for (key, time, value), mark in zip(FORGOTTEN, newest, strict=True)]  # fmt: skip
+    operator = spec.open(SCHEMA)
+    given: list[Any] = []
+    late: list[int] = []
+    for size in cuts:
+        for batch in operator.process(Batch(QUEUE, frame_of(rows[:size], SCHEMA))):
+            assert isinstance(batch, Batch)
+            late += batch.frame["v"].to_list() if batch.output == "late" else []
+            given += batch.frame.select("v", "s").rows() if batch.output == "" else []
+        rows = rows[size:]
+        state = operator.snapshot()
+        operator = spec.open(SCHEMA)
+        operator.apply(state)
+    for batch in operator.on_system(EndOfInput()):
+        given += batch.frame.select("v", "s").rows()  # type: ignore[union-attr]
+    assert late == [64]
+    assert sorted(given) == [(1, 1), (2, 2), (4, 4), (8, 8), (16, 16), (32, 40), (128, 160)]
+
+
 def test_the_clock_of_a_pattern_goes_on_behind_a_restart() -> None:
     """A row that comes before the first tick was taken at the time of before, not at the beginning of all time."""
     last = ("LAST", "A", "v", 0), ("LAST", "B", "v", 0)

@@ -151,9 +151,12 @@ class RunningOver(StatefulOperator):
 
     def _taken(self, batch: Batch, frame: pl.DataFrame, rows: pl.DataFrame) -> Iterable[Batch]:
         """Take in rows of event time; what they say of the watermark holds before each of them."""
-        begins = self._begins(rows)
-        for begin, end in pairwise(sorted({0, *begins, rows.height})):
-            if begin in begins:  # a row here finds nothing of what its key had
+        # A row that begins anew finds nothing of what its key had. Without late rows of the key in this batch no result tells the
+        # difference; those of later batches do.
+        begins, at_the_end = self._divided(self._begins(rows), rows)
+        places = set(begins["place"].to_list())
+        for begin, end in pairwise(sorted({0, *places, rows.height})):
+            if begin in places:
                 yield from self._reached(batch.queue, rows.item(begin, _AT), batch)
                 self._forget_keys()
             own = rows[begin:end]
@@ -165,28 +168,44 @@ class RunningOver(StatefulOperator):
             self._waiting = pl.concat([self._waiting, own])
         if rows.height:
             yield from self._reached(batch.queue, rows.item(rows.height - 1, _AT), batch)
+            self._forget_before(at_the_end)
             self._forget_keys()
 
-    def _begins(self, rows: pl.DataFrame) -> list[int]:
-        """Return the places of rows whose key is forgotten when they come, as far as late rows can tell the difference."""
+    def _divided(self, begins: pl.DataFrame, rows: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+        """Divide rows that begin anew into those of keys of which there are late rows, and those of others."""
+        if not begins.height:
+            return begins, begins
+        late, keys = rows.filter(pl.col(_TS) < pl.col(_AT)), list(self._spec.keys)
+        if not keys:
+            return (begins, begins.clear()) if late.height else (begins.clear(), begins)
+        at_once = begins.join(late, on=keys, how="semi", nulls_equal=True)
+        return at_once, begins.join(late, on=keys, how="anti", nulls_equal=True)
+
+    def _begins(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """Return the rows whose key is forgotten when they come: its columns, where the watermark is then, and the row's place."""
         forgets_us, keys = self._spec.forgets_after_us, list(self._spec.keys)
-        late = rows.filter(pl.col(_TS) < pl.col(_AT))
-        if forgets_us is None or not late.height:
-            return []
-        columns = [*keys, _TS, _AT, "place"]
+        columns, before = [*keys, _TS, _AT, "place"], pl.lit(-1, dtype=pl.Int64)
+        own = rows.with_columns(place=pl.int_range(pl.len(), dtype=pl.Int64)).select(columns)
+        if forgets_us is None or not rows.height:
+            return own.clear()
         known = pl.concat(
             [
-                self._last.with_columns(pl.col(_TS).alias(_AT), place=pl.lit(-1, dtype=pl.Int64)).select(columns),
-                self._waiting.with_columns(place=pl.lit(-1, dtype=pl.Int64)).select(columns),
-                rows.with_columns(place=pl.int_range(pl.len())).select(columns),
+                self._last.with_columns(pl.col(_TS).alias(_AT), place=before).select(columns),
+                self._waiting.with_columns(place=before).select(columns),
+                own,
             ]
         )
+        stale = known.filter(pl.col(_TS) + forgets_us < rows.item(rows.height - 1, _AT))
+        if not stale.height:
+            return own.clear()
         if keys:
-            known = known.join(late.select(keys).unique(), on=keys, how="semi", nulls_equal=True, maintain_order="left")
+            known = known.join(
+                stale.select(keys).unique(), on=keys, how="semi", nulls_equal=True, maintain_order="left"
+            )
         latest, due = (each.shift(1).cum_max() for each in (pl.col(_TS), _DUE))
         begins = (latest + forgets_us < pl.col(_AT)) & (due < pl.col(_AT))
         known = known.with_columns(begins=begins.over(keys) if keys else begins)
-        return known.filter("begins", pl.col("place") >= 0)["place"].to_list()
+        return known.filter("begins", pl.col("place") >= 0).select(columns)
 
     def on_system(self, message: SystemMessage) -> Iterable[Batch | RejectedRows]:
         if isinstance(message, Tick) and self._clock_length_us is not None:
@@ -231,24 +250,35 @@ class RunningOver(StatefulOperator):
             self._waiting = self._waiting.filter(~due)
             yield from self._fired(batch or Batch(queue, rows), rows, in_order=False)
 
-    def _forget_keys(self) -> None:
-        """Forget the keys whose last row is so far behind the watermark that no frame reaches it."""
-        forgets_us = self._spec.forgets_after_us
-        if forgets_us is None or not self._last.height:
+    def _forget_before(self, begins: pl.DataFrame) -> None:
+        """Forget what keys had before the rows with which they began anew, though those may wait."""
+        forgets_us, keys = self._spec.forgets_after_us, list(self._spec.keys)
+        if forgets_us is None or not begins.height:
             return
-        gone = pl.col(_TS) + forgets_us < self._watermark
-        names = list(self._spec.keys)
-        if not names:
-            if not self._waiting.height and self._last.select(gone.all()).item():
+        if not keys:
+            if self._last.select((pl.col(_TS) + forgets_us < begins[_AT].max()).all()).item():
                 self._last, self._history, self._changed = self._last.clear(), self._history.clear(), True
             return
-        keys = self._last.filter(gone).select(names)
-        if keys.height:
-            keys = keys.join(self._waiting, on=names, how="anti", nulls_equal=True)
-        if keys.height:
-            self._changed = True
-            self._last = self._last.join(keys, on=names, how="anti", nulls_equal=True, maintain_order="left")
-            self._history = self._history.join(keys, on=names, how="anti", nulls_equal=True, maintain_order="left")
+        began = begins.group_by(keys).agg(pl.col(_AT).max())
+        gone = self._last.join(began, on=keys, how="inner", nulls_equal=True)
+        self._drop(gone.filter(pl.col(_TS) + forgets_us < pl.col(_AT)).select(keys))
+
+    def _forget_keys(self) -> None:
+        """Forget the keys whose last row is so far behind the watermark that no frame reaches it."""
+        forgets_us, keys = self._spec.forgets_after_us, list(self._spec.keys)
+        if forgets_us is None or not self._last.height:
+            return
+        gone = self._last.filter(pl.col(_TS) + forgets_us < self._watermark)
+        if gone.height and keys:
+            self._drop(gone.select(keys).join(self._waiting, on=keys, how="anti", nulls_equal=True))
+        elif gone.height and not self._waiting.height:
+            self._last, self._history, self._changed = self._last.clear(), self._history.clear(), True
+
+    def _drop(self, gone: pl.DataFrame) -> None:
+        if gone.height:
+            keys, self._changed = list(self._spec.keys), True
+            self._last = self._last.join(gone, on=keys, how="anti", nulls_equal=True, maintain_order="left")
+            self._history = self._history.join(gone, on=keys, how="anti", nulls_equal=True, maintain_order="left")
 
     def _fired(self, batch: Batch, rows: pl.DataFrame, *, in_order: bool) -> Iterable[Batch]:
         if not rows.height:

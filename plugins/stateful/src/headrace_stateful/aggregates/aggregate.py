@@ -167,7 +167,7 @@ class RunningAggregate(PartedTable):
         groups = merged[_GROUP].to_numpy()
         marks = [pl.Series(_ROWS, counts[groups]), pl.repeat(self._now_us, merged.height, dtype=pl.Int64, eager=True)]
         self._table.put(changed[groups], merged.with_columns(marks[0], marks[1].alias(_TICK)))
-        parts, wrong = self._changes(changed, last, is_new, stays, old, merged, watermark_times(frame))
+        parts, wrong = self._changes(changed, last, is_new, old, merged, watermark_times(frame))
         self._remove(changed[~stays])
         result = assembled(parts, with_watermark=WATERMARK in frame.columns, with_change=True)
         if result is not None:
@@ -227,19 +227,23 @@ class RunningAggregate(PartedTable):
         return pl.concat([merged, again, pl.DataFrame({_GROUP: nothing})], how="diagonal")
 
     def _changes(
-        self, changed: Places, last: Places, is_new: Flags, stays: Flags, old: pl.DataFrame, merged: pl.DataFrame,
-        watermarks: Places,
+        self, changed: Places, last: Places, is_new: Flags, old: pl.DataFrame, merged: pl.DataFrame, watermarks: Places
     ) -> tuple[list[Part], list[RowFailure]]:  # fmt: skip
         """Return what changes, in the order of the last row of each key, and the rows for which a result failed."""
         keys = self._table.keys(changed)
-        before, _ = self._results(keys.filter(pl.Series(~is_new)), old)
-        groups = merged[_GROUP].to_numpy()
-        after, failures = self._results(keys[groups], merged)
-        was, now = np.flatnonzero(~is_new), np.flatnonzero(stays)
-        if (groups[1:] < groups[:-1]).any():
-            after = after[np.argsort(groups)]
+        was, now = np.flatnonzero(~is_new), merged[_GROUP].to_numpy()
+        before, lost = self._results(keys[was], old)
+        after, failures = self._results(keys[now], merged)
+        wrong = [(int(last[now[place]]), error) for place, error in failures]
+        # A group whose result fails has no row, as a window whose result fails.
+        was, before = _without(was, before, lost)
+        now, after = _without(now, after, failures)
+        if (now[1:] < now[:-1]).any():
+            now, after = np.sort(now), after[np.argsort(now)]
+        had, has = np.zeros(changed.size, dtype=bool), np.zeros(changed.size, dtype=bool)
+        had[was], has[now] = True, True
         differs = np.ones(changed.size, dtype=bool)
-        both = np.flatnonzero(~is_new & stays)
+        both = np.flatnonzero(had & has)
         if both.size:
             one = before if both.size == before.height else before[np.searchsorted(was, both)]
             other = after if both.size == after.height else after[np.searchsorted(now, both)]
@@ -251,9 +255,9 @@ class RunningAggregate(PartedTable):
         ):
             given = differs[rows]
             rows, frame = rows[given], frame.filter(pl.Series(given))
-            kinds = np.where(~is_new[rows] & stays[rows], update, alone)
+            kinds = np.where(had[rows] & has[rows], update, alone)
             parts.append(Part(frame, rows * 2 + phase, watermarks[last[rows]], kinds))
-        return parts, [(int(last[groups[place]]), error) for place, error in failures]
+        return parts, wrong
 
     def _results(self, keys: pl.DataFrame, partials: pl.DataFrame) -> tuple[pl.DataFrame, list[RowFailure]]:
         named = keys.select(self._keys)
@@ -314,6 +318,15 @@ class RunningAggregate(PartedTable):
 
     def state_rows(self) -> int:
         return len(self._table)
+
+
+def _without(groups: Places, results: pl.DataFrame, failures: list[RowFailure]) -> tuple[Places, pl.DataFrame]:
+    """Leave out groups whose results failed."""
+    if not failures:
+        return groups, results
+    kept = np.ones(groups.size, dtype=bool)
+    kept[[place for place, _ in failures]] = False
+    return groups[kept], results.filter(pl.Series(kept))
 
 
 def _rejected(frame: pl.DataFrame, failures: list[RowFailure]) -> RejectedRows:
