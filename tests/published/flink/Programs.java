@@ -158,7 +158,8 @@ public class Programs {
         return made;
     }
 
-    private static void collect(Object found, String of, Map<String, Object> out) {
+    /** {@code as}: what a program is called whose id another one has already; null: its id. */
+    private static void collect(Object found, String of, String as, Map<String, Object> out) {
         if (found instanceof TableTestProgram) {
             TableTestProgram program = (TableTestProgram) found;
             Map<String, Object> made = new LinkedHashMap<>();
@@ -168,9 +169,16 @@ public class Programs {
             program.runSteps.forEach(each -> run.add(step(each)));
             made.put("setup", setup);
             made.put("run", run);
-            out.put(of + "/" + program.id, made);
+            String name = of + "/" + program.id;
+            if (out.containsKey(name)) {
+                if (as == null) {
+                    throw new IllegalStateException("two programs are called " + name);
+                }
+                name += " (" + as + ")";
+            }
+            out.put(name, made);
         } else if (found instanceof Collection) {
-            ((Collection<?>) found).forEach(each -> collect(each, of, out));
+            ((Collection<?>) found).forEach(each -> collect(each, of, null, out));
         }
     }
 
@@ -178,7 +186,7 @@ public class Programs {
         for (Field field : type.getDeclaredFields()) {
             if (Modifier.isStatic(field.getModifiers())) {
                 field.setAccessible(true);
-                collect(field.get(null), type.getSimpleName(), out);
+                collect(field.get(null), type.getSimpleName(), field.getName(), out);
             }
         }
         for (Method method : type.getDeclaredMethods()) {
@@ -187,7 +195,7 @@ public class Programs {
             boolean isCalled = Modifier.isStatic(method.getModifiers()) && method.getParameterCount() == 0;
             if (type.getSimpleName().endsWith("Programs") && gives && isCalled) {
                 method.setAccessible(true);
-                collect(method.invoke(null), type.getSimpleName(), out);
+                collect(method.invoke(null), type.getSimpleName(), null, out);
             }
         }
     }

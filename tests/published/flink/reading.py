@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -44,6 +45,23 @@ class Program:
 
 def programs_of(checkout: str | None = None) -> list[Program]:
     """Return the programs of a checkout that is built, or of a folder with the jars. Raises NoPrograms."""
+    tests, jars = _jars(checkout)
+    texts = _given_by("Programs.java", jars, lambda target: [str(tests), str(target)])
+    return [
+        Program(name, tuple(each["setup"]), tuple(each["run"]))
+        for name, each in texts.items()
+        if not name.startswith(OUTSIDE)
+    ]
+
+
+def flink_itself(names: Sequence[str], checkout: str | None = None) -> dict[str, dict[str, Any]]:
+    """Run programs on Flink, each as a stream in one run: the changes of each sink, or ``error``: why not. Raises NoPrograms."""
+    _, jars = _jars(checkout)
+    return _given_by("OneRun.java", jars, lambda target: [str(target), *names]) if names else {}
+
+
+def _jars(checkout: str | None) -> tuple[Path, list[Path]]:
+    """Return the jar of Flink's tests, and all that are needed to run it."""
     place = checkout or os.environ.get(VARIABLE)
     if not place:
         raise NoPrograms(f"{VARIABLE} names no folder with Flink's jars (tests/published/README.md)")
@@ -51,22 +69,23 @@ def programs_of(checkout: str | None = None) -> list[Program]:
     found = sorted(root.rglob(_TESTS))
     if not found:
         raise NoPrograms(f"{root} has no {_TESTS}: build the checkout, or copy the jars (tests/published/README.md)")
+    others = [each for each in sorted(root.rglob("*.jar")) if not _LEFT_OUT.search(each.name)]
+    return found[-1], [found[-1], *others]
+
+
+def _given_by(source: str, jars: Sequence[Path], arguments: Callable[[Path], list[str]]) -> dict[str, Any]:
+    """Run a program of Java, which writes JSON to a file. ``arguments``: those of the program, with that file."""
     java = shutil.which("java")
     if java is None:
         raise NoPrograms("there is no java on the path; Flink's programs are read by Java 17 or newer")
-    jars = [str(each) for each in sorted(root.rglob("*.jar")) if not _LEFT_OUT.search(each.name)]
     with tempfile.TemporaryDirectory() as place:
-        target = Path(place, "programs.json")
-        source = Path(__file__).with_name("Programs.java")
-        arguments = Path(place, "arguments")  # more jars than a command line holds
-        arguments.write_text(f'-cp "{os.pathsep.join([str(found[-1]), *jars])}"', encoding="utf-8")
-        command = [java, f"@{arguments}", str(source), str(found[-1]), str(target)]
+        target = Path(place, "given.json")
+        options = Path(place, "options")  # more jars than a command line holds
+        opened = " ".join(f"--add-opens java.base/java.{each}=ALL-UNNAMED" for each in ("util", "lang", "time"))
+        options.write_text(f'{opened} -cp "{os.pathsep.join(map(str, jars))}"', encoding="utf-8")
+        command = [java, f"@{options}", str(Path(__file__).with_name(source)), *arguments(target)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode or not target.is_file():
-            raise NoPrograms(f"java gave no programs: {done.stderr[-2000:]}")
-        texts = json.loads(target.read_text(encoding="utf-8"))
-    return [
-        Program(name, tuple(each["setup"]), tuple(each["run"]))
-        for name, each in texts.items()
-        if not name.startswith(OUTSIDE)
-    ]
+            raise NoPrograms(f"java gave nothing for {source}: {done.stderr[-2000:]}")
+        made: dict[str, Any] = json.loads(target.read_text(encoding="utf-8"))
+        return made

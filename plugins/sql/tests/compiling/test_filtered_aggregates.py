@@ -36,6 +36,21 @@ def test_rows_that_are_left_out_do_not_fail(
     assert sorted(hr.sql(query, session=session).collect().rows()) == wanted
 
 
+def test_with_over_rows_that_are_left_out_do_not_fail(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    session = SqlSession()
+    hr.register("v", ROWS, session=session)
+    query = (
+        "SELECT k, SUM(CAST(s AS INT)) FILTER (WHERE s <> 'x') OVER (PARTITION BY k ORDER BY v) AS a, "
+        "COUNT(v / w) FILTER (WHERE w <> 0) OVER () AS b FROM v"
+    )
+    assert sorted(hr.sql(query, session=session).collect().rows(), key=repr) == [
+        ("a", 1, 2),
+        ("a", None, 2),
+        ("b", 2, 2),
+    ]
+
+
 _TABLES = """CREATE TABLE t (v INT, s STRING) WITH ('connector' = 'filesystem', 'path' = 'in.ndjson', 'format' = 'json');
 CREATE TABLE o (a INT, b INT) WITH ('connector' = 'filesystem', 'path' = 'out', 'format' = 'json', 'changes' = 'column');
 INSERT INTO o (a, b) SELECT """

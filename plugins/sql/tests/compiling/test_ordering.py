@@ -99,3 +99,21 @@ def test_rows_of_one_moment_are_sorted_by_what_stands_behind(tmp_path: Path) -> 
     ):
         frame = hr.sql(f"{text} SELECT a FROM t ORDER BY ts, {order}").collect(max_batch_records=2)
         assert frame["a"].to_list() == wanted
+
+
+@pytest.mark.parametrize("size", [1, 3, 100])
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ("SELECT a FROM t ORDER BY a DESC", [(7,), (6,), (5,), (4,), (3,), (2,), (1,), (0,)]),
+        ("SELECT a FROM t ORDER BY k DESC, ts", [(1,), (3,), (5,), (7,), (6,), (0,), (2,), (4,)]),
+        ("SELECT k, SUM(a) AS s FROM t GROUP BY k ORDER BY s DESC", [("y", 16), ("x", 12)]),
+        ("SELECT NULLIF(a, 3) AS b FROM t WHERE a BETWEEN 2 AND 4 ORDER BY 1", [(None,), (2,), (4,)]),
+        ("SELECT k FROM t WHERE a < 3 UNION ALL SELECT 'x' ORDER BY k", [("x",), ("x",), ("x",), ("y",)]),
+    ],
+)
+def test_with_flinks_option_rows_come_in_any_order_when_the_input_ends(
+    table: str, size: int, query: str, expected: list[Any]
+) -> None:
+    text = f"SET '__table.exec.sort.non-temporal.enabled__' = 'true';\n{table}{query}"
+    assert hr.sql(text).collect(max_batch_records=size).rows() == expected

@@ -38,6 +38,16 @@ def rows_of(text: str, **options: Any) -> list[tuple[Any, ...]]:
         ("SELECT x * 2 AS y FROM v QUALIFY SUM(y) OVER (PARTITION BY k ORDER BY id) >= 8", [(6,), (8,)]),
         ("SELECT DISTINCT k FROM v QUALIFY COUNT(*) OVER (PARTITION BY k) = 2", [("a",)]),
         ("SELECT x FROM v QUALIFY ROW_NUMBER() OVER (PARTITION BY k ORDER BY x) = 1 ORDER BY x DESC LIMIT 1", [(4,)]),
+        # ORDER BY may name what SELECT does not give, and what it hides.
+        (
+            "SELECT k FROM v QUALIFY ROW_NUMBER() OVER (PARTITION BY k ORDER BY x) = 1 ORDER BY x DESC LIMIT 1",
+            [(None,)],
+        ),
+        ("SELECT -x AS x FROM v QUALIFY SUM(v.x) OVER () > 0 ORDER BY x LIMIT 1", [(-4,)]),
+        ("SELECT -x AS x FROM v QUALIFY SUM(v.x) OVER () > 0 ORDER BY v.x LIMIT 1", [(-1,)]),
+        ("SELECT x * 2 AS y FROM v QUALIFY SUM(x) OVER () > 0 ORDER BY MOD(y, 4), id DESC LIMIT 2", [(4,), (8,)]),
+        ("SELECT k FROM v GROUP BY k QUALIFY SUM(MAX(x)) OVER () > 0 ORDER BY MAX(x) DESC LIMIT 1", [(None,)]),
+        ("SELECT x FROM v QUALIFY SUM(x) OVER () > 0 ORDER BY RANK() OVER (ORDER BY x DESC) LIMIT 1", [(4,)]),
         (
             "SELECT k, SUM(x) AS s FROM v GROUP BY k QUALIFY ROW_NUMBER() OVER (ORDER BY SUM(x) DESC, k DESC) = 1",
             [("a", 4)],
@@ -72,3 +82,16 @@ def test_rows_that_are_kept(text: str, wanted: list[tuple[Any, ...]]) -> None:
 def test_a_condition_without_over_is_refused() -> None:
     with pytest.raises(ExpressionError, match="QUALIFY is for what OVER gives"):
         rows_of("SELECT k FROM v QUALIFY x = 1")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("SELECT x, k, x AS k FROM v QUALIFY ROW_NUMBER() OVER (PARTITION BY k ORDER BY x) = 1", "'k' is ambiguous"),
+        ("SELECT id AS a, x AS a FROM v QUALIFY COUNT(*) OVER () > 0 ORDER BY a LIMIT 1", "'a' is ambiguous"),
+        ("SELECT DISTINCT k FROM v QUALIFY COUNT(*) OVER () > 0 ORDER BY x LIMIT 1", "ORDER BY of SELECT DISTINCT"),
+    ],
+)
+def test_names_that_mean_several_columns_are_refused(text: str, message: str) -> None:
+    with pytest.raises(ExpressionError, match=message):
+        rows_of(text)

@@ -15,6 +15,7 @@ from headrace_sql.operators.first_rows import FirstRows
 from headrace_sql.operators.match_operator import MatchRecognize, PatternPart
 from headrace_sql.operators.over_aggregate import OverAggregate
 from headrace_sql.operators.over_functions import OverCall
+from headrace_sql.operators.rows_at_end import RowsAtEnd
 from headrace_sql.operators.temporal_join import TemporalJoin
 from headrace_sql.operators.window_top_n import WindowTopN
 
@@ -143,6 +144,7 @@ def match() -> StatefulSpec:
         pytest.param(window_top_n(), False, id="window-top-n"),
         pytest.param(first_by_time(), False, id="first-by-time"),
         pytest.param(FirstRows(20, 5), False, id="first-rows"),
+        pytest.param(RowsAtEnd((("k", True), ("v", False))), False, id="rows-at-end"),
     ],
 )
 def test_batches_and_restarts_change_nothing(spec: StatefulSpec, sides: bool, seed: int) -> None:

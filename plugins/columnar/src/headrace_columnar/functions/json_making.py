@@ -148,10 +148,10 @@ def json_join(call: Call) -> pl.Expr:
 @function(
     "json_entries",
     signature="entries map, null_on_null constant boolean -> string",
-    summary="A JSON object of entries whose keys and values are JSON texts. Of equal keys the last counts; entries without "
-    "value are null, or are left out.",
+    summary="A JSON object of entries whose keys and values are JSON texts, in the order of the keys. Of equal keys the last counts; "
+    "entries without value are null, or are left out.",
     examples=[
-        ("""json_entries(map('"a"', '1', '"b"', NULL), true)""", '{"a":1,"b":null}'),
+        ("""json_entries(map('"b"', '1', '"a"', NULL), true)""", '{"a":null,"b":1}'),
         ("""json_entries(map('"a"', '1', '"b"', NULL), false)""", '{"a":1}'),
     ],
 )
@@ -164,9 +164,15 @@ def json_entries(call: Call) -> pl.Expr:
 
 
 def _joined_entries(null_on_null: bool, entries: list[dict[str, str | None]]) -> str:
-    found = {each["key"]: each["value"] for each in entries}
-    parts = [f"{key}:{value or 'null'}" for key, value in found.items() if value is not None or null_on_null]
+    found = {str(each["key"]): each["value"] for each in entries if null_on_null or each["value"] is not None}
+    parts = [f"{key}:{found[key] or 'null'}" for key in sorted(found, key=_place_of_key)]
     return "{" + ",".join(parts) + "}"
+
+
+def _place_of_key(key: str) -> bytes:
+    """Return what keys that are JSON texts are ordered by: their texts, as Java compares them."""
+    text = json.loads(key) if "\\" in key else key[1:-1]
+    return str(text).encode("utf-16-be", "surrogatepass")
 
 
 @function(

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+import polars as pl
 from sqlglot import exp
 
+from headrace_sql.binding import types
 from headrace_sql.binding.trees import call
 from headrace_sql.reading import nodes
 
@@ -39,20 +41,44 @@ def json_call(self: Translator, node: nodes.JsonCall) -> exp.Expr:
         values = [_or_null(json_of(self, each), keeps_nulls) for each in node.expressions]
         made = call("json_join", _text("[]"), *values)
     else:
-        made = call("json_join", _text("{}"), *_pairs(self, node.expressions, keeps_nulls))
+        made = _object(self, node.expressions, keeps_nulls)
     made.meta.update(node.meta)
     return made
 
 
-def _pairs(self: Translator, parts: list[Any], keeps_nulls: bool) -> list[exp.Expr]:
-    made: list[exp.Expr] = []
-    for key, value in zip(parts[::2], parts[1::2], strict=True):
-        name = self.folded(self.translate(key))
-        if not isinstance(name, exp.Literal) or not name.is_string:
-            raise self.error(key, "JSON_OBJECT: a key must be a constant text")
-        before = _text(json.dumps(name.name, ensure_ascii=False) + ":")
-        made.append(exp.DPipe(this=before, expression=_or_null(json_of(self, value), keeps_nulls), safe=True))
+def _object(self: Translator, parts: list[Any], keeps_nulls: bool) -> exp.Expr:
+    """Return an object with its keys in order; of equal keys the last counts, and where NULL is left out, the last that is not."""
+    keys = [_key(self, each) for each in parts[::2]]
+    values = [_or_null(json_of(self, each), keeps_nulls) for each in parts[1::2]]
+    if not all(isinstance(key, exp.Literal) for key in keys):
+        entries = [_entry(key, value) for key, value in zip(keys, values, strict=True)]
+        return call("json_entries", call("array", *entries), exp.Boolean(this=keeps_nulls))
+    found: dict[str, list[exp.Expr]] = {}
+    for key, value in zip(keys, values, strict=True):
+        found.setdefault(key.name, []).insert(0, value)
+    pairs = []
+    for name in sorted(found, key=lambda each: each.encode("utf-16-be")):  # as Java compares texts
+        value = found[name][0] if keeps_nulls or len(found[name]) == 1 else call("coalesce", *found[name])
+        before = _text(json.dumps(name, ensure_ascii=False) + ":")
+        pairs.append(exp.DPipe(this=before, expression=value, safe=True))
+    return call("json_join", _text("{}"), *pairs)
+
+
+def _key(self: Translator, node: Any) -> exp.Expr:
+    """Return a key of JSON_OBJECT: a literal where it is constant. Raises ExpressionError for what is no text."""
+    kind = self.type_of(node)
+    if not isinstance(kind, pl.String):
+        raise _no_text(self, node, "JSON_OBJECT", kind)
+    made: exp.Expr = self.folded(self.translate(node))
     return made
+
+
+def _no_text(self: Translator, node: Any, name: str, kind: pl.DataType) -> Exception:
+    return self.error(node, f"{name}: a key is a text, not {types.word_for(kind) or kind}", "CAST(… AS STRING)")
+
+
+def _entry(key: exp.Expr, value: exp.Expr) -> exp.Expr:
+    return call("named_struct", _text("key"), call("json_key", key), _text("value"), value)
 
 
 def _or_null(made: exp.Expr, keeps_nulls: bool) -> exp.Expr:
@@ -69,7 +95,8 @@ def aggregated_json(self: Translator, node: nodes.JsonCall) -> tuple[exp.Expr, t
     if len(node.expressions) != 2:
         raise self.error(node, f"{node.name} takes one key and one value")
     key, value = node.expressions
-    entry = call(
-        "named_struct", _text("key"), call("json_key", self.translate(key)), _text("value"), json_of(self, value)
-    )
+    kind = self.type_of(key)
+    if isinstance(kind, pl.Boolean):  # true, or TRUE as CAST writes it?
+        raise _no_text(self, key, node.name, kind)
+    entry = _entry(self.translate(key), json_of(self, value))
     return entry, ("json_entries(", f", {'true' if keeps_nulls else 'false'})")

@@ -16,6 +16,8 @@ from headrace_sql.compiling.constants import whole_number
 from headrace_sql.operators.first_rows import FirstRows
 from headrace_sql.operators.over_aggregate import OverAggregate
 from headrace_sql.operators.over_functions import OverCall
+from headrace_sql.operators.rows_at_end import RowsAtEnd
+from headrace_sql.reading.options import AT_END, choice
 
 #: Key of a SELECT's meta for the columns for each of whose values ORDER BY … LIMIT holds: of LATERAL (SELECT …).
 PARTITION = "headrace_partition"
@@ -127,6 +129,8 @@ def _by_time(context: Context, order: exp.Order, relation: Relation) -> Relation
     meant = _meant(context, relation, first.this)
     found = relation.find(meant.name) if isinstance(meant, exp.Column) else []
     if not found or found[0].time is None or first.args.get("desc"):
+        if choice(context.catalog.options, AT_END) == "TRUE":
+            return _at_end(context, order, relation)
         raise context.error(
             order, "ORDER BY sorts a stream by its time attribute first, ascending", "add LIMIT for a Top-N"
         )
@@ -149,6 +153,20 @@ def _by_time(context: Context, order: exp.Order, relation: Relation) -> Relation
     source = relation.stream.with_columns(**made) if made else relation.stream
     spec = OverAggregate((), found[0].physical, {count: of_this_row}, further=further)
     stream = shuffled(source, ()).apply(spec).drop(count, *made)
+    return replace(relation, stream=stream, base=None, version_key=(), version_stream=None)
+
+
+def _at_end(context: Context, order: exp.Order, relation: Relation) -> Relation:
+    """Return the rows in an order of any columns: they are given when the input ends, as Flink's tests have it."""
+    translator = context.translator(relation)
+    made: dict[str, str] = {}
+    by: list[tuple[str, bool]] = []
+    for term, descending in ordered_terms(order.expressions):
+        made[name := unused_name(f"__order_{len(made)}", relation.schema)] = translator.sql(
+            _meant(context, relation, term)
+        )
+        by.append((name, descending))
+    stream = shuffled(relation.stream.with_columns(**made), ()).apply(RowsAtEnd(by)).drop(*made)
     return replace(relation, stream=stream, base=None, version_key=(), version_stream=None)
 
 

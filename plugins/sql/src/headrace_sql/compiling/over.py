@@ -223,10 +223,10 @@ def _call(
     elif function == "NTILE" or function not in ("COUNT", *OverCall.RANKS):
         raise context.error(call, f"{function} needs an argument")
     if condition is not None:
-        name = f"__over_input_{len(inputs)}"
-        value = inputs[argument] if argument else "1"
-        inputs[name] = f"CASE WHEN {given.sql(condition)} THEN {value} END"
-        argument = name
+        # The argument is not a column of its own: it is not evaluated for rows that the condition leaves out.
+        value = inputs.pop(argument) if argument else "1"
+        argument = argument or f"__over_input_{len(inputs)}"
+        inputs[argument] = f"CASE WHEN {given.sql(condition)} THEN {value} END"
     if len(arguments) > {"LAG": 3, "LEAD": 3, "LISTAGG": 2}.get(function, 1):
         raise context.error(call, f"{function} with OVER takes fewer arguments")
     distance, default = 1, None

@@ -2,7 +2,8 @@
 
 In event time a row waits until the watermark has reached its time; rows of one key are then taken in the order of their times, those
 of equal times as they came. A row that comes when one of its key with the same or a later time has been given is late: it is dropped
-and counted, and goes to the output ``late``.
+and counted, and goes to the output ``late``. Where all frames are RANGE with a length, a key is forgotten when the watermark is one and a
+half frames behind its last row, as in Flink: a row that comes late then begins anew.
 
 In processing time a row is given at once, with the rows that came before it. RANGE with a length goes by the clock when the rows were
 taken in: rows that were taken in together have the same time, and so belong to each other's frames.
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any, ClassVar
 
 import numpy as np
@@ -61,6 +63,14 @@ class OverAggregate(StateInColumns):
         if self.on is not None:
             return None
         return max((call.preceding or 0 for call in self.calls.values() if call.kind == "RANGE"), default=None)
+
+    @property
+    def forgets_after_us(self) -> int | None:
+        """How far the watermark is behind the last row of a key when it is forgotten; None: never."""
+        if self.on is None or any(call.kind != "RANGE" or call.preceding is None for call in self.calls.values()):
+            return None
+        # Flink's timers come between one frame and one and a half, and a millisecond later.
+        return max(call.preceding or 0 for call in self.calls.values()) * 3 // 2 + 1000
 
     @property
     def tick_seconds(self) -> float | None:
@@ -137,18 +147,46 @@ class RunningOver(StatefulOperator):
             reason = f"no time in column {self._spec.on!r}: the row has no place in the order"
             yield RejectedRows(frame.filter(pl.Series(timeless)), [reason] * int(timeless.sum()))
             frame, rows = frame.filter(pl.Series(~timeless)), rows.filter(pl.Series(~timeless))
-            marks = marks[~timeless]
-            if not rows.height:
-                return
-        late = self._late_rows(rows)
-        if late.any():
-            self._late += int(late.sum())
-            yield batch.with_frame(frame.filter(pl.Series(late)), "late")
-            rows = rows.filter(pl.Series(~late))
-        self._waiting = pl.concat([self._waiting, rows])
-        # What the rows themselves say of the watermark: it holds before the last of them.
-        if len(marks):
-            yield from self._reached(batch.queue, int(marks[-1]), batch)
+        yield from self._taken(batch, frame, rows)
+
+    def _taken(self, batch: Batch, frame: pl.DataFrame, rows: pl.DataFrame) -> Iterable[Batch]:
+        """Take in rows of event time; what they say of the watermark holds before each of them."""
+        begins = self._begins(rows)
+        for begin, end in pairwise(sorted({0, *begins, rows.height})):
+            if begin in begins:  # a row here finds nothing of what its key had
+                yield from self._reached(batch.queue, rows.item(begin, _AT), batch)
+                self._forget_keys()
+            own = rows[begin:end]
+            late = self._late_rows(own)
+            if late.any():
+                self._late += int(late.sum())
+                yield batch.with_frame(frame[begin:end].filter(pl.Series(late)), "late")
+                own = own.filter(pl.Series(~late))
+            self._waiting = pl.concat([self._waiting, own])
+        if rows.height:
+            yield from self._reached(batch.queue, rows.item(rows.height - 1, _AT), batch)
+            self._forget_keys()
+
+    def _begins(self, rows: pl.DataFrame) -> list[int]:
+        """Return the places of rows whose key is forgotten when they come, as far as late rows can tell the difference."""
+        forgets_us, keys = self._spec.forgets_after_us, list(self._spec.keys)
+        late = rows.filter(pl.col(_TS) < pl.col(_AT))
+        if forgets_us is None or not late.height:
+            return []
+        columns = [*keys, _TS, _AT, "place"]
+        known = pl.concat(
+            [
+                self._last.with_columns(pl.col(_TS).alias(_AT), place=pl.lit(-1, dtype=pl.Int64)).select(columns),
+                self._waiting.with_columns(place=pl.lit(-1, dtype=pl.Int64)).select(columns),
+                rows.with_columns(place=pl.int_range(pl.len())).select(columns),
+            ]
+        )
+        if keys:
+            known = known.join(late.select(keys).unique(), on=keys, how="semi", nulls_equal=True, maintain_order="left")
+        latest, due = (each.shift(1).cum_max() for each in (pl.col(_TS), _DUE))
+        begins = (latest + forgets_us < pl.col(_AT)) & (due < pl.col(_AT))
+        known = known.with_columns(begins=begins.over(keys) if keys else begins)
+        return known.filter("begins", pl.col("place") >= 0)["place"].to_list()
 
     def on_system(self, message: SystemMessage) -> Iterable[Batch | RejectedRows]:
         if isinstance(message, Tick) and self._clock_length_us is not None:
@@ -156,6 +194,7 @@ class RunningOver(StatefulOperator):
             self._forget(self._now_us - self._clock_length_us)
         elif isinstance(message, Watermark) and self._spec.on is not None:
             yield from self._reached(message.queue, message.time_us, None)
+            self._forget_keys()
         elif isinstance(message, EndOfInput) and self._spec.on is not None and self._waiting.height:
             last: Any = self._waiting.select(_DUE.max()).item()
             yield from self._reached(Queue("end"), max(int(last) + 1, self._watermark), None)
@@ -188,10 +227,28 @@ class RunningOver(StatefulOperator):
             self._changed = True
         due = self._watermark > _DUE
         rows = self._waiting.filter(due)
-        if not rows.height:
+        if rows.height:
+            self._waiting = self._waiting.filter(~due)
+            yield from self._fired(batch or Batch(queue, rows), rows, in_order=False)
+
+    def _forget_keys(self) -> None:
+        """Forget the keys whose last row is so far behind the watermark that no frame reaches it."""
+        forgets_us = self._spec.forgets_after_us
+        if forgets_us is None or not self._last.height:
             return
-        self._waiting = self._waiting.filter(~due)
-        yield from self._fired(batch or Batch(queue, rows), rows, in_order=False)
+        gone = pl.col(_TS) + forgets_us < self._watermark
+        names = list(self._spec.keys)
+        if not names:
+            if not self._waiting.height and self._last.select(gone.all()).item():
+                self._last, self._history, self._changed = self._last.clear(), self._history.clear(), True
+            return
+        keys = self._last.filter(gone).select(names)
+        if keys.height:
+            keys = keys.join(self._waiting, on=names, how="anti", nulls_equal=True)
+        if keys.height:
+            self._changed = True
+            self._last = self._last.join(keys, on=names, how="anti", nulls_equal=True, maintain_order="left")
+            self._history = self._history.join(keys, on=names, how="anti", nulls_equal=True, maintain_order="left")
 
     def _fired(self, batch: Batch, rows: pl.DataFrame, *, in_order: bool) -> Iterable[Batch]:
         if not rows.height:

@@ -75,7 +75,7 @@ def _json_pairs(name: str) -> Any:
         arguments: list[Any] = []
         while not parser._match(_T.R_PAREN, advance=False) and not _at_nulls(parser):
             parser._match_text_seq("KEY")
-            arguments.append(parser._parse_bitwise())
+            arguments.append(parser._parse_disjunction())
             if not (parser._match_text_seq("VALUE") or parser._match(_T.COLON) or parser._match(_T.COMMA)):
                 parser.raise_error("expected VALUE")
             arguments.append(parser._parse_disjunction())

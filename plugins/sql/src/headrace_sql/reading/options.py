@@ -6,6 +6,8 @@ from collections.abc import Mapping
 
 from headrace.foundation.errors import OptionError, did_you_mean
 
+#: ORDER BY without LIMIT, of columns that are no time: the rows come when the input ends. Flink's own tests set it.
+AT_END = "__table.exec.sort.non-temporal.enabled__"
 #: Options of what happens to rows that do not fit the columns of a sink's table, with their values; the first is the default.
 CHOICES: Mapping[str, tuple[str, ...]] = {
     "table.exec.sink.not-null-enforcer": ("ERROR", "DROP"),
@@ -13,6 +15,7 @@ CHOICES: Mapping[str, tuple[str, ...]] = {
     "table.exec.sink.nested-constraint-enforcer": ("IGNORE", "ROWS", "ROWS_AND_COLLECTIONS"),
     "table.exec.sink.require-on-conflict": ("TRUE", "FALSE"),
     "table.exec.source.cdc-events-duplicate": ("FALSE", "TRUE"),
+    AT_END: ("FALSE", "TRUE"),
 }
 #: Options that mean something here.
 KNOWN = (

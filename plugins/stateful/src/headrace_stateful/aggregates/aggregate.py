@@ -163,9 +163,10 @@ class RunningAggregate(PartedTable):
         rows = inputs.with_columns(pl.Series(_SLOT, slots), pl.Series(_GROUP, at))
         merged, counts = self._merged(rows, changelog.signs(frame), changed, is_new, old)
         stays = counts > 0
-        merged = merged if stays.all() else merged.filter(pl.Series(stays))
-        marks = [pl.Series(_ROWS, counts[stays]), pl.repeat(self._now_us, merged.height, dtype=pl.Int64, eager=True)]
-        self._table.put(changed[stays], merged.with_columns(marks[0], marks[1].alias(_TICK)))
+        merged = merged if stays.all() else merged.filter(pl.Series(stays[merged[_GROUP].to_numpy()]))
+        groups = merged[_GROUP].to_numpy()
+        marks = [pl.Series(_ROWS, counts[groups]), pl.repeat(self._now_us, merged.height, dtype=pl.Int64, eager=True)]
+        self._table.put(changed[groups], merged.with_columns(marks[0], marks[1].alias(_TICK)))
         parts, wrong = self._changes(changed, last, is_new, stays, old, merged, watermark_times(frame))
         self._remove(changed[~stays])
         result = assembled(parts, with_watermark=WATERMARK in frame.columns, with_change=True)
@@ -184,7 +185,7 @@ class RunningAggregate(PartedTable):
     def _merged(
         self, rows: pl.DataFrame, signs: Places, changed: Places, is_new: Flags, old: pl.DataFrame
     ) -> tuple[pl.DataFrame, Places]:
-        """Return the partials and the number of rows of the changed slots, after the batch.
+        """Return the partials of the changed slots after the batch, in any order, and the number of rows of each slot, in theirs.
 
         ``rows`` says for each row its slot and which of the changed slots that is (its group). Where a slot has no row left, its partials
         mean nothing.
@@ -200,10 +201,7 @@ class RunningAggregate(PartedTable):
                 rows = rows.with_columns(pl.Series(SIGN, signs.astype(np.int8)))
             new = self._plan.partial(rows, [_GROUP], signed=self._signed)
             made = self._different.merge(before, new, changed) if before.height else new
-        places = np.empty(changed.size, dtype=np.int64)
-        places[made[_GROUP].to_numpy()] = np.arange(changed.size)
-        is_ordered = (places == np.arange(changed.size)).all()  # lists of many values are not copied for nothing
-        return made if is_ordered else made[places], counts
+        return made, counts  # not put in order: lists of many values would be copied
 
     def _from_values(
         self, log: RowLog, rows: pl.DataFrame, signs: Places, changed: Places, counts: Places, before: pl.DataFrame
@@ -235,8 +233,11 @@ class RunningAggregate(PartedTable):
         """Return what changes, in the order of the last row of each key, and the rows for which a result failed."""
         keys = self._table.keys(changed)
         before, _ = self._results(keys.filter(pl.Series(~is_new)), old)
-        after, failures = self._results(keys.filter(pl.Series(stays)), merged)
+        groups = merged[_GROUP].to_numpy()
+        after, failures = self._results(keys[groups], merged)
         was, now = np.flatnonzero(~is_new), np.flatnonzero(stays)
+        if (groups[1:] < groups[:-1]).any():
+            after = after[np.argsort(groups)]
         differs = np.ones(changed.size, dtype=bool)
         both = np.flatnonzero(~is_new & stays)
         if both.size:
@@ -252,7 +253,7 @@ class RunningAggregate(PartedTable):
             rows, frame = rows[given], frame.filter(pl.Series(given))
             kinds = np.where(~is_new[rows] & stays[rows], update, alone)
             parts.append(Part(frame, rows * 2 + phase, watermarks[last[rows]], kinds))
-        return parts, [(int(last[now[place]]), error) for place, error in failures]
+        return parts, [(int(last[groups[place]]), error) for place, error in failures]
 
     def _results(self, keys: pl.DataFrame, partials: pl.DataFrame) -> tuple[pl.DataFrame, list[RowFailure]]:
         named = keys.select(self._keys)

@@ -37,14 +37,16 @@ class DistinctValues:
         is_long = np.zeros(slots.size, dtype=bool)
         is_long[groups[many]] = True
         chosen = pl.Series(is_long[new[self._group].to_numpy()])
-        long, more = before.filter(pl.Series(many)), new.filter(chosen)
+        # Long lists are not filtered with the other columns: that would copy them.
+        at = np.flatnonzero(many)
+        long, more = before.drop(self._names)[at], new.filter(chosen)
         # In the order of what was there before.
         places = np.empty(slots.size, dtype=np.int64)
         places[more[self._group].to_numpy()] = np.arange(more.height)
         more = more[places[long[self._group].to_numpy()]]
         own = slots[long[self._group].to_numpy()].tolist()
-        lists = [_together(long[name], self._unknown(name, own, long[name], more[name])) for name in self._names]
-        others = pl.concat([long.drop(self._names), more.drop(self._names)])
+        lists = [self._grown(name, own, before[name], at.tolist(), more[name]) for name in self._names]
+        others = pl.concat([long, more.drop(self._names)])
         merged = self._plan.merge(others, [self._group], without=frozenset(self._names))
         made = merged.with_columns(lists).select(new.columns)
         if long.height == before.height and more.height == new.height:
@@ -67,36 +69,34 @@ class DistinctValues:
         lengths = before.select(pl.max_horizontal(pl.col(name).list.len() for name in self._names))
         return lengths.to_series().fill_null(0).to_numpy() >= _MANY
 
-    def _unknown(self, name: str, slots: list[int], before: pl.Series, new: pl.Series) -> pl.Series:
-        """Return of each list of new values those that the group has not had, in their order."""
+    def _grown(self, name: str, slots: list[int], before: pl.Series, rows: list[int], new: pl.Series) -> pl.Series:
+        """Return the lists in ``rows`` of ``before``, each with the values behind it that its slot has not had, in their order."""
+        empty = pl.Series([], dtype=new.dtype.inner)  # type: ignore[attr-defined]
         found = []
-        for row, slot in enumerate(slots):
-            values = _numbers(new[row])
-            known = self._of(slot, name, before[row])
-            at = np.searchsorted(known, values)
-            fresh = (
-                values[(at == known.size) | (known[np.minimum(at, max(known.size - 1, 0))] != values)]
-                if known.size
-                else values
-            )
-            if fresh.size:
-                ordered = np.sort(fresh)
-                self._known[slot][name] = np.insert(known, np.searchsorted(known, ordered), ordered)
-            found.append(pl.Series(fresh))
-        return pl.Series(name, found, dtype=pl.List(pl.Int64)).cast(new.dtype)
+        for place, (row, slot) in enumerate(zip(rows, slots, strict=True)):
+            had, given = before[row], new[place]
+            had = empty if had is None else had
+            fresh = self._fresh(slot, name, had, _numbers(given))
+            whole = pl.concat([had, pl.Series(fresh, dtype=had.dtype)]) if fresh.size else had
+            found.append(whole.implode())
+        return pl.concat(found).alias(name)
 
-    def _of(self, slot: int, name: str, values: pl.Series | None) -> NDArray[np.int64]:
+    def _fresh(self, slot: int, name: str, had: pl.Series, values: Places) -> Places:
+        """Return the values that the slot has not had, and note them."""
+        known = self._of(slot, name, had)
+        at = np.searchsorted(known, values)
+        fresh = values[(at == known.size) | (known[np.minimum(at, known.size - 1)] != values)] if known.size else values
+        if fresh.size:
+            ordered = np.sort(fresh)
+            self._known[slot][name] = np.insert(known, np.searchsorted(known, ordered), ordered)
+        return fresh
+
+    def _of(self, slot: int, name: str, values: pl.Series) -> NDArray[np.int64]:
         columns = self._known.setdefault(slot, {})
         known = columns.get(name)
-        if known is None or known.size != (0 if values is None else len(values)):
+        if known is None or known.size != len(values):
             known = columns[name] = np.sort(_numbers(values))
         return known
-
-
-def _together(before: pl.Series, more: pl.Series) -> pl.Series:
-    """Return the lists of each row, one behind the other."""
-    filled = (each.fill_null([]) if each.null_count() else each for each in (before, more))
-    return pl.select(pl.concat_list(*filled).alias(before.name)).to_series()
 
 
 def _numbers(values: pl.Series | None) -> NDArray[np.int64]:
