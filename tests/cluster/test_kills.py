@@ -31,6 +31,10 @@ EVERY_KIND = ("executor", "worker", "master", "program")
 _WEIGHTS = (10, 3, 2, 3)
 
 
+#: Spark ends a query so when it must run a stage again and a part of the next one has been kept already. Who runs it starts it again.
+_GIVES_UP = "A shuffle map stage with indeterminate output was failed and retried"
+
+
 class Storm:
     """A program that runs cases on a cluster, and kills of it."""
 
@@ -53,6 +57,7 @@ class Storm:
         self._running = ExitStack()
         self._process: subprocess.Popen[bytes] | None = None
         self._completed_before = 0
+        self._given_up = 0
         self.kills: Counter[str] = Counter()
         self.log: list[str] = []
 
@@ -61,7 +66,7 @@ class Storm:
         due = list(wanted) if not isinstance(wanted, int) else None
         with self._running:
             self._start()
-            while self._alive() and (due if due is not None else self.kills.total() < wanted):  # type: ignore[operator]
+            while self._goes_on() and (due if due is not None else self.kills.total() < wanted):  # type: ignore[operator]
                 kind = due[0] if due else self._rng.choices(EVERY_KIND, _WEIGHTS)[0]
                 if self._kill(kind):
                     self.kills[kind] += 1
@@ -73,6 +78,10 @@ class Storm:
                 self._pause.wait(self._rng.uniform(0.2, 1.5))
             assert not due, f"the program ended before {due} could be killed; {self.kills}"
             assert self._process is not None
+            self._process.wait()
+            while self._was_given_up():
+                self._start()
+                self._process.wait()
             ended_well(self._process, self._directory)
 
     def _start(self) -> None:
@@ -87,6 +96,21 @@ class Storm:
             seconds=600,
             shown=lambda: log_of(self._directory).read_text()[-3000:],
         )
+
+    def _goes_on(self) -> bool:
+        """Return whether the program runs; it is started again if Spark has given its query up."""
+        while not self._alive() and self._was_given_up():
+            self._start()
+        return self._alive()
+
+    def _was_given_up(self) -> bool:
+        """Return whether the program has ended because Spark gave its query up, as it says in its log since it was last asked."""
+        if self._process is None or not self._process.returncode:
+            return False
+        before, self._given_up = self._given_up, log_of(self._directory).read_text().count(f"failure: {_GIVES_UP}")
+        if self._given_up > before:
+            print(f"given up by Spark after {completed(self._directory, self._cases)} micro-batches", flush=True)
+        return self._given_up > before
 
     def _alive(self) -> bool:
         return self._process is not None and self._process.poll() is None
