@@ -97,6 +97,39 @@ def test_a_server_that_has_begun_its_log_anew(start_mysql_server: StartMySQLServ
     database.close()
 
 
+def test_a_position_by_file_is_not_read_on_another_server(table: Database) -> None:
+    """Its files have the same names. The server's id stands for another server; a running job meets it when it connects again."""
+    begin = latest(table, positions="file")
+    [(own,)] = table.execute("SELECT @@global.server_id")
+    assert begin.hint["server"] == own
+    with opened(table, begin, positions="file") as reader:
+        table.execute("INSERT INTO t VALUES (1, 1)")
+        assert changes_in(read_to_end(reader)) == [(0, 1, 1)]
+        with variable(table, "server_id", str(own + 1), str(own)):
+            with pytest.raises(
+                DataError, match=f"of the server with the id {own}, and this one has the id {own + 1}"
+            ) as refused:
+                changes_of(table, positions="file").open(Queue("t"), begin)
+            assert "new checkpoint" in str(refused.value)
+            table.execute("INSERT INTO t VALUES (2, 2)")
+            for (process,) in table.execute(
+                "SELECT id FROM information_schema.processlist WHERE command = 'Binlog Dump'"
+            ):
+                table.kill(process)
+            with pytest.raises(DataError, match="of the server with the id"):
+                _poll_through_lost_connections(reader)
+    # Positions of versions that did not know it are read on, and so are those by GTID.
+    old = ReadPosition(begin.offset, {name: value for name, value in begin.hint.items() if name != "server"})
+    with opened(table, old, positions="file") as reader:
+        assert changes_in(read_to_end(reader)) == [(0, 1, 1), (0, 2, 2)]
+
+
+def _poll_through_lost_connections(reader: Reader) -> None:
+    for _ in range(20):
+        with contextlib.suppress(RetriableError):
+            reader.poll(10, SECOND)
+
+
 def test_a_server_without_a_log(database: Database) -> None:
     database.execute("CREATE TABLE t (id INT PRIMARY KEY)")
     with pytest.raises(JobError, match="no binary log") as refused:

@@ -14,7 +14,7 @@ from headrace.foundation.errors import DataError, JobError
 from headrace_changes.databases.change_reader import ChangesReader
 
 from headrace_mysql.binlog.following import LogPlace, LogReader, LogRows
-from headrace_mysql.binlog.positions import ROWS_PER_TRANSACTION, LogPosition
+from headrace_mysql.binlog.positions import ROWS_PER_TRANSACTION, LogPosition, check_server
 from headrace_mysql.connection import connect
 from headrace_mysql.log_server import LogServer
 from headrace_mysql.settings import MySQLChangesSettings
@@ -126,9 +126,10 @@ class MySQLChangesReader(ChangesReader):
         return isinstance(self._place, LogPlace) and self._place.log.covers(end)
 
     def check(self) -> None:
-        """Raise DataError when the position is behind the end of the log: the server is another one, or began its log anew."""
+        """Raise DataError for a position of another server, or behind the end of the log."""
         place = self._place.place if isinstance(self._place, SnapshotPlace) else self._place
         end = self._server().end()
+        check_server(place.log, self._server().server_id())
         try:
             there = end.covers(place.log)
         except AssertionError as error:

@@ -76,7 +76,7 @@ class LogServer:
                 cursor.execute("ROLLBACK")
             file, place = found["binlog_snapshot_file"], int(found["binlog_snapshot_position"])
             if self._by_file():
-                return FilePosition(file, place)
+                return FilePosition(file, place, self.server_id())
             [(text,)] = self._query("SELECT BINLOG_GTID_POS(%s, %s)", (file, place))
             return MariaDBPosition.parse(text or "")
         if not self._by_file():
@@ -84,6 +84,10 @@ class LogServer:
         position = self.end()
         clock.wait(threading.Event(), _VISIBLE_SECONDS)
         return position
+
+    def server_id(self) -> int:
+        """Return the number that the server has among those that replicate each other."""
+        return int(self._query("SELECT @@global.server_id")[0][0])
 
     def earliest_file(self) -> str:
         """Return the oldest file of the log that the server has, for messages; empty if the user may not ask."""
@@ -106,7 +110,7 @@ class LogServer:
         if not self._mariadb and self._connection.get_server_info().split(".")[:2] >= ["8", "4"]:
             statement = "SHOW BINARY LOG STATUS"
         file, place, *_ = self._query(statement)[0]
-        return FilePosition(str(file), int(place))
+        return FilePosition(str(file), int(place), self.server_id())
 
     def _query(self, statement: str, parameters: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
         with translating(self._settings), self._connection.cursor() as cursor:

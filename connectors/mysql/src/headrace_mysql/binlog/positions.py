@@ -139,6 +139,8 @@ class FilePosition:
 
     file: str
     place: int
+    #: The server that names it so: on others the same name is another place. 0: not known, in positions of older versions.
+    server: int = 0
 
     @property
     def ordinal(self) -> int:
@@ -146,16 +148,31 @@ class FilePosition:
         return _checked(file_number(self.file) * _FILE_BYTES + self.place)
 
     def after(self, ends: Sequence[End]) -> FilePosition:
-        return FilePosition(*ends[-1]) if ends else self
+        if not ends:
+            return self
+        file, place = ends[-1]
+        return FilePosition(file, place, self.server)
 
     def covers(self, other: LogPosition) -> bool:
         return self.ordinal >= other.ordinal
 
     def to_json(self) -> dict[str, Any]:
-        return {"file": self.file, "place": self.place}
+        return {"file": self.file, "place": self.place, **({"server": self.server} if self.server else {})}
 
     def __str__(self) -> str:
         return f"{self.file}:{self.place}"
+
+
+def check_server(position: LogPosition, server: int) -> None:
+    """Raise DataError when a position by file was named by another server than the one with this id."""
+    if isinstance(position, FilePosition) and position.server not in (0, server):
+        raise DataError(
+            f"the position {position} is of the server with the id {position.server}, and this one has the id {server}: files of their "
+            "logs have the same names and other content",
+            plugin="mysql",
+            hint="start with a new checkpoint, which reads the table anew, and an emptied target; positions by GTID (positions='gtid') "
+            "stay valid on a fail-over",
+        )
 
 
 def file_number(file: str) -> int:
@@ -172,7 +189,7 @@ def position_from_json(value: Mapping[str, Any]) -> LogPosition:
         return MariaDBPosition.parse(str(value["gtid"]))
     if "gtids" in value:
         return MySQLPosition.parse(str(value["gtids"]))
-    return FilePosition(str(value["file"]), int(value["place"]))
+    return FilePosition(str(value["file"]), int(value["place"]), int(value.get("server", 0)))
 
 
 def _merged(intervals: Sequence[tuple[int, int]]) -> tuple[tuple[int, int], ...]:

@@ -17,7 +17,7 @@ import pymysql
 from headrace.foundation.errors import DataError, JobError, RetriableError
 from pymysql.constants import COMMAND
 
-from headrace_mysql.binlog.positions import FilePosition, LogPosition, MariaDBPosition, MySQLPosition
+from headrace_mysql.binlog.positions import FilePosition, LogPosition, MariaDBPosition, MySQLPosition, check_server
 from headrace_mysql.connection import connect, translating
 from headrace_mysql.settings import MySQLChangesSettings
 
@@ -80,15 +80,17 @@ class LogStream:
 def open_stream(settings: MySQLChangesSettings, position: LogPosition) -> tuple[LogStream, bool]:
     """Ask the server for the log from a position on; return the stream, and whether events have a checksum.
 
-    Raises JobError, or RetriableError when the server is away. That the server does not have the position any more comes as the
-    first packet: see ``refusal``.
+    Raises JobError, DataError for a position by file of another server, or RetriableError when the server is away. That the server does
+    not have the position any more comes as the first packet: see ``refusal``.
     """
     server_id = settings.chosen_server_id(random.SystemRandom())
     connection = connect(settings, autocommit=True)
     try:
         with translating(settings), connection.cursor() as cursor:
-            cursor.execute("SELECT @@global.binlog_checksum")
-            [(checksum,)] = cursor.fetchall()
+            cursor.execute("SELECT @@global.binlog_checksum, @@global.server_id")
+            [(checksum, server)] = cursor.fetchall()
+            # Also when a connection is made again: it may lead to another server than before.
+            check_server(position, int(server))
             period = HEARTBEAT_SECONDS * 10**9
             cursor.execute(
                 f"SET @master_binlog_checksum = @@global.binlog_checksum, @source_binlog_checksum = @@global.binlog_checksum,"
