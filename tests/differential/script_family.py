@@ -90,6 +90,7 @@ def script_of(case: ScriptCase, place: Path) -> str:
     for number, query in enumerate(case.queries):
         columns = ", ".join(f"`{name}` {kind.flink}" for name, kind in _sink_columns(query).items())
         options = f"'connector' = 'filesystem', 'path' = '{place}/out/{number}', 'changes' = 'column', 'format' = '{case.sinks[number]}'"
+        options += ", 'header' = 'true'" if case.sinks[number] == "csv" else ""
         if case.sinks[number] == "print":
             options = "'connector' = 'print'"
         parts.append(f"CREATE TABLE sink{number} ({columns}) WITH ({options});")

@@ -28,8 +28,6 @@ class TableOptions:
     options: Mapping[str, TableOption] = field(default_factory=dict)
     #: Options that texts have and that mean nothing here, and why: a text that has one gets a notice.
     unused: Mapping[str, str] = field(default_factory=dict)
-    #: Of a sink: options of the plug-in that a table has where the text does not give them.
-    defaults: Mapping[str, Any] = field(default_factory=dict)
     #: Options of the plug-in that hold several, by how their names begin in texts: ``{"properties.": "conf"}``.
     prefixes: Mapping[str, str] = field(default_factory=dict)
     #: Of a source: the format of its bodies where the text names none; None: it gives columns.
@@ -48,6 +46,8 @@ class TableOptions:
     upserts: bool = False
     #: Why tables with this name cannot be used, in one sentence; None: they can.
     refused: str | None = None
+    #: Of a sink: options of the plug-in that a table has where the text does not give them.
+    defaults: Mapping[str, Any] = field(default_factory=dict)
 
 
 def ignored(text: str) -> Mapping[str, Any]:
