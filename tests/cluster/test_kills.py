@@ -78,9 +78,7 @@ class Storm:
                 self._pause.wait(self._rng.uniform(0.2, 1.5))
             assert not due, f"the program ended before {due} could be killed; {self.kills}"
             assert self._process is not None
-            self._process.wait()
-            while self._was_given_up():
-                self._start()
+            while self._goes_on():
                 self._process.wait()
             ended_well(self._process, self._directory)
 

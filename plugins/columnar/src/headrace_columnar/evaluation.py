@@ -96,7 +96,7 @@ def by_parts(
     """Evaluate a frame; if that raises, halve it until the rows that raise are found. These fail, and hold NULL.
 
     ``evaluated`` returns as many rows as it is given, and those that failed. What it raises for no rows at all is no
-    row's fault and is raised, and so are RetriableError and JobError.
+    row's fault and is raised, and so is what never is (``NOT_THE_FAULT_OF_A_ROW``).
     """
     try:
         return evaluated(frame)

@@ -50,13 +50,7 @@ from headrace.flow.messages import (
 )
 from headrace.flow.rows import pack_row, unpack_rows
 from headrace.flow.schema import Schema
-from headrace.foundation.errors import (
-    NOT_THE_FAULT_OF_A_ROW,
-    DataError,
-    FunctionError,
-    HeadraceError,
-    PlanError,
-)
+from headrace.foundation.errors import NOT_THE_FAULT_OF_A_ROW, DataError, FunctionError, HeadraceError, PlanError
 from headrace.interfaces.key_shares import KeyShare
 from headrace.interfaces.operator import Changes, RejectedRows, StatefulOperator
 from headrace.interfaces.state_definition import StateDefinition, quoted

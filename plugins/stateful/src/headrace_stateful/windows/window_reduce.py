@@ -12,12 +12,7 @@ from typing import Any
 
 import polars as pl
 from headrace.flow.schema import Schema
-from headrace.foundation.errors import (
-    NOT_THE_FAULT_OF_A_ROW,
-    FunctionError,
-    PlanError,
-    did_you_mean,
-)
+from headrace.foundation.errors import NOT_THE_FAULT_OF_A_ROW, FunctionError, PlanError, did_you_mean
 from headrace.interfaces.windows import Emit, Window
 from headrace.runtime.waiting import until_answered
 from headrace_columnar.evaluation import RowFailure
