@@ -170,13 +170,9 @@ def _joined_entries(null_on_null: bool, entries: list[dict[str, str | None]]) ->
 
 
 def _place_of_key(key: str) -> bytes:
-    """Return what keys that are JSON texts are ordered by."""
-    return place_of_text(str(json.loads(key) if "\\" in key else key[1:-1]))
-
-
-def place_of_text(text: str) -> bytes:
-    """Return what keys of JSON objects are ordered by: as Java compares texts."""
-    return text.encode("utf-16-be", "surrogatepass")
+    """Return what keys that are JSON texts are ordered by: their texts, as Java compares them."""
+    text = json.loads(key) if "\\" in key else key[1:-1]
+    return str(text).encode("utf-16-be", "surrogatepass")
 
 
 @function(

@@ -6,7 +6,6 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
-from headrace_columnar.functions.json_making import place_of_text
 from sqlglot import exp
 
 from headrace_sql.binding import types
@@ -58,7 +57,7 @@ def _object(self: Translator, parts: list[Any], keeps_nulls: bool) -> exp.Expr:
     for key, value in zip(keys, values, strict=True):
         found.setdefault(key.name, []).insert(0, value)
     pairs = []
-    for name in sorted(found, key=place_of_text):
+    for name in sorted(found, key=lambda each: each.encode("utf-16-be")):  # as Java compares texts
         value = found[name][0] if keeps_nulls or len(found[name]) == 1 else call("coalesce", *found[name])
         before = _text(json.dumps(name, ensure_ascii=False) + ":")
         pairs.append(exp.DPipe(this=before, expression=value, safe=True))
