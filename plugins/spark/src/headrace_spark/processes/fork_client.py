@@ -8,15 +8,11 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import signal
 import socket
 import sys
 import time
-
-TYPE_CHECKING = False  # importing typing takes as long as all the rest
-if TYPE_CHECKING:
-    from typing import BinaryIO
-
 
 #: How often this looks whether a process lives whose server has gone.
 _LOOK_SECONDS = 0.1
@@ -36,16 +32,18 @@ def main(place: str, arguments: list[str]) -> int:
     before = {signal.SIGINT: signal.signal(signal.SIGINT, signal.SIG_IGN)}
     for number in (signal.SIGTERM, signal.SIGHUP):
         before[number] = signal.signal(number, forward)
-    answers = _asked(place, arguments)
-    told = _line(answers)
+    answers = _Answers(_asked(place, arguments))
+    told = answers.line()
     if not told:
         for ours, handler in before.items():
             signal.signal(ours, handler)
+        for sent in asked:  # to the process that this one becomes
+            os.kill(os.getpid(), sent)
         os.execv(sys.executable, [sys.executable, *arguments])
     forked.append(int(told))
     for sent in asked:  # while the answer was on its way
         _kill(forked[0], sent)
-    code = _line(answers)
+    code = answers.line()
     if not code:
         # The server was killed. Whoever waits for this process waits for the one that it stands for.
         while _kill(forked[0], 0):
@@ -58,8 +56,8 @@ def main(place: str, arguments: list[str]) -> int:
     return int(code)
 
 
-def _asked(place: str, arguments: list[str]) -> BinaryIO | None:
-    """Ask the server; return where it answers, None where there is none."""
+def _asked(place: str, arguments: list[str]) -> socket.socket | None:
+    """Ask the server; return the connection to it, None where there is none."""
     server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         request = {"arguments": arguments, "directory": os.getcwd(), "environment": dict(os.environ)}
@@ -70,15 +68,46 @@ def _asked(place: str, arguments: list[str]) -> BinaryIO | None:
     except OSError:
         server.close()
         return None
-    return server.makefile("rb")
+    return server
 
 
-def _line(answers: BinaryIO | None) -> bytes:
-    """Return what the server says next; nothing where it has gone."""
-    try:
-        return b"" if answers is None else answers.readline()
-    except OSError:
-        return b""
+class _Answers:
+    """What the server says. Signals are handled while this waits.
+
+    A signal that comes just before a process begins to read is handled when it has read, so possibly never. So this
+    waits for either: each signal also writes a byte to a pipe.
+    """
+
+    def __init__(self, server: socket.socket | None) -> None:
+        self._server = server
+        self._read = b""
+        self._signalled, written = os.pipe()
+        os.set_blocking(self._signalled, False)
+        os.set_blocking(written, False)
+        signal.set_wakeup_fd(written, warn_on_full_buffer=False)
+        self._ready = select.poll()
+        self._ready.register(self._signalled, select.POLLIN)
+        if server is not None:
+            self._ready.register(server, select.POLLIN)
+
+    def line(self) -> bytes:
+        """Return what the server says next; nothing where it has gone."""
+        if self._server is None:
+            return b""
+        while b"\n" not in self._read:
+            for number, _ in self._ready.poll():
+                if number == self._signalled:
+                    os.read(number, 4096)
+                    continue
+                try:
+                    received = self._server.recv(4096)
+                except OSError:
+                    received = b""
+                if not received:
+                    return b""
+                self._read += received
+        line, _, self._read = self._read.partition(b"\n")
+        return line
 
 
 def _kill(process_id: int, number: int) -> bool:
