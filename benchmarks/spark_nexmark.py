@@ -1,9 +1,10 @@
 """Nexmark on light with one core and on Spark with two, warm, in one run: each query, and all of them together.
 
-    python -m benchmarks.spark_nexmark [--events 1000000] [--queries q0 q1 …]    # JSON lines and then a table
+    python -m benchmarks.spark_nexmark [--events 2000000] [--files 2] [--queries q0 q1 …]    # JSON lines and then a table
     python -m benchmarks.spark_nexmark run DESCRIPTION                           # one backend, as JSON
 
-The queries are those of benchmarks.nexmark, over the same file. Each runs once over fewer events before it is measured, in one process
+The queries are those of benchmarks.nexmark, over the same events: in two files, as benchmarks.nexmark gives them to two cores of the
+other engine, or with ``--files 1`` in one. Each query runs once over fewer events before it is measured, in one process
 for all queries of a backend. CPU seconds are those of all processes.
 """
 
@@ -33,12 +34,12 @@ def all_queries(given: dict[str, Any]) -> dict[str, dict[str, float]]:
     return found
 
 
-def beside(places: Places, queries: Sequence[str]) -> Mapping[str, Mapping[str, Mapping[str, float]]]:
+def beside(places: Places, queries: Sequence[str], events: str) -> Mapping[str, Mapping[str, Mapping[str, float]]]:
     """Run all queries on both backends, one after the other; return what each took, by backend and query."""
     found = {}
     for backend, cores in (("light", [0]), ("spark", [0, 1])):
         given = {
-            "texts": str(places.texts), "events": str(places.events), "warm_up": str(places.warm_up),
+            "texts": str(places.texts), "events": events, "warm_up": str(places.warm_up),
             "side_input": str(places.side_input), "output": f"{places.directory}/out-{backend}",
             "queries": list(queries), "backend": backend,
         }  # fmt: skip
@@ -78,11 +79,13 @@ def main() -> None:
     base = Path(tempfile.gettempdir()) / "headrace-peers"
     parser.add_argument("--environments", type=Path, default=base / "environments")
     parser.add_argument("--directory", type=Path, default=base / "nexmark")
-    parser.add_argument("--events", type=int, default=1_000_000)
+    parser.add_argument("--events", type=int, default=2_000_000)
+    parser.add_argument("--files", type=int, choices=(1, 2), default=2)
     parser.add_argument("--queries", nargs="*", default=nexmark_queries.QUERIES)
     given = parser.parse_args()
     places = Places(given.directory, given.environments, given.events)
-    print("\n" + table(beside(places, given.queries)))
+    events = str(places.events) if given.files == 1 else f"{places.halves()}/*"
+    print("\n" + table(beside(places, given.queries, events)))
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from unittest import mock
 
 import headrace as hr
 import polars as pl
@@ -14,6 +15,7 @@ from headrace.runtime.combining import Combining, combining_before
 from headrace.runtime.shard import Shard
 from headrace.runtime.shuffle import Envelope
 from headrace.testing import MemorySink, MemorySource
+from headrace_stateful.windows import aligned_windows
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -104,12 +106,15 @@ def given_by(
 
 @pytest.mark.parametrize("name", WINDOWS)
 @settings(max_examples=examples(25))
-@given(work=entries(), sizes=st.lists(st.integers(1, 9), min_size=1, max_size=3))
-def test_results_are_those_of_the_rows_themselves(name: str, work: Any, sizes: list[int]) -> None:
+@given(work=entries(), sizes=st.lists(st.integers(1, 9), min_size=1, max_size=3), merged_by_window=st.booleans())
+def test_results_are_those_of_the_rows_themselves(
+    name: str, work: Any, sizes: list[int], merged_by_window: bool
+) -> None:
     plan, shuffle = plan_of(WINDOWS[name])
     combining, others = (combining_before(plan, shuffle) for _ in range(2))
     wanted = given_by(plan, shuffle, work, None, sizes)
-    found = given_by(plan, shuffle, work, combining, sizes)
+    with mock.patch.object(aligned_windows, "MERGED_BY_WINDOW", 1 if merged_by_window else 1 << 18):
+        found = given_by(plan, shuffle, work, combining, sizes)
     assert found[1] == wanted[1]
     assert_same(found[0], wanted[0], in_order=name in ("tumbling", "offset"))
     # Of other windows, rows of one instant may come in another order than without combining, but always in the same.

@@ -15,6 +15,10 @@ _IN_TIME = 1.05
 _RECORDS_FIRST = 1_000_000
 _RECORDS_MIN = 50_000
 _RECORDS_MAX = 10_000_000
+_RECORDS_MAX_BOUNDED = 30_000_000
+#: A micro-batch is so many times as large as the one before it, at most.
+_GROWTH_MAX = 2.0
+_GROWTH_MAX_BOUNDED = 4.0
 #: A shard holds the rows of a micro-batch in memory: at most so many bytes, and where nobody knows their size so many records.
 _SHARD_BYTES_MAX = 128 * 1024**2
 _RECORDS_MAX_KEYED = 3_000_000
@@ -37,7 +41,9 @@ class MicroBatchSize:
         self._clock = clock
         self._interval_seconds = interval_seconds
         self._seconds_wanted = _SECONDS_WANTED_BOUNDED if bounded else _SECONDS_WANTED
-        self._records_max = _RECORDS_MAX_KEYED if keyed else _RECORDS_MAX
+        self._growth_max = _GROWTH_MAX_BOUNDED if bounded else _GROWTH_MAX
+        self._most = _RECORDS_MAX_BOUNDED if bounded else _RECORDS_MAX
+        self._records_max = _RECORDS_MAX_KEYED if keyed else self._most
         self._records = _RECORDS_FIRST
         self._records_planned = 0
         #: When the last micro-batch was planned, if it read as much as it could; what it took says something then.
@@ -60,13 +66,13 @@ class MicroBatchSize:
         if interval > wanted:
             # It waited for its turn, so it could have read more, or took longer than its turn.
             return 2.0 if seconds <= interval * _IN_TIME else max(0.5, interval / seconds)
-        return min(2.0, max(0.5, wanted / seconds))
+        return min(self._growth_max, max(0.5, wanted / seconds))
 
     def held(self, shard_bytes: int) -> None:
         """Note how many bytes of rows the shard that got most of them had in the last micro-batch; 0: it is not known."""
         if shard_bytes and self._records_planned:
             fitting = round(self._records_planned * _SHARD_BYTES_MAX / shard_bytes)
-            self._records_max = min(_RECORDS_MAX, max(_RECORDS_MIN, fitting))
+            self._records_max = min(self._most, max(_RECORDS_MIN, fitting))
 
     def planned(self, records: int) -> None:
         """Note that a micro-batch of so many records begins now."""

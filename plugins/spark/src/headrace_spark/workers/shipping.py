@@ -76,9 +76,11 @@ class Outbox:
         self._plan = plan
         self._topology = topology
         self._queue = queue
-        #: By shuffle and side: frames as they came, with the watermark before each; frames that are to be sent.
+        #: By shuffle and side: frames as they came, with the watermark before each; frames that are to be sent, by shard.
         self._came: dict[tuple[str, int], list[tuple[pl.DataFrame, int | None]]] = {}
-        self._frames: dict[tuple[str, int], list[pl.DataFrame]] = {}
+        self._frames: dict[tuple[str, int], dict[int, list[pl.DataFrame]]] = {}
+        #: The bytes of the latter. Parts of one frame may share texts, so they are not counted part by part.
+        self._frame_bytes: dict[tuple[str, int], int] = {}
         self._rows: dict[tuple[str, int], int] = {}
         self._marks: dict[tuple[str, int], int] = {}
         self._bytes = 0
@@ -133,18 +135,20 @@ class Outbox:
             if reached > _NEVER:
                 self._marks[at] = max(reached, self._marks.get(at, reached))
             frame = combining.combined(frame)
-        self._bytes += int(frame.estimated_size())
-        self._frames.setdefault(at, []).append(frame)
+        node = self._plan.nodes[at[0]]
+        assert isinstance(node, ShuffleNode)
+        size, kept = int(frame.estimated_size()), self._frames.setdefault(at, {})
+        self._bytes += size
+        self._frame_bytes[at] = self._frame_bytes.get(at, 0) + size
+        # Now, while the rows are in the caches of the core.
+        for number, part in by_shard(frame, node.keys[at[1]], self._topology.shards):
+            kept.setdefault(number, []).append(part)
 
     def _by_shard(self, at: tuple[str, int]) -> Iterator[tuple[int, pl.DataFrame]]:
         self._gather(at)
-        frames = self._frames.pop(at, [])
-        if not frames:
-            return
-        self._bytes -= sum(int(each.estimated_size()) for each in frames)
-        node = self._plan.nodes[at[0]]
-        assert isinstance(node, ShuffleNode)
-        yield from by_shard(concatenated(frames), node.keys[at[1]], self._topology.shards)
+        self._bytes -= self._frame_bytes.pop(at, 0)
+        for number, frames in sorted(self._frames.pop(at, {}).items()):
+            yield number, concatenated(frames)
 
     def _shipped(
         self, at: tuple[str, int], number: int, frame: pl.DataFrame | None, mark: int | None

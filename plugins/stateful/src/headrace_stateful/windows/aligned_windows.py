@@ -13,7 +13,6 @@ rows that an instant of their window has passed since the last piece.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -44,7 +43,9 @@ from headrace_stateful.windows.window_shape import (
 
 #: Rows that are put aside at most before they are aggregated; rows that stand for others.
 MOST_PENDING = 1 << 17
-_MOST_COMBINED = 1 << 19
+_MOST_COMBINED = 1 << 22
+#: So many partials are merged window by window.
+MERGED_BY_WINDOW = 1 << 18
 _AT = "__hr_at"
 _FRAMES = ("rows", "base", "given")
 
@@ -59,9 +60,8 @@ class AlignedWindows(WindowOperator):
         self._most_pending = most_pending
         groups = {END: pl.Int64(), **shape.key_schema}
         partials = {**groups, **shape.plan.partial_schema}
-        merge = partial(shape.plan.merge, by=self._by)
-        self._rows = PartialLog(partials, merge)
-        self._base = PartialLog(partials, merge)
+        self._rows = PartialLog(partials, self._merged)
+        self._base = PartialLog(partials, self._merged)
         given = {**groups, **shape.plan.schema, WINDOW_RESULT: pl.String()}
         self._given_log = PartialLog(given, self._newest)
         self._pending: list[pl.DataFrame] = []
@@ -75,6 +75,22 @@ class AlignedWindows(WindowOperator):
         self._combined: list[pl.DataFrame] = []
         #: Windows that have given a result since the last delta: their rows are in ``base`` now.
         self._moved: set[int] = set()
+
+    def _merged(self, frame: pl.DataFrame) -> pl.DataFrame:
+        """Merge partials by window and key, groups in the order of their first row.
+
+        Many rows are merged window by window: the hash table of one fits into the caches of a core, and has one key column less.
+        """
+        plan = self.shape.plan
+        if frame.height < MERGED_BY_WINDOW or not self._keys or frame[END].min() == frame[END].max():
+            return plan.merge(frame, self._by)
+        first = [pl.col(END).first(), pl.col(_AT).first()]
+        parts = frame.with_row_index(_AT).partition_by(END, maintain_order=True)
+        made = pl.concat([plan.merge(part, self._keys, others=first) for part in parts], rechunk=True)
+        # Which group begins at a row; sorting groups by their first rows would take longer.
+        begins = np.full(frame.height, -1, dtype=np.int32)
+        begins[made[_AT].to_numpy()] = np.arange(made.height, dtype=np.int32)
+        return made.select(*self._by, *plan.partial_schema)[begins[begins >= 0]]
 
     def _newest(self, frame: pl.DataFrame) -> pl.DataFrame:
         return frame.unique(self._by, keep="last", maintain_order=True)
@@ -252,7 +268,7 @@ class AlignedWindows(WindowOperator):
     def _take_rows(self, condition: pl.Expr, until: int) -> pl.DataFrame:
         stored, fresh = self._rows.take(condition, until)
         return (
-            self.shape.plan.merge(pl.concat([stored, fresh]), self._by)
+            self._merged(pl.concat([stored, fresh]))
             if stored.height and fresh.height
             else (stored if stored.height else fresh)
         )
