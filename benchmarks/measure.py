@@ -65,6 +65,18 @@ def cpu_seconds() -> float:
     return found
 
 
+def machine_seconds() -> float:
+    """Return the processor time of the whole machine that was not idle, also what its host took for others."""
+    times = psutil.cpu_times()
+    return float(
+        sum(times)
+        - times.idle
+        - getattr(times, "iowait", 0.0)
+        - getattr(times, "guest", 0.0)
+        - getattr(times, "guest_nice", 0.0)
+    )
+
+
 #: How often memory is looked at, and at most which part of a core that takes: the kernel walks over all pages of all processes.
 _SAMPLE_SECONDS_MIN = 0.25
 _SAMPLING_PART_MAX = 0.02

@@ -15,6 +15,7 @@ _IN_TIME = 1.05
 _RECORDS_FIRST = 1_000_000
 _RECORDS_MIN = 50_000
 _RECORDS_MAX = 10_000_000
+#: Where a run ends with its input and no rows go from stage to stage: those of a larger micro-batch fill more memory than caches hold.
 _RECORDS_MAX_BOUNDED = 30_000_000
 #: A micro-batch is so many times as large as the one before it, at most.
 _GROWTH_MAX = 2.0
@@ -32,17 +33,23 @@ class MicroBatchSize:
     """
 
     def __init__(
-        self, clock: Clock, *, keyed: bool, interval_seconds: float | None = 0.0, bounded: bool = False
+        self,
+        clock: Clock,
+        *,
+        keyed: bool,
+        interval_seconds: float | None = 0.0,
+        bounded: bool = False,
+        shuffles: bool = False,
     ) -> None:
         """``interval_seconds``: the shortest time between two micro-batches; None: the user's own query decides it.
 
-        ``bounded``: the run ends with its input.
+        ``bounded``: the run ends with its input. ``shuffles``: rows go to another stage, also where none is ``keyed``.
         """
         self._clock = clock
         self._interval_seconds = interval_seconds
         self._seconds_wanted = _SECONDS_WANTED_BOUNDED if bounded else _SECONDS_WANTED
         self._growth_max = _GROWTH_MAX_BOUNDED if bounded else _GROWTH_MAX
-        self._most = _RECORDS_MAX_BOUNDED if bounded else _RECORDS_MAX
+        self._most = _RECORDS_MAX_BOUNDED if bounded and not (keyed or shuffles) else _RECORDS_MAX
         self._records_max = _RECORDS_MAX_KEYED if keyed else self._most
         self._records = _RECORDS_FIRST
         self._records_planned = 0

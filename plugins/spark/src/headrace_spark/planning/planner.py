@@ -80,6 +80,7 @@ class Planner:
             keyed=payload.keyed is not None,
             interval_seconds=None if payload.in_user_query else payload.trigger_seconds,
             bounded=payload.until == "end",
+            shuffles=payload.shuffles,
         )
         keyed = payload.keyed
         self._marks = None if keyed is None else MarkKeeper(keyed, self._clock, bounded=payload.closes_windows)

@@ -34,6 +34,9 @@ if TYPE_CHECKING:
     from headrace_spark.shards.shard_state import StateChain
 
 cloudpickle: Any = untyped_cloudpickle
+#: The allocator of polars gives blocks of 8 MB and more back to the system at once, so that each large frame is fetched page by page anew.
+#: It reads this when polars is imported.
+_KEEP_LARGE_BLOCKS = ("_RJEM_MALLOC_CONF", "oversize_threshold:0")
 #: Plans kept per process. More than one only while jobs of one session overlap.
 _PLANS_MAX = 4
 _plans: OrderedDict[str, Plan] = OrderedDict()
@@ -233,6 +236,7 @@ class JobPayload:
 
     def _settle_in(self) -> None:
         os.environ.setdefault("POLARS_MAX_THREADS", "1")  # Spark runs one task per core
+        os.environ.setdefault(*_KEEP_LARGE_BLOCKS)
         print_to_driver()
         if self.working_directory is not None:
             os.chdir(self.working_directory)
