@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import subprocess
 import sys
 import uuid
@@ -68,6 +69,18 @@ def test_a_job_travels_though_a_module_was_imported_from_a_zip(tmp_path: Path, m
     assert unpickled(content)(4) == 8
     assert b"headrace_test_in_a_zip" in content, "by name: a new process finds it too"
     assert list(ranges_in([carried([part(3, 13)])])) == [part(3, 13)]
+
+
+def test_a_worker_sets_what_libraries_read_at_their_import_unless_the_user_has(
+    source: CountingSource, sink: DatabaseSink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source.set_count("a", 1)
+    monkeypatch.setenv("POLARS_MAX_THREADS", "7")
+    monkeypatch.setenv("_RJEM_MALLOC_CONF", "")
+    monkeypatch.delenv("_RJEM_MALLOC_CONF")
+    payload_of(job_of(source, sink)).plan()
+    assert os.environ["POLARS_MAX_THREADS"] == "7"
+    assert os.environ["_RJEM_MALLOC_CONF"] == "oversize_threshold:0"
 
 
 def test_a_range_is_read_and_written_exactly(source: CountingSource, sink: DatabaseSink) -> None:
