@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import headrace as hr
 import polars as pl
 import pytest
 from headrace.flow.messages import COMBINED, INDEX, OFFSET, WATERMARK, Batch, Queue
+from headrace.foundation.errors import RetriableError
 from headrace.runtime.lane import Delivery, Shipment
 from headrace.testing import MemorySink, MemorySource
 from headrace_spark.shards.topology import Topology
-from headrace_spark.workers.shipping import Gathered, Outbox
+from headrace_spark.transit.blobs import Blobs
+from headrace_spark.transit.envelopes import Envelope
+from headrace_spark.workers.shipping import Gathered, Outbox, with_frames_ahead
 
 QUEUE = Queue("q", "source")
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
@@ -72,3 +76,23 @@ def test_rows_for_a_sink_do_not_wait_when_they_are_large() -> None:
     sent = [*gathered.take(large[4:]), *gathered.rest()]
     assert len(sent) < len(large)
     assert pl.concat([each.frame() for each in sent])[OFFSET].to_list() == list(range(10_000))
+
+
+def test_frames_that_are_read_ahead_come_in_order(tmp_path: Path) -> None:
+    blobs = Blobs(str(tmp_path), 0)
+    frames = [pl.DataFrame({"n": range(number, number + 20_000)}) for number in range(20)]
+    sent = [Envelope("rows", QUEUE, 0, 0, 20_000, payload=blobs.put(frame) or b"") for frame in frames]
+    found = list(with_frames_ahead([Envelope("begin", QUEUE, 0, 0), *sent, Envelope("end", QUEUE, 0, 0)]))
+    assert [each.kind for each in found] == ["begin", *["rows"] * 20, "end"]
+    assert all(each.frame().equals(frame) for each, frame in zip(found[1:-1], frames, strict=True))
+
+
+def test_a_frame_that_cannot_be_read_fails_behind_those_before_it(tmp_path: Path) -> None:
+    place = Blobs(str(tmp_path), 0).put(pl.DataFrame({"n": range(20_000)}))
+    assert place is not None
+    whole = [Envelope("rows", QUEUE, 0, 0, 20_000, payload=place)] * 3
+    found = with_frames_ahead([*whole, Envelope("rows", QUEUE, 0, 0, 20_000, payload=place + b"-gone"), *whole])
+    for _ in whole:
+        assert next(found).frame().height == 20_000
+    with pytest.raises(RetriableError, match="cannot be read"):
+        next(found)

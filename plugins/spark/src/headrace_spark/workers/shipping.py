@@ -6,7 +6,9 @@ with each row's watermark filled in from the messages before it, so that nothing
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
@@ -29,6 +31,8 @@ PLACES_PER_RANGE = 2**32
 _HELD_BYTES_MAX = 32 * 1024**2
 #: So many rows are combined together: the hash table of more does not fit into the caches of a core, and takes twice the time per row.
 _COMBINED_ROWS = 1 << 17
+#: Frames that are read before they are written, each of up to ``BLOB_BYTES_MAX``.
+_FRAMES_AHEAD = 4
 _NEVER = -(2**63)
 
 
@@ -215,6 +219,29 @@ def in_order(envelopes: Iterable[Envelope]) -> Iterator[Envelope]:
             yield following
     left = [envelope for kept in waiting.values() for envelope in kept.values()]
     assert not left, f"{len(left)} envelopes without those before them"
+
+
+def with_frames_ahead(envelopes: Iterable[Envelope]) -> Iterator[Envelope]:
+    """Yield envelopes with their frames, the next few of which a thread reads meanwhile.
+
+    For a stage with fewer tasks than cores: what comes together to be put in order is written by one core, while others rest.
+    """
+
+    def with_frame(envelope: Envelope) -> Envelope:
+        return replace(envelope, rows=envelope.frame()) if envelope.kind == "rows" else envelope
+
+    read: deque[Future[Envelope]] = deque()
+    with ThreadPoolExecutor(1, "frames ahead") as reader:
+        try:
+            for envelope in envelopes:
+                read.append(reader.submit(with_frame, envelope))
+                if len(read) > _FRAMES_AHEAD:
+                    yield read.popleft().result()
+            while read:
+                yield read.popleft().result()
+        finally:
+            for each in read:
+                each.cancel()
 
 
 def concatenated(frames: Sequence[pl.DataFrame]) -> pl.DataFrame:

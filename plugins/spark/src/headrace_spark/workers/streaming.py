@@ -233,7 +233,7 @@ def _written(given: JobPayload, batches: Iterator[pa.RecordBatch]) -> TaskDone:
     from headrace_spark.workers.keyed_stage import run_shards
     from headrace_spark.workers.lanes import read_ranges
     from headrace_spark.workers.outlets import write_envelopes
-    from headrace_spark.workers.shipping import in_order
+    from headrace_spark.workers.shipping import in_order, with_frames_ahead
     from headrace_spark.workers.tasks import BatchClock, in_task
 
     payload, task = in_task(given)
@@ -248,7 +248,7 @@ def _written(given: JobPayload, batches: Iterator[pa.RecordBatch]) -> TaskDone:
     elif not payload.shuffles:
         made = read_ranges(payload, ranges_in(envelopes), batch_id)
     else:
-        made = in_order(envelopes)
+        made = with_frames_ahead(in_order(envelopes))
     if payload.frames is not None:
         from headrace_spark.workers.frame_stage import for_sinks
 
