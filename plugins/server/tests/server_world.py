@@ -80,11 +80,14 @@ class FakeRunner(RunnerProcess):
         elif do == "plan":
             job = next(each for each in self.specification.jobs if each.name == arguments["job"])
             pipeline = "t.same" if "same pipeline" in Path(job.file).read_text(encoding="utf-8") else f"t.{job.name}"
-            return {"text": "the plan", "job": pipeline, "definitions": {}}
+            text = Path(job.file).read_text(encoding="utf-8")
+            outside = "in topics" if "in topics" in text else None
+            return {"text": "the plan", "job": pipeline, "definitions": {"sum": {}}, "state_outside": outside}
         elif do == "compare":
             job = next(each for each in self.specification.jobs if each.name == arguments["job"])
             if "other state" in Path(job.file).read_text(encoding="utf-8"):
                 raise RefusedError("the state does not fit")
+            return []
         elif do == "stop":
             self.phases[arguments["job"]] = "stopped"
             self._end_if_done()
