@@ -82,7 +82,8 @@ class FakeRunner(RunnerProcess):
             pipeline = "t.same" if "same pipeline" in Path(job.file).read_text(encoding="utf-8") else f"t.{job.name}"
             text = Path(job.file).read_text(encoding="utf-8")
             outside = "in topics" if "in topics" in text else None
-            return {"text": "the plan", "job": pipeline, "definitions": {"sum": {}}, "state_outside": outside}
+            return {"text": "the plan", "job": pipeline, "definitions": {"sum": {}}, "state_outside": outside,
+                    "notices": ["a hint has no effect"] if "hint" in text else []}  # fmt: skip
         elif do == "compare":
             job = next(each for each in self.specification.jobs if each.name == arguments["job"])
             if "other state" in Path(job.file).read_text(encoding="utf-8"):

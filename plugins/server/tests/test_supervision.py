@@ -133,6 +133,12 @@ def test_the_loop_and_a_roll_out_that_meet_at_a_new_unit_have_the_same_one(
     assert one.result() is other.result() is world.supervisor.units["orders"]
 
 
+def test_what_has_no_effect_in_a_version_is_noted_with_it(world: World) -> None:
+    world.write("orders", "hint")
+    world.pass_time()
+    assert world.registry.version("orders", 1).note == "a hint has no effect"
+
+
 def test_a_version_that_does_not_plan_is_refused_and_the_old_one_goes_on(world: World) -> None:
     world.write("orders")
     world.pass_time()

@@ -72,6 +72,7 @@ class JobRun:
         self._picture = LivePicture()
         #: Where the state is if a copy of the checkpoint is no way back to it.
         self._state_outside: str | None = None
+        self._notices: list[str] = []
 
     # ------------------------------------------------------------------------------------------------ the way of it
 
@@ -201,6 +202,7 @@ class JobRun:
             "fingerprint": plan.fingerprint,
             "definitions": definitions_to_json(plan.state_definitions),
             "state_outside": self._state_outside,
+            "notices": self._notices,
         }
 
     def compare(self, running: Mapping[str, Any], place: str = "the running version") -> list[str]:
@@ -232,7 +234,10 @@ class JobRun:
             "until": "end" if wanted.bounded else None,
             "checkpoint": wanted.checkpoint,
         }
-        return load_job(wanted.file, wanted.variables).prepare(wanted.backend, **options)
+        job = load_job(wanted.file, wanted.variables)
+        # A language may say of a text what has no effect, as SQL does.
+        self._notices = [str(each) for each in getattr(job, "notices", ())]
+        return job.prepare(wanted.backend, **options)
 
     def _plan(self) -> Plan:
         plan = self._prepared.plan if self._prepared is not None else self._handle and self._handle.plan

@@ -266,7 +266,8 @@ class RollOut:
                 )
         if not refused and not self._renews:
             for job, version in versions.items():
-                self._services.registry.judge_version(job, version, VersionState.NEW, plan=str(plans[job]["text"]))
+                plan, notices = str(plans[job]["text"]), plans[job].get("notices", ())
+                self._services.registry.judge_version(job, version, VersionState.NEW, plan=plan, notices=notices)
         return refused
 
     # -------------------------------------------------------------------------------------------------- switching
