@@ -8,6 +8,7 @@ from typing import Any
 
 import confluent_kafka as ck
 import pytest
+from confluent_kafka import admin as ck_admin
 from server_processes import ServerProcess
 
 from tests.eventually import eventually
@@ -150,6 +151,9 @@ def test_state_in_topics_has_a_way_back_to_a_version_that_reads_it_and_others_ar
 ) -> None:
     both, marker = "c='count(*)', s='sum(n)'", server.root / "fail"
     place = {"topic": topic, "servers": kafka_server.bootstrap, "out": str(server.out)}
+    admin: Any = ck_admin.AdminClient({"bootstrap.servers": kafka_server.bootstrap})
+    [made] = admin.create_topics([ck_admin.NewTopic(topic, 1, 1)]).values()  # type: ignore[attr-defined]
+    made.result()
     producer: Any = ck.Producer({"bootstrap.servers": kafka_server.bootstrap, "enable.idempotence": True})
 
     def send(first: int) -> None:
