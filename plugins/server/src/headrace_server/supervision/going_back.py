@@ -171,6 +171,8 @@ def why_no_way_back(job: str, old: RunnerProcess, running: Mapping[str, Any], ne
     Where the state lies in topics and positions with groups of a broker, neither can be set back: other instances may use them, too.
     So the running version must be able to read the state that the new one stores, or nothing of it is begun. Raises RunnerAwayError.
     """
+    if "state_outside" not in running:
+        return None  # an older headrace runs it, which does not say
     before, after = running.get("state_outside"), new.get("state_outside")
     if before != after and running["definitions"]:
         places = [each or "in the directory of its checkpoint" for each in (before, after)]
