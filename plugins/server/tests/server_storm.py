@@ -234,11 +234,11 @@ class Storm:
     def _pause_machine(self) -> tuple[list[str], Callable[[], None]]:
         server, jobs = self._victim()
         self.paused |= set(server.runner_pids())
-        server.signal_machine(signal.SIGSTOP)
+        server.pause_machine()
         del self.servers.by_name[server.name]
 
         def mend() -> None:
-            server.signal_machine(signal.SIGCONT)
+            server.continue_machine()
             self.servers.by_name[server.name] = server
 
         return jobs, mend

@@ -148,11 +148,11 @@ def test_a_job_on_spark_moves_from_a_machine_that_is_paused_whose_driver_stores_
     lost = servers.by_name.pop(owner)
     drivers = lost.runner_pids()
     # With its Python alone, Java and the workers go on until they find the claim of the next run.
-    lost.signal_machine(signal.SIGSTOP, with_children=paused == "all of it")
+    lost.pause_machine(with_children=paused == "all of it")
     servers.add_events("one")
     servers.wait_for_owners(lambda by: by.get("one") not in (None, owner), "another server has it")
     servers.wait_for_rows()
-    lost.signal_machine(signal.SIGCONT)
+    lost.continue_machine()
     servers.by_name[owner] = lost
     eventually(lambda: not set(drivers) & set(lost.runner_pids()), "the lost driver ends", shown=servers.logs)
     servers.add_events("one")
