@@ -194,7 +194,7 @@ class RunOptions:
     checkpoint: str | None = None
     checkpoint_interval: timedelta = timedelta(seconds=10)
     discovery_interval: timedelta = timedelta(seconds=2)
-    max_batch_records: int = 10_000
+    max_batch_records: int = 20_000
     #: How long the start waits for servers that are away: sources, sinks, state stores. What is wrong for good fails at once.
     start_timeout: timedelta = timedelta(minutes=1)
     show_progress: bool = False
