@@ -194,7 +194,7 @@ class RunOptions:
     checkpoint: str | None = None
     checkpoint_interval: timedelta = timedelta(seconds=10)
     discovery_interval: timedelta = timedelta(seconds=2)
-    max_batch_records: int = 10_000
+    max_batch_records: int = 20_000
     #: How long the start waits for servers that are away: sources, sinks, state stores. What is wrong for good fails at once.
     start_timeout: timedelta = timedelta(minutes=1)
     show_progress: bool = False
@@ -318,6 +318,14 @@ class Backend(ABC):
         is not changed: a transactional sink drops rows that it has, and refuses a gap.
         """
         raise CheckpointError(f"{type(self).__name__} cannot move the offsets of a checkpoint", option="checkpoint")
+
+    def state_outside(self, plan: Plan) -> str | None:
+        """Return where the keyed state of a job is if a copy of its checkpoint's directory is no way back to it, in words for messages.
+
+        None: such a copy, and the versions that ``headrace.runtime.kept_versions`` keeps, are all that an earlier version of the job
+        needs. Called for a prepared job by who rolls versions out; versions that have it in different places do not follow each other.
+        """
+        return None
 
     @staticmethod
     def take_from_lost_process(checkpoint: str) -> None:
