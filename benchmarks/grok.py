@@ -29,8 +29,9 @@ PATTERNS = (
     "%{SYSLOG5424LINE}", "%{CEF}", "%{LEEF}",
     *(f"^%{{SYSLOGBASE}} %{{{name}}}" for name in (
         "SSHD_ACCEPTED", "SSHD_FAILED", "SSHD_INVALID", "SSHD_DISCONNECTED", "SSHD_SESSION", "SUDO", "POSTFIX_CONNECT",
-        "POSTFIX_REJECT", "POSTFIX_DELIVERY", "POSTFIX_QMGR", "POSTFIX_CLEANUP", "POSTFIX_SMTPD", "POSTFIX_REMOVED", "IPTABLES",
+        "POSTFIX_REJECT", "POSTFIX_DELIVERY", "POSTFIX_QMGR", "POSTFIX_CLEANUP", "POSTFIX_SMTPD", "POSTFIX_REMOVED",
     )),
+    "^%{SYSLOGBASE} %{DATA:prefix}%{IPTABLES}",
     "%{CRONLOG}", "%{SYSLOGPAMSESSION}",
     *(f"^%{{SYSLOGBASE}} service {name}: %{{WORD:action}} took %{{NUMBER:duration:float}} ms for %{{USER:who}}" for name in (
         "cart", "search", "login", "pay", "ship", "mail", "stock", "price", "tax", "audit", "geo", "ads",

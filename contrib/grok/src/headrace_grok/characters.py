@@ -29,6 +29,24 @@ POSIX = {
 CONTROLS = {"n": "\n", "t": "\t", "r": "\r", "f": "\f", "v": "\v", "a": "\a", "e": "\x1b"}
 
 
+#: Characters beyond ASCII that engines take for a letter where case does not matter: ſ, the Kelvin sign, İ and ı.
+_FOLDED = {"s": 0x17F, "k": 0x212A, "i": 0x130}
+_FOLDED_TOO = {"i": 0x131}
+
+
+def in_any_case(ranges: Ranges) -> Ranges:
+    """Return at least the characters that an engine takes for one of the ranges where case does not matter."""
+    if any(high >= 0x80 for _, high in ranges):
+        return EVERY
+    found = list(ranges)
+    for code in (code for low, high in ranges for code in range(low, high + 1)):
+        letter = chr(code)
+        if letter.isalpha():
+            found.append((ord(letter.swapcase()), ord(letter.swapcase())))
+            found += [(each[letter.lower()],) * 2 for each in (_FOLDED, _FOLDED_TOO) if letter.lower() in each]
+    return merged(found)
+
+
 def merged(ranges: list[tuple[int, int]]) -> Ranges:
     """Return ranges in order, without overlaps."""
     out: list[tuple[int, int]] = []

@@ -15,7 +15,7 @@ from headrace_grok.programs import Program, schema_of
 from headrace_grok.searching import search
 from headrace_grok.values import converted, shown, type_text
 
-_ROW = "__row"
+_NULL = pl.Series([None], dtype=pl.String)
 _NO_ROWS: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
 
 
@@ -45,6 +45,14 @@ class Matched:
     reasons: list[str]
 
 
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """The lines that one pattern fits, and the texts of its fields there."""
+
+    rows: NDArray[np.int64]
+    columns: Mapping[str, pl.Series]
+
+
 class Matcher:
     """Applies patterns to lines. Used by one thread at a time. What a line gives depends on that line alone."""
 
@@ -62,71 +70,76 @@ class Matcher:
 
     def match(self, lines: pl.Series) -> Matched:
         """Return the fields of lines. None of them is NULL."""
-        texts, given_up = self._texts(lines)
+        parts, given_up = self._found(lines)
         faults = {int(row): "the search for the pattern takes too long in this line" for row in given_up}
-        unmatched = texts["__none"].to_numpy().copy()
-        unmatched[given_up] = False
-        if not self._options.null_rows and unmatched.any():
-            rows = np.flatnonzero(unmatched)
-            said = partial.reasons(self._programs, lines.gather(rows))
-            faults.update(zip(rows.tolist(), said, strict=True))
+        good = np.full(len(lines), self._options.null_rows, dtype=np.bool_)
+        for part in parts:
+            good[part.rows] = True
+        good[given_up] = False
+        rows = np.flatnonzero(good)
+        if len(rows) + len(given_up) < len(lines):
+            unmatched = np.setdiff1d(np.flatnonzero(~good), given_up, assume_unique=True)
+            said = partial.reasons(self._programs, lines.gather(unmatched))
+            faults.update(zip(unmatched.tolist(), said, strict=True))
         columns: list[pl.Series] = []
+        wrong: dict[int, str] = {}
         for name, kind in self._columns.items():
-            values, bad = converted(texts[name], kind, self._options.timestamp_format)
+            texts = self._column(parts, name, rows, len(lines))
+            values, bad = converted(texts, kind, self._options.timestamp_format)
             columns.append(values)
-            for row in [] if bad is None else np.flatnonzero(bad).tolist():
-                faults.setdefault(row, f"field {name!r}: expected {type_text(kind)}, found {shown(texts[name][row])}")
-        frame = pl.DataFrame(columns) if columns else pl.DataFrame(height=len(lines))
-        if not faults:
-            return Matched(np.arange(len(lines), dtype=np.int64), frame, [], [])
+            for place in [] if bad is None else np.flatnonzero(bad).tolist():
+                wrong.setdefault(place, f"field {name!r}: expected {type_text(kind)}, found {shown(texts[place])}")
+        if wrong:
+            faults.update({int(rows[place]): reason for place, reason in wrong.items()})
+            kept = np.setdiff1d(np.arange(len(rows)), list(wrong), assume_unique=True)
+            rows, columns = rows[kept], [column.gather(kept) for column in columns]
+        frame = pl.DataFrame(columns) if columns else pl.DataFrame(height=len(rows))
         bad_rows = sorted(faults)
-        good = np.ones(len(lines), dtype=np.bool_)
-        good[bad_rows] = False
-        kept = np.flatnonzero(good)
-        frame = frame[kept] if columns else pl.DataFrame(height=len(kept))
-        return Matched(kept, frame, bad_rows, [faults[row] for row in bad_rows])
+        return Matched(rows, frame, bad_rows, [faults[row] for row in bad_rows])
 
     # ------------------------------------------------------------------------------------------------ private
 
-    def _texts(self, lines: pl.Series) -> tuple[pl.DataFrame, NDArray[np.int64]]:
-        """Return the texts of all fields of all lines, with ``__none`` where no pattern fits; and lines that take too long."""
+    def _found(self, lines: pl.Series) -> tuple[list[_Part], NDArray[np.int64]]:
+        """Return what each pattern finds in the lines that it is asked for, and lines whose search takes too long."""
         candidates = self._filter.candidates(lines)
         open_rows = np.arange(len(lines), dtype=np.int64)
-        parts: list[pl.DataFrame] = []
-        given_up: list[NDArray[np.int64]] = []
+        parts: list[_Part] = []
+        given_up = [_NO_ROWS]
         for number, program in enumerate(self._programs):
             rows = candidates.among(number, open_rows)
             if not len(rows):
                 continue
-            whole = len(rows) == len(lines)
-            found = search(
-                program, lines if whole else lines.gather(rows), keep_empty=self._options.keep_empty_captures
-            )
+            asked = lines if len(rows) == len(lines) else lines[rows]
+            found = search(program, asked, keep_empty=self._options.keep_empty_captures)
             hits = rows[found.rows]
-            wanted = [column for column in found.frame if column.name in self._columns]
-            parts.append(pl.DataFrame([pl.Series(_ROW, hits), *wanted]))
-            closed = hits
-            if len(found.given_up):
-                given_up.append(rows[found.given_up])
-                closed = np.concatenate([hits, rows[found.given_up]]) if self._options.break_on_match else hits
-            if self._options.break_on_match and len(closed):
-                open_rows = np.setdiff1d(open_rows, closed, assume_unique=True)
-        return self._whole(parts, len(lines)), np.unique(np.concatenate([_NO_ROWS, *given_up]))
+            parts.append(_Part(hits, {column.name: column for column in found.frame}))
+            given_up.append(rows[found.given_up])
+            if self._options.break_on_match:
+                open_rows = np.setdiff1d(open_rows, np.concatenate([hits, rows[found.given_up]]), assume_unique=True)
+        return parts, np.unique(np.concatenate(given_up))
 
-    def _whole(self, parts: list[pl.DataFrame], count: int) -> pl.DataFrame:
-        """Return a frame of all lines from what the patterns found in some."""
-        empty = pl.DataFrame(schema={_ROW: pl.Int64, **dict.fromkeys(self._columns, pl.String)})
-        found = pl.concat([empty, *parts], how="diagonal")
-        if not self._options.break_on_match:
-            # Several patterns may fit a line: the first one that has something for a field gives it.
-            found = found.group_by(_ROW).agg(pl.all().drop_nulls().first())
-        places = np.full(count, found.height, dtype=np.int64)
-        places[found[_ROW].to_numpy()] = np.arange(found.height)
-        found = found.drop(_ROW)
-        none = pl.Series("__none", places == found.height)
-        if found.height == count and (places == np.arange(count)).all():
-            return found.with_columns(none)
-        if none.any():
-            nothing = pl.DataFrame({name: [None] for name in found.columns}, schema=found.schema)
-            found = pl.concat([found, nothing]) if found.width else found
-        return pl.DataFrame([*(column.gather(places) for column in found), none])
+    def _column(self, parts: Sequence[_Part], name: str, wanted: NDArray[np.int64], count: int) -> pl.Series:
+        """Return the texts of a field for the wanted lines: of the first pattern that has something for it, NULL where none has.
+
+        ``count``: the number of all lines.
+        """
+        places = np.full(count, -1, dtype=np.int64)
+        texts: list[pl.Series] = []
+        begin = 0
+        having = [part for part in parts if name in part.columns]
+        for part in having:
+            column = part.columns[name]
+            rows, at = part.rows, np.arange(begin, begin + len(part.rows))
+            if not self._options.break_on_match:
+                new = (places[rows] < 0) & column.is_not_null().to_numpy()
+                rows, at = rows[new], at[new]
+            places[rows] = at
+            texts.append(column)
+            begin += len(column)
+        if not texts:
+            return pl.Series(name, [None], dtype=pl.String).new_from_index(0, len(wanted))
+        if len(having) == 1 and len(having[0].rows) == len(wanted):
+            return texts[0]
+        places = places[wanted]
+        places[places < 0] = begin
+        return pl.concat([*texts, _NULL], rechunk=True)[places]

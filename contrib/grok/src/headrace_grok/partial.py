@@ -25,6 +25,11 @@ class _Step:
     prefix: Prefix
     rows: NDArray[np.int64]
     texts: pl.Series
+    lengths: NDArray[np.int64]
+
+
+#: What is known of the begins of patterns, by their texts: many patterns begin alike.
+_Known = dict[str, tuple[NDArray[np.int64], pl.Series, NDArray[np.int64]]]
 
 
 def reasons(programs: Sequence[Program], lines: pl.Series) -> list[str]:
@@ -35,12 +40,13 @@ def reasons(programs: Sequence[Program], lines: pl.Series) -> list[str]:
     begins = lines.str.head(_LOOKED_AT_MAX)
     longest = np.zeros(len(lines), dtype=np.int64)
     places = np.full((len(lines), 2), -1, dtype=np.int64)
-    steps = [_steps(program, begins) for program in programs]
+    known: _Known = {}
+    steps = [_steps(program, begins, known) for program in programs]
     for number, of_program in enumerate(steps):
         lengths = np.full(len(lines), -1, dtype=np.int64)
         depths = np.full(len(lines), -1, dtype=np.int64)
         for depth, step in enumerate(of_program):
-            lengths[step.rows] = step.texts.str.len_chars().to_numpy()
+            lengths[step.rows] = step.lengths
             depths[step.rows] = depth
         better = lengths > longest
         longest[better] = lengths[better]
@@ -54,17 +60,19 @@ def reasons(programs: Sequence[Program], lines: pl.Series) -> list[str]:
     return made
 
 
-def _steps(program: Program, lines: pl.Series) -> list[_Step]:
+def _steps(program: Program, lines: pl.Series, known: _Known) -> list[_Step]:
     """Return for each begin of a pattern, from the shortest on, the lines that it fits; each fits fewer than the one before."""
-    rows, remaining, steps = np.arange(len(lines), dtype=np.int64), lines, []
+    rows, steps = np.arange(len(lines), dtype=np.int64), []
     for prefix in program.prefixes:
-        matched = _matched(program, prefix, remaining)
-        fits = matched.is_not_null()
-        if not fits.any():
+        if prefix.text not in known:
+            matched = _matched(program, prefix, lines if len(rows) == len(lines) else lines[rows])
+            fits = matched.is_not_null()
+            texts = matched.filter(fits)
+            known[prefix.text] = rows[fits.to_numpy()], texts, texts.str.len_chars().to_numpy().astype(np.int64)
+        rows, texts, lengths = known[prefix.text]
+        if not len(rows):
             break
-        if not fits.all():
-            rows, remaining, matched = rows[fits.to_numpy()], remaining.filter(fits), matched.filter(fits)
-        steps.append(_Step(prefix, rows, matched))
+        steps.append(_Step(prefix, rows, texts, lengths))
     return steps
 
 
@@ -90,8 +98,8 @@ def _reason(count: int, number: int, step: _Step | None, text: str) -> str:
     which = "" if count == 1 else f" of pattern {number + 1}"
     following = step.prefix.following
     return (
-        f"{what}: the longest partial match{which} is {shown(text)} by {_end(step.prefix.fitting)}; "
-        f"{following[:_PATTERN_SHOWN_MAX]} does not fit behind it"
+        f"{what}: the longest partial match{which} is {shown(text)} by {_end(step.prefix.fitting)}, "
+        f"and behind it should be '{following[:_PATTERN_SHOWN_MAX]}'"
     )
 
 

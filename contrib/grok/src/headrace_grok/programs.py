@@ -10,9 +10,9 @@ import headrace as hr
 import polars as pl
 
 from headrace_grok.parsing import Definition, parse, refusal
-from headrace_grok.rendering import Renderer, is_filterable, is_linear
+from headrace_grok.rendering import Renderer, Target, is_filterable, is_linear
 from headrace_grok.required_texts import required_text
-from headrace_grok.tree import Group, Named, Node, Text, sequence, walk
+from headrace_grok.tree import Group, Named, Node, Position, Text, sequence, walk
 from headrace_grok.tree import Sequence as Parts
 
 #: The group that says of a row whether the pattern fits: patterns may have no other, or none that took part.
@@ -129,19 +129,31 @@ def _rust(tree: Node) -> str | None:
 
 
 def _prefixes(tree: Node, *, linear: bool) -> tuple[Prefix, ...]:
-    parts = _elements(tree)
-    target = "rust" if linear else "python"
+    target: Target = "rust" if linear else "python"
+    parts = _together(_elements(tree))
     found = []
     for count in range(1, len(parts)):
-        renderer = Renderer(target, capturing=not linear, lazily=True)  # type: ignore[arg-type]
+        renderer = Renderer(target, capturing=not linear, lazily=True)
         try:
-            text = renderer.text(sequence([part for part, _ in parts[:count]]))
+            text = renderer.text(sequence([node for part in parts[:count] for node, _ in part]))
         except ValueError:  # a back reference whose capture is no part of its own
             break
-        following, label = parts[count]
-        fitting = "".join(label for _, label in parts[:count])
-        found.append(Prefix(fitting, f'"{label}"' if isinstance(following, Text) else label, text))
+        found.append(Prefix("".join(map(_label, parts[:count])), _label(parts[count]), text))
     return tuple(found)
+
+
+def _together(elements: list[tuple[Node, str]]) -> list[list[tuple[Node, str]]]:
+    """Return elements in parts, each with the texts and positions before it: every part that is tried costs time."""
+    parts: list[list[tuple[Node, str]]] = [[]]
+    for element in elements:
+        parts[-1].append(element)
+        if not isinstance(element[0], Text | Position):
+            parts.append([])
+    return parts if parts[-1] else parts[:-1]
+
+
+def _label(part: list[tuple[Node, str]]) -> str:
+    return "".join(label for _, label in part)
 
 
 def _elements(node: Node) -> list[tuple[Node, str]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from headrace_grok.characters import EVERY
+from headrace_grok.characters import EVERY, in_any_case
 from headrace_grok.tree import (
     Alternation,
     BackReference,
@@ -63,15 +63,21 @@ class Renderer:
 
     target: Target
     capturing: bool = True
-    #: Whether repetitions take as little as they can, where they took as much as they can.
+    #: Whether all repetitions take as little as they can.
     lazily: bool = False
     captures: list[Named] = field(default_factory=list)
+    #: In a filter letters are written in both cases, as hyperscan knows fewer of them than the other engines.
+    _any_case: bool = False
 
     def text(self, node: Node) -> str:
         """Return the node as a regular expression."""
         if isinstance(node, Text):
+            if self._any_case:
+                return "".join(_class(Characters(in_any_case(((ord(each), ord(each)),)))) for each in node.text)
             return node.text if self.target == "shown" else "".join(map(_escaped, node.text))
         if isinstance(node, Characters):
+            if self._any_case and not node.negated:
+                return _class(Characters(in_any_case(node.ranges), node.properties))
             return "." if self.target == "shown" and node == _ANY else _class(node)
         if isinstance(node, Position):
             return _POSITIONS[self.target][node.kind]
@@ -108,7 +114,7 @@ class Renderer:
         count = short or f"{{{least},{'' if most is None else most}}}"
         if node.manner == "possessive":
             return inner + count + ("+" if self.target in ("python", "shown") else "")
-        lazy = (node.manner == "lazy") != self.lazily
+        lazy = node.manner == "lazy" or self.lazily
         return inner + count + ("?" if lazy and self.target != "filter" else "")
 
     def _named(self, node: Named) -> str:
@@ -132,8 +138,14 @@ class Renderer:
     def _group(self, node: Group) -> str:
         if self.target == "filter" and node.kind in ("ahead", "not ahead", "behind", "not behind"):
             return ""
-        kind = "plain" if self.target == "filter" and node.kind == "atomic" else node.kind
-        return f"{_GROUPS[kind]}{self.text(node.item)})"
+        if self.target != "filter":
+            return f"{_GROUPS[node.kind]}{self.text(node.item)})"
+        before = self._any_case
+        if node.kind in ("any case", "exact case"):
+            self._any_case = node.kind == "any case"
+        text = f"(?:{self.text(node.item)})"
+        self._any_case = before
+        return text
 
 
 def is_linear(node: Node) -> bool:
@@ -151,11 +163,8 @@ def is_linear(node: Node) -> bool:
 
 
 def is_filterable(node: Node) -> bool:
-    """Return whether the pre-filter can decide on the pattern: not where Unicode's properties or letters in any case are asked for."""
-    return not any(
-        (isinstance(part, Characters) and part.properties) or (isinstance(part, Group) and part.kind == "any case")
-        for part in walk(node)
-    )
+    """Return whether the pre-filter can decide on the pattern: not where Unicode's properties are asked for."""
+    return not any(isinstance(part, Characters) and part.properties for part in walk(node))
 
 
 def _escaped(character: str) -> str:

@@ -7,8 +7,6 @@ import polars as pl
 from numpy.typing import NDArray
 
 _SHOWN_MAX = 60
-_INTEGER = r"\A[+-]?[0-9]+\z"
-_FLOAT = r"\A[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?\z"
 _ZONES = ("%z", "%:z", "%#z", "%+")
 
 
@@ -23,6 +21,8 @@ def converted(
     """Return the values of a field, and which texts are none of its type (None: all are)."""
     if kind == pl.String():
         return texts, None
+    if texts.null_count() == len(texts):
+        return texts.cast(kind), None
     values = _values(texts, kind, timestamp_format).alias(texts.name)
     if values.null_count() == texts.null_count():
         return values, None
@@ -39,10 +39,9 @@ def _values(texts: pl.Series, kind: pl.DataType, timestamp_format: str | None) -
         zone = "UTC" if any(sign in timestamp_format for sign in _ZONES) else None
         read = texts.str.to_datetime(timestamp_format, time_unit=kind.time_unit, time_zone=zone, strict=False)
         return read.cast(pl.Int64).cast(kind)
-    form = _INTEGER if kind.is_integer() else _FLOAT
-    plain = pl.select(pl.when(texts.str.contains(form)).then(texts.str.strip_prefix("+"))).to_series()
-    values = plain.cast(kind, strict=False)
-    if kind.is_float():
+    # A cast takes nothing but a sign, digits, and of floats a point and an exponent; and names of infinities and NaN.
+    values = texts.cast(kind, strict=False)
+    if kind.is_float() and not values.is_finite().all():
         values = pl.select(pl.when(values.is_finite()).then(values)).to_series()
     return values
 
