@@ -9,6 +9,7 @@ from typing import Any
 import headrace as hr
 import pytest
 from headrace.testing import MemorySink, MemorySource
+from headrace_grok.operator import Grok
 
 LINES = [
     b"10.0.0.1 GET /index.html 200 15/Jan/2024:10:23:45 +0100",
@@ -93,6 +94,20 @@ def test_a_table_of_sql(tmp_path: Path) -> None:
             "CREATE TABLE t (status INT) WITH ('connector' = 'filesystem', 'path' = 'x', 'format' = 'grok', 'grok.patern' = 'x');"
             "SELECT * FROM t"
         )
+
+
+def test_a_plan_shows_the_patterns_and_whether_they_have_changed() -> None:
+    """A state behind the verb is not used when the rows may be others, also where the change is in a definition."""
+    described = [
+        Grok(patterns, pattern_definitions={"D": definition}, engine=engine).describe()
+        for patterns, definition, engine in (
+            (["%{D:a}", "b", "c", "d"], "x", "auto"), (["%{D:a}", "b", "c", "d"], "x", "polars"), (["%{D:a}", "b", "c", "d"], "y", "auto"),
+            (["%{D:a}", "b", "c", "e"], "x", "auto"),
+        )
+    ]  # fmt: skip
+    assert described[0].startswith("message by %{D:a}, b, c and 1 more (")
+    assert described[0] == described[1]
+    assert len(set(described)) == 3
 
 
 @pytest.mark.slow

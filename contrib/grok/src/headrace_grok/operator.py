@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import get_args
 
@@ -60,7 +61,6 @@ class Grok(hr.OperatorSpec):
         self.overwrite = _listed(overwrite)
         self._programs = compiled(self.patterns, definitions_of(pattern_definitions, _listed(pattern_files), names))
         self._fields = schema_of(self._programs)
-        self._names = names
         self._options = MatchOptions(break_on_match, keep_empty_captures, no_match == "null", engine)
 
     def output_schema(self, schema: hr.Schema | None, output: str = "") -> hr.Schema | None:
@@ -107,8 +107,14 @@ class Grok(hr.OperatorSpec):
         """Return what explain shows, and what a state behind this verb is compared by: all that the columns depend on."""
         shown = ", ".join(self.patterns[:_SHOWN_PATTERNS])
         more = len(self.patterns) - _SHOWN_PATTERNS
-        ecs = " (ecs)" if self._names == "ecs" else ""
-        return f"{self.on} by {shown}{f' and {more} more' if more > 0 else ''}{ecs}"
+        return f"{self.on} by {shown}{f' and {more} more' if more > 0 else ''} ({self._digest()})"
+
+    def _digest(self) -> str:
+        """Return a short text that is another one if rows may come out otherwise: patterns are too long to be shown."""
+        options = self._options
+        what = [(each.python, dict(each.groups), dict(each.fields)) for each in self._programs]
+        how = (options.break_on_match, options.keep_empty_captures, options.null_rows, self.overwrite)
+        return hashlib.sha256(repr((what, how)).encode()).hexdigest()[:8]
 
 
 class _Running(hr.Operator):
