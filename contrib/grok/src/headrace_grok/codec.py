@@ -10,10 +10,10 @@ import numpy as np
 import polars as pl
 from headrace.foundation.errors import did_you_mean
 
+from headrace_grok.bodies import check_type, lines_of
 from headrace_grok.library import Names, definitions_of
 from headrace_grok.matching import Matcher, MatchOptions
 from headrace_grok.programs import Program, compiled, schema_of
-from headrace_grok.values import is_supported, type_text
 
 
 class GrokSettings(hr.Settings, frozen=True, kw_only=True):
@@ -88,6 +88,7 @@ class GrokCodec(hr.Codec):
 
     def decoder(self, schema: hr.Schema, columns: Sequence[str] | None = None) -> hr.Decoder:
         """Return a decoder. Raises OptionError for columns that the patterns do not have, or types that texts do not become."""
+        settings = self._options
         for name, kind in schema.items():
             if name not in self._columns:
                 hint = did_you_mean(name, self._columns, known="fields")
@@ -97,7 +98,7 @@ class GrokCodec(hr.Codec):
                     option="pattern",
                     hint=hint,
                 )
-            _check_type(name, kind, self._options, is_line=name == self._options.line_column)
+            check_type("grok", name, kind, settings.timestamp_format, is_line=name == settings.line_column)
         wanted = {name: schema[name] for name in (schema if columns is None else columns)}
         return _Decoder(self._programs, wanted, self._options)
 
@@ -105,23 +106,6 @@ class GrokCodec(hr.Codec):
         """Raise PlanError: patterns can only be read."""
         raise hr.PlanError(
             "the format 'grok' can only be read", plugin="grok", hint="write another format, such as format='json'"
-        )
-
-
-def _check_type(name: str, kind: pl.DataType, options: GrokSettings, *, is_line: bool) -> None:
-    if (is_line and kind != pl.String()) or not is_supported(kind):
-        raise hr.OptionError(
-            f"column {name!r} cannot be {type_text(kind)}",
-            plugin="grok",
-            option="pattern",
-            hint="declare it string, and convert it by an expression",
-        )
-    if isinstance(kind, pl.Datetime) and options.timestamp_format is None:
-        raise hr.OptionError(
-            f"column {name!r} is a timestamp, but its layout is not known",
-            plugin="grok",
-            option="timestamp_format",
-            hint="such as timestamp_format='%d/%b/%Y:%H:%M:%S %z', or declare the column string",
         )
 
 
@@ -143,7 +127,7 @@ class _Decoder(hr.Decoder):
         self._matcher = Matcher(programs, how, fields)
 
     def decode(self, bodies: hr.Bodies) -> hr.Decoded:
-        lines, rows, bad = self._lines(bodies)
+        lines, rows, bad = lines_of(bodies, self._max_body_bytes)
         matched = self._matcher.match(lines)
         frame = matched.frame
         if self._line is not None and self._line in self._wanted:
@@ -156,26 +140,3 @@ class _Decoder(hr.Decoder):
         places = np.arange(len(bodies), dtype=np.int64) if rows is None else rows
         bad += [hr.BadBody(int(places[row]), why) for row, why in zip(matched.bad_rows, matched.reasons, strict=True)]
         return hr.Decoded(frame, places[matched.rows], sorted(bad, key=lambda each: each.row))
-
-    def _lines(self, bodies: hr.Bodies) -> tuple[pl.Series, np.ndarray | None, list[hr.BadBody]]:
-        """Return the texts of bodies, their rows (None: all), and the bodies that are no texts or too large."""
-        every = list(bodies)
-        if not len(bodies) or int((bodies.ends - bodies.starts).max()) <= self._max_body_bytes:
-            try:
-                return pl.Series(every, dtype=pl.Binary).cast(pl.String), None, []
-            except pl.exceptions.ComputeError:
-                pass  # some body is not UTF-8: each is looked at
-        texts: list[str] = []
-        rows: list[int] = []
-        bad: list[hr.BadBody] = []
-        for row, body in enumerate(every):
-            if len(body) > self._max_body_bytes:
-                why = f"the body has {len(body)} bytes, more than max_body_bytes = {self._max_body_bytes}"
-                bad.append(hr.BadBody(row, why))
-                continue
-            try:
-                texts.append(body.decode())
-                rows.append(row)
-            except UnicodeDecodeError as error:
-                bad.append(hr.BadBody(row, f"not valid UTF-8 at byte {error.start}: {error.reason}"))
-        return pl.Series(texts, dtype=pl.String), np.array(rows, dtype=np.int64), bad

@@ -12,4 +12,9 @@ def headrace_operators() -> Mapping[str, str]:
 
 @hr.hookimpl
 def headrace_codecs() -> Mapping[str, str]:
-    return {"grok": "headrace_grok.codec:GrokCodec"}
+    return {
+        "cef": "headrace_grok.pair_codecs:CefCodec",
+        "grok": "headrace_grok.codec:GrokCodec",
+        "leef": "headrace_grok.pair_codecs:LeefCodec",
+        "logfmt": "headrace_grok.pair_codecs:LogfmtCodec",
+    }

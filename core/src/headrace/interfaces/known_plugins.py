@@ -82,9 +82,12 @@ OFFERS: Mapping[str, Mapping[str, str]] = {
     },
     "codec": {
         "canal-json": "headrace-changes",
+        "cef": "headrace-grok",
         "changelog-json": "headrace-changes",
         "debezium-json": "headrace-changes",
         "grok": "headrace-grok",
+        "leef": "headrace-grok",
+        "logfmt": "headrace-grok",
         "maxwell-json": "headrace-changes",
         "ogg-json": "headrace-changes",
         "upsert": "headrace-changes",
