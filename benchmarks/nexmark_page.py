@@ -189,9 +189,9 @@ After this page you know what the Nexmark queries cost on headrace and on PyFlin
 
 Made by `make bench-sql`. The published [Nexmark](https://github.com/nexmark/nexmark) queries, from their own texts, over {events}
 events in one file (people, auctions and bids in 1 : 3 : 46, 340 bytes of JSON each), on headrace's light backend in one process
-and on PyFlink 2.3.0 with parallelism 1 and 2. Seconds of CPU are those of all processes and threads. The machine has 2 cores, and
-others used it at the same time (load {least_load} to {most_load}): seconds of CPU say more than seconds. light ran twice, before
-and after PyFlink, and the mean counts.
+and on PyFlink 2.3.0 with parallelism 1 and 2. Seconds of CPU are those of all processes and threads. The machine has 2 cores (load
+{least_load} to {most_load}, that of the queries included): seconds of CPU say more than seconds. light ran twice, before and after
+PyFlink, and the mean counts.
 
 * Results go into a blackhole on both sides, as published, so that nobody's encoder is measured; only q10 writes files.
 * A query runs over 100,000 events before it is measured, in the same process: the JVM is warm. Measured is all from the text to the
@@ -214,8 +214,8 @@ Seconds of CPU for {events} events, and what light takes of what the better of b
 ![seconds of CPU per query](benchmarks-sql.svg)
 
 light does nearly all of its work in one thread, so it takes about as many seconds as seconds of CPU. Flink reads, computes and collects
-garbage in several threads and is the faster the more cores it gets: **seconds are where light loses.** For more cores it has
-[several instances](several-instances.md).
+garbage in several threads, so **by the clock light is less far ahead, and with more cores Flink would overtake it**. For more cores
+light has [several instances](several-instances.md).
 
 {seconds}{patterns}{spark}## The first row
 

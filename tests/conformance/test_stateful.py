@@ -65,7 +65,10 @@ def test_records_one_by_one_give_the_same(name: str, tmp_path: Path) -> None:
     assert differences(outputs(tmp_path / "one"), outputs(tmp_path / "all")) == []
 
 
-@pytest.mark.parametrize(("size", "shards"), [pytest.param(1, 3, marks=pytest.mark.slow), (7, 1), (1000, 2)])
+@pytest.mark.parametrize(
+    ("size", "shards"),
+    [(7, 2), *(pytest.param(size, shards, marks=pytest.mark.slow) for size, shards in ((1, 3), (7, 1), (1000, 2)))],
+)
 @pytest.mark.parametrize("name", NAMES)
 def test_output_does_not_depend_on_batch_borders_or_shards(
     name: str, size: int, shards: int, reference: Reference, tmp_path: Path
@@ -83,13 +86,13 @@ def test_spark_gives_what_light_gives(name: str, reference: Reference, tmp_path:
     assert differences(outputs(tmp_path), reference(name)) == []
 
 
-# Each place is met by two cases, in the slow runs by a third or more of them; all together would take minutes.
-@pytest.mark.parametrize("step", [len(CASES) // 2, pytest.param(4, marks=pytest.mark.slow)])
+# Each place is met by another case, in the slow runs by a quarter of them; all together would take minutes.
+@pytest.mark.parametrize("step", [len(CASES), pytest.param(4, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("fault", FAULTS)
 def test_light_killed_at_a_named_place_loses_and_doubles_nothing(
     fault: str, step: int, reference: Reference, tmp_path: Path
 ) -> None:
-    cases = CASES[FAULTS.index(fault) % step :: step]
+    cases = CASES[FAULTS.index(fault) * 5 % step :: step]
     for case in cases:
         case.lay_out(make(tmp_path / case.name))
     killed = 0

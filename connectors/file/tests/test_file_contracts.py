@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import polars as pl
+import pytest
 import zstandard
 from headrace_contract.sink import SinkContract
 from headrace_contract.source import SourceContract
@@ -87,6 +88,7 @@ class TestGzipFileSource(PackedFileSourceChecks):
         return gzip.compress(data)
 
 
+@pytest.mark.slow
 class TestZstdFileSource(PackedFileSourceChecks):
     """Files to which zstd frames are appended."""
 
@@ -145,6 +147,7 @@ class TestJsonColumnFileSink(TestJsonFileSink):
         return {"id": 17, "text": "bad", "document": "{cut"}
 
 
+@pytest.mark.slow
 class TestZstdJsonFileSink(FileSinkChecks):
     options: ClassVar[Mapping[str, Any]] = {"compression": "zstd"}
 

@@ -74,12 +74,13 @@ def expect_once(directory: Path, count: int) -> None:
     assert os.listdir(directory / "_headrace" / "tmp") == []
 
 
-def test_killed_before_each_system_call(children: Children, tmp_path: Path) -> None:
-    """One run for each call that the sink makes: killed right there, then run again to the end."""
+@pytest.mark.parametrize("step", [3, pytest.param(1, marks=pytest.mark.slow)])
+def test_killed_before_each_system_call(children: Children, tmp_path: Path, step: int) -> None:
+    """One run for each call that the sink makes, or for each third: killed right there, then run again to the end."""
     deaths = 0
     while True:
         directory = tmp_path / f"run-{deaths}"
-        status = children.run(directory, die_at=deaths + 1, fsync=True)
+        status = children.run(directory, die_at=1 + deaths * step, fsync=True)
         if status == 0:
             break
         assert status == -signal.SIGKILL
@@ -88,7 +89,7 @@ def test_killed_before_each_system_call(children: Children, tmp_path: Path) -> N
         assert len(visible) == len(set(visible))
         assert children.run(directory) == 0
         expect_once(directory, 40)
-    assert deaths > 40, "the calls were not intercepted"
+    assert deaths > 40 // step, "the calls were not intercepted"
     expect_once(directory, 40)
 
 
@@ -192,15 +193,14 @@ def test_killed_while_a_partition_is_overwritten(children: Children, tmp_path: P
     assert deaths > 10 // step, "the calls were not intercepted"
 
 
-def test_killed_again_while_recovering(children: Children, tmp_path: Path) -> None:
+@pytest.mark.parametrize("first_death", [11, *(pytest.param(death, marks=pytest.mark.slow) for death in (4, 17))])
+def test_killed_again_while_recovering(children: Children, tmp_path: Path, first_death: int) -> None:
     """Killed at some call, then killed at each call of the run that mends it, and again, until one gets through."""
-    for first_death in (4, 11, 17):
-        directory = tmp_path / f"run-{first_death}"
-        assert children.run(directory, die_at=first_death) == -signal.SIGKILL
-        for death in range(1, 400):
-            if children.run(directory, die_at=death) == 0:
-                break
-        expect_once(directory, 40)
+    assert children.run(tmp_path, die_at=first_death) == -signal.SIGKILL
+    for death in range(1, 400):
+        if children.run(tmp_path, die_at=death) == 0:
+            break
+    expect_once(tmp_path, 40)
 
 
 @pytest.mark.parametrize("kills_max", [30, pytest.param(500, marks=[pytest.mark.slow, pytest.mark.timeout(1800)])])

@@ -15,10 +15,11 @@ SECRET = "principal=me s3same-0pen"
 
 def plan_with(name: str) -> Plan:
     conf = {name: hr.Secret(SECRET), "client.rack": "rack-17"}
-    login = {
+    login: dict[str, Any] = {
         "servers": "localhost:9092",
         "security_protocol": "SASL_SSL",
         "sasl_mechanism": "OAUTHBEARER",
+        "connect_timeout": "300 ms",
         "conf": conf,
     }
     stream = hr.stream("test", "shown").from_kafka(topic="in", format="json", schema={"n": "int64"}, **login)
@@ -37,7 +38,7 @@ def plan(request: pytest.FixtureRequest) -> Plan:
 def plan_without_mechanism(name: str) -> Plan:
     """Where the option ``sasl_mechanism`` has no OAUTHBEARER of its own, the driver's property says it."""
     conf: dict[str, Any] = {name: hr.Secret(SECRET), "client.rack": "rack-17"}
-    servers = {"servers": "localhost:9092", "security_protocol": "SSL", "conf": conf}
+    servers = {"servers": "localhost:9092", "security_protocol": "SSL", "connect_timeout": "300 ms", "conf": conf}
     stream = hr.stream("test", "shown").from_kafka(topic="in", format="json", schema={"n": "int64"}, **servers)
     job: hr.Job = stream.where("n > 1").to_kafka(topic="out", **servers)
     return job.plan()

@@ -46,6 +46,7 @@ class WireServer:
         self.address = f"127.0.0.1:{self._listening.getsockname()[1]}"
         self.peers: list[Peer] = []
         self._accepted = threading.Condition()
+        self._is_closed = False
         self._threads = [threading.Thread(target=self._accept, daemon=True)]
         self._threads[0].start()
 
@@ -60,7 +61,10 @@ class WireServer:
         with contextlib.suppress(OSError):
             self._listening.shutdown(socket.SHUT_RDWR)
         self._listening.close()
-        for peer in self.peers:
+        with self._accepted:
+            self._is_closed = True
+            peers = list(self.peers)
+        for peer in peers:
             end(peer.connected)
         for thread in self._threads:
             thread.join(10)
@@ -81,6 +85,8 @@ class WireServer:
                 connected = self._context.wrap_socket(connected, server_side=True)
             peer = Peer(connected)
             with self._accepted:
+                if self._is_closed:  # it was accepted while the server closed
+                    return
                 self.peers.append(peer)
                 self._accepted.notify_all()
             reader = FrameReader()

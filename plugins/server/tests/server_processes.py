@@ -135,7 +135,8 @@ class ServerProcess:
         """Write the file of a job that copies the events."""
         text = COPY.format(events=str(self.events), out=str(self.out), where=where) + extra
         (self.jobs / "copy.py").write_text(text)
-        (self.jobs / "job.yaml").write_text("health_window: 300 ms\n")
+        # Rows of files are seen when a checkpoint is made.
+        (self.jobs / "job.yaml").write_text("health_window: 300 ms\noptions: {checkpoint_interval: 500 ms}\n")
 
     def add_events(self, first: int, last: int) -> None:
         with open(self.events, "a") as file:

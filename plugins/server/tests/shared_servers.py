@@ -119,7 +119,9 @@ class SharedServers:
         (self.root / f"{name}.ndjson").touch()
         text = COPY.format(events=str(self.root / f"{name}.ndjson"), out=str(self.root / f"out-{name}"), where="n >= 0")
         (self.jobs / f"{name}.py").write_text(text.replace('"copy")', f'"{name}")'))
-        (self.jobs / "job.yaml").write_text("health_window: 300 ms\n" + settings)
+        # Rows of files are seen when a checkpoint is made.
+        often = "" if "options:" in settings else "options: {checkpoint_interval: 500 ms}\n"
+        (self.jobs / "job.yaml").write_text("health_window: 300 ms\n" + often + settings)
         self.counts.setdefault(name, 0)
 
     def add_events(self, name: str, count: int = 100) -> None:

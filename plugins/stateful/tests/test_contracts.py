@@ -49,6 +49,7 @@ class TestTumbling(OverClicks):
         return WindowAggregate(("user",), window, {"n": "count(*)", "s": "sum(ms)", "d": "count(distinct ms)"})
 
 
+@pytest.mark.slow
 class TestSliding(OverClicks):
     def make_spec(self) -> StatefulSpec:
         return WindowAggregate(("user",), hr.sliding("12 s", "4 s", on="ts"), {"n": "count(*)", "hi": "max(ms)"})
@@ -59,6 +60,7 @@ class TestSession(OverClicks):
         return WindowAggregate(("user",), hr.session("3 s", on="ts"), {"n": "count(*)", "a": "avg(ms)"})
 
 
+@pytest.mark.slow
 class TestEarlyAndLate(OverClicks):
     def make_spec(self) -> StatefulSpec:
         emit: Emit = hr.emit(before="0 s", after="0 s", until="20 s")
@@ -86,6 +88,7 @@ class TestRankedTopN(OverClicks):
         return TopN(("user",), 3, by="ms desc nulls last, ts", rank="place")
 
 
+@pytest.mark.slow
 class TestLastOfEachKey(OverClicks):
     def make_spec(self) -> StatefulSpec:
         return Deduplicate(("user",), keep="last", by="ts")

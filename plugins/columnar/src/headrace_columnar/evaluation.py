@@ -180,7 +180,7 @@ def _evaluated(compiled: dict[str, CompiledExpression], frame: pl.DataFrame, row
     columns = [one.staged.alias(name) for name, one in compiled.items()]
     if checks:
         columns.append(pl.any_horizontal([check.condition for check in checks]).alias("__hr_failed"))
-    result = _selected(frame, columns)
+    result = select_all_rows(frame, columns)
     if checks:
         failed = result.drop_in_place("__hr_failed").fill_null(False)
         if failed.any():
@@ -188,19 +188,20 @@ def _evaluated(compiled: dict[str, CompiledExpression], frame: pl.DataFrame, row
     return result
 
 
-def _selected(frame: pl.DataFrame, columns: Sequence[pl.Expr]) -> pl.DataFrame:
-    """Select with one value per row always: constants, which polars gives as one row, are spread over the height."""
+def select_all_rows(frame: pl.DataFrame, columns: Sequence[pl.Expr]) -> pl.DataFrame:
+    """Select with one value per row always: constants, which polars gives as one row, are spread over the height.
+
+    For operators that evaluate expressions of polars themselves; ``evaluate`` does it for compiled ones.
+    """
     try:
         result = frame.select(columns)
     except pl.exceptions.InvalidOperationError:
         # polars 2.1 forgets the height of a comparison whose right side came out as one and the same value for the
         # whole batch while its optimizer made a literal of the left side; then it refuses that beside other columns.
         # Alone, such an expression comes as the one value that all rows have.
-        return (
-            pl.DataFrame([_selected(frame, [column]).to_series() for column in columns])
-            if len(columns) > 1
-            else (frame.select(columns))
-        )
+        if len(columns) == 1:
+            raise
+        return pl.DataFrame([select_all_rows(frame, [column]).to_series() for column in columns])
     if result.height == frame.height:
         return result
     return pl.DataFrame([column.new_from_index(0, frame.height) for column in result.get_columns()])

@@ -17,7 +17,7 @@ from headrace_sql.compiling.pattern_groups import program
 from headrace_sql.operators import match_keys
 from headrace_sql.operators.match_operator import MatchRecognize, PatternPart
 from headrace_sql.operators.match_values import Node
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.effort import examples
@@ -209,6 +209,7 @@ def check(seed: int, *, alone: bool = False) -> int:
 
 @settings(max_examples=examples(300), deadline=None)
 @given(st.integers(0, 2**40))
+@example(2960)  # conditions on a column with one value in all rows, which polars makes one row of
 def test_what_is_given_is_that_of_the_plain_matcher(seed: int) -> None:
     check(seed)
 

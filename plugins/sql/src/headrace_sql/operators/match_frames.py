@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import polars as pl
+from headrace_columnar.evaluation import select_all_rows
 
 from headrace_sql.operators.match_automaton import BLOCKED, Automaton
 from headrace_sql.operators.match_columns import Columns
@@ -84,7 +85,8 @@ class RowMaker:
             found = self._written(rows.height, *(self._values(rows, name) for name in self._read))
             first = pl.lit(pl.Series(found, dtype=pl.Boolean).cast(pl.Int64))
         bits = [test.cast(pl.Int64) * (1 << number) for number, test in enumerate(self._tests, start=1)]
-        return rows.with_columns(pl.sum_horizontal(first, *bits).cast(pl.Int64).alias(_BITS))
+        made = pl.sum_horizontal(first, *bits).cast(pl.Int64).alias(_BITS)
+        return rows.with_columns(select_all_rows(rows, [made]))
 
     def _chosen(
         self, rows: pl.DataFrame, held: Mapping[Key, Any]
