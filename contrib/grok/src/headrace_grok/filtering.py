@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from importlib.util import find_spec
@@ -39,35 +40,10 @@ class HyperscanFilter(Filter):
     def __init__(self, programs: Sequence[Program]) -> None:
         import hyperscan
 
-        self._count = len(programs)
-        known = {number: program.filter for number, program in enumerate(programs) if program.filter is not None}
-        self._database = self._compiled(hyperscan, known)
+        filters = tuple((number, each.filter) for number, each in enumerate(programs) if each.filter is not None)
+        self._database, known = _database(filters)
         self._scratch = None if self._database is None else hyperscan.Scratch(self._database)
-        self._unknown = frozenset(range(self._count)) - frozenset(known)
-
-    @staticmethod
-    def _compiled(hyperscan: Any, known: dict[int, str]) -> Any:
-        """Compile what can be compiled; remove the others from ``known``."""
-        flags = (
-            hyperscan.HS_FLAG_SINGLEMATCH | hyperscan.HS_FLAG_PREFILTER | hyperscan.HS_FLAG_UTF8
-            | hyperscan.HS_FLAG_ALLOWEMPTY | hyperscan.HS_FLAG_MULTILINE
-        )  # fmt: skip
-
-        def compile(numbers: list[int]) -> Any:
-            database = hyperscan.Database(mode=hyperscan.HS_MODE_BLOCK)
-            texts = [known[number].encode() for number in numbers]
-            database.compile(expressions=texts, ids=numbers, elements=len(texts), flags=[flags] * len(texts))
-            return database
-
-        try:
-            return compile(list(known)) if known else None
-        except hyperscan.error:
-            for number in list(known):
-                try:
-                    compile([number])
-                except hyperscan.error:
-                    del known[number]
-        return compile(list(known)) if known else None
+        self._unknown = frozenset(range(len(programs))) - known
 
     def candidates(self, lines: pl.Series) -> Candidates:
         found: list[int] = []
@@ -86,6 +62,45 @@ class HyperscanFilter(Filter):
         ends = np.array(counts, dtype=np.int64)
         rows = np.repeat(np.arange(len(ends)), np.diff(ends, prepend=0))
         return _Scanned(np.array(found, dtype=np.int64), rows, len(lines), self._unknown, _empty(lines))
+
+
+@functools.lru_cache(maxsize=32)
+def _database(filters: tuple[tuple[int, str], ...]) -> tuple[Any, frozenset[int]]:
+    """Return the database of numbered filters, and the numbers of those that hyperscan could compile; None if it is none.
+
+    It takes long to compile, and each lane of a process needs the same one. Only the scratch of a scan belongs to a thread.
+    """
+    import hyperscan
+
+    flags = (
+        hyperscan.HS_FLAG_SINGLEMATCH | hyperscan.HS_FLAG_PREFILTER | hyperscan.HS_FLAG_UTF8
+        | hyperscan.HS_FLAG_ALLOWEMPTY | hyperscan.HS_FLAG_MULTILINE
+    )  # fmt: skip
+
+    def compiled(some: Sequence[tuple[int, str]]) -> Any:
+        made = hyperscan.Database(mode=hyperscan.HS_MODE_BLOCK)
+        made.compile(
+            expressions=[text.encode() for _, text in some],
+            ids=[number for number, _ in some],
+            elements=len(some),
+            flags=[flags] * len(some),
+        )
+        return made
+
+    def is_known(one: tuple[int, str]) -> bool:
+        try:
+            compiled([one])
+        except hyperscan.error:
+            return False
+        return True
+
+    if not filters:
+        return None, frozenset()
+    try:
+        return compiled(filters), frozenset(number for number, _ in filters)
+    except hyperscan.error:
+        known = [each for each in filters if is_known(each)]
+    return (compiled(known) if known else None), frozenset(number for number, _ in known)
 
 
 class _Scanned(Candidates):
