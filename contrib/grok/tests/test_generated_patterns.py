@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from tests.effort import examples
 
-ALPHABET = 'ab1 -"é_:\n'
+ALPHABET = 'abA1 -"é_:\n'
 #: Patterns that references mean, also here for ``re``.
 NAMES = {"INT": r"[+-]?[0-9]+", "WORD": r"\b\w+\b", "NOTSPACE": r"\S+", "DATA": r".*?", "AB": r"a|ab"}
 ENGINES = [
@@ -29,7 +29,7 @@ characters = st.sampled_from(
 repeated = st.tuples(characters, st.sampled_from(["", "", "+", "*", "?", "{1,2}", "+?", "*?", "{2}"])).map("".join)
 pieces = st.one_of(
     repeated,
-    st.sampled_from(["^", "$", r"\b"]),
+    st.sampled_from(["^", "$", r"\b", "(?i:a)", "(?i:[ab1]+)", "(?i:[^b])", "(?i:b(?-i:a))"]),
     st.sampled_from([f"%{{{name}}}" for name in NAMES]),
     st.tuples(st.sampled_from(list(NAMES)), st.sampled_from("xyz")).map(lambda of: f"%{{{of[0]}:{of[1]}}}"),
     st.tuples(st.sampled_from("xyz"), repeated).map(lambda of: f"(?<{of[0]}>{of[1]})"),

@@ -250,6 +250,7 @@ class _Parser:
 
     def field(self, text: str) -> str:
         """Return the name of a column: ``[a][b]`` of Logstash is ``a.b``."""
+        text = text.replace("?", "")  # Logstash's own patterns have some, and it takes no notice of them
         if _NESTED_FIELD.fullmatch(text):
             text = text[1:-1].replace("][", ".")
         elif not _FIELD.fullmatch(text):
@@ -303,7 +304,7 @@ class _Parser:
         self.at += 2
         return letter
 
-    def character_class(self) -> Node:
+    def character_class(self) -> Characters:
         self.at += 1
         negated = self.text.startswith("^", self.at)
         self.at += negated
@@ -348,8 +349,11 @@ class _Parser:
             self.at = posix.end()
             return None
         character = self.text[self.at]
-        if character == "[" or self.text.startswith("&&", self.at):
-            raise self.wrong("sets within a class of characters are not supported", r"write \[ or \& for the character")
+        if self.text.startswith("&&", self.at):
+            raise self.wrong("intersections of classes of characters are not supported", r"write \& for the character")
+        if character == "[":
+            self._add(self.character_class(), ranges, properties)
+            return None
         if character != "\\":
             self.at += 1
             return character
@@ -359,9 +363,12 @@ class _Parser:
         got = self.escaped()
         if isinstance(got, str):
             return got
-        if got.properties:
-            if got.negated:
-                raise self.wrong("a negated property within a class is not supported")
-            properties.extend(got.properties)
-        ranges.extend(characters.others(got.ranges) if got.negated else got.ranges)
+        self._add(got, ranges, properties)
         return None
+
+    def _add(self, found: Characters, ranges: list[tuple[int, int]], properties: list[str]) -> None:
+        """Add characters to a class that holds them."""
+        if found.properties and found.negated:
+            raise self.wrong("a negated property within a class is not supported")
+        properties.extend(found.properties)
+        ranges.extend(characters.others(found.ranges) if found.negated else found.ranges)
