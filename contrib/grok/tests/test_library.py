@@ -286,6 +286,56 @@ GOLDEN: Mapping[str, tuple[str, str, Mapping[str, Any]]] = {
         {"timestamp": "2024-01-15 10:23:45.123 CET", "pid": 77, "user": "web", "database": "shop", "loglevel": "LOG",
          "duration_ms": 1502.337, "message": "statement: SELECT 1"},
     ),
+    # The reference manual of MySQL 8.4, 7.4.2.7
+    "mysql error": (
+        "%{MYSQL_ERROR}", "2020-08-06T14:25:02.835618Z 0 [Note] [MY-012487] [InnoDB] DDL log recovery : begin",
+        {"timestamp": "2020-08-06T14:25:02.835618Z", "thread": 0, "loglevel": "Note", "errorcode": "MY-012487",
+         "subsystem": "InnoDB", "message": "DDL log recovery : begin"},
+    ),
+    # Red Hat's description of the audit log
+    "auditd": (
+        "%{AUDIT}", "type=SYSCALL msg=audit(1364481363.243:24287): arch=c000003e syscall=2 success=no exit=-13",
+        {"audit_type": "SYSCALL", "audit_time": "1364481363.243", "audit_id": 24287,
+         "audit_data": "arch=c000003e syscall=2 success=no exit=-13"},
+    ),
+    # BIND's manual, and dnsmasq's log-queries
+    "bind": (
+        "%{BIND9_QUERYLOG}",
+        "17-Feb-2018 23:06:56.326 queries: info: client @0x7f3a1c0 172.26.0.1#12345 (www.example.com): query: www.example.com IN A "
+        "+E(0)K (172.26.0.3)",
+        {"timestamp": "17-Feb-2018 23:06:56.326", "loglevel": "info", "clientip": "172.26.0.1", "clientport": 12345,
+         "dns_question": "www.example.com", "dns_class": "IN", "dns_type": "A", "dns_flags": "+E(0)K", "serverip": "172.26.0.3"},
+    ),
+    "dnsmasq query": (
+        "^%{SYSLOGBASE} %{DNSMASQ}", "Jan 15 10:23:45 router dnsmasq[771]: query[AAAA] example.com from 192.0.2.10",
+        {"timestamp": "Jan 15 10:23:45", "logsource": "router", "program": "dnsmasq", "pid": 771, "dns_type": "AAAA",
+         "dns_question": "example.com", "clientip": "192.0.2.10"},
+    ),
+    "dnsmasq answer": (
+        "%{DNSMASQ}", "cached example.com is 93.184.216.34",
+        {"dns_action": "cached", "dns_question": "example.com", "dns_answer": "93.184.216.34"},
+    ),
+    # The user guide of Amazon VPC, flow log record examples
+    "vpc flow": (
+        "%{VPCFLOW}",
+        "2 123456789010 eni-1235b8ca123456789 172.31.16.139 172.31.16.21 20641 22 6 20 4249 1418530010 1418530070 ACCEPT OK",
+        {"version": 2, "account_id": "123456789010", "interface_id": "eni-1235b8ca123456789", "srcaddr": "172.31.16.139",
+         "dstaddr": "172.31.16.21", "srcport": 20641, "dstport": 22, "protocol": 6, "packets": 20, "bytes": 4249,
+         "start": 1418530010, "end": 1418530070, "action": "ACCEPT", "log_status": "OK"},
+    ),
+    "vpc flow without data": (
+        "%{VPCFLOW}", "2 123456789010 eni-1235b8ca123456789 - - - - - - - 1431280876 1431280934 - NODATA",
+        {"version": 2, "account_id": "123456789010", "interface_id": "eni-1235b8ca123456789", "start": 1431280876,
+         "end": 1431280934, "log_status": "NODATA"},
+    ),
+    # Microsoft's description of W3C logging, with the default fields of IIS 10
+    "iis": (
+        "%{IISLOG}",
+        "2024-01-15 10:23:45 192.0.2.5 GET /default.htm a=1 443 - 192.0.2.10 Mozilla/5.0+(Windows+NT+10.0) - 200 0 0 15",
+        {"timestamp": "2024-01-15 10:23:45", "server": "192.0.2.5", "verb": "GET", "request": "/default.htm", "query": "a=1",
+         "port": 443, "clientip": "192.0.2.10", "agent": "Mozilla/5.0+(Windows+NT+10.0)", "response": 200, "substatus": 0,
+         "winstatus": 0, "time_taken": 15},
+    ),
     # ArcSight's and QRadar's descriptions of their formats
     "cef": (
         "%{CEF}",
