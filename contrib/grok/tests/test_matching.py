@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import headrace as hr
 import polars as pl
 import pytest
 from headrace_grok import filtering, searching
@@ -113,6 +114,8 @@ def test_without_hyperscan_texts_are_looked_for(monkeypatch: pytest.MonkeyPatch)
     assert [program.required for program in programs] == [" text: ", None, None, None]
     monkeypatch.setattr(filtering, "hyperscan_is_installed", lambda: False)
     assert isinstance(make_filter(programs), TextFilter)
+    with pytest.raises(hr.OptionError, match="hyperscan is not installed"):
+        match(["a"], ["a"], engine="hyperscan")
 
 
 def test_numbers_are_what_they_are_written_as() -> None:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 from typing import Any, Literal
 
+import headrace as hr
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
@@ -158,6 +159,12 @@ def make_filter(programs: Sequence[Program], engine: str = "auto") -> Filter:
     if engine == "hyperscan" or hyperscan_is_installed():
         return HyperscanFilter(programs)
     return TextFilter(programs)
+
+
+def check_engine(engine: str) -> None:
+    """Raise OptionError if hyperscan is asked for and not installed."""
+    if engine == "hyperscan" and not hyperscan_is_installed():
+        raise hr.OptionError("hyperscan is not installed", plugin="grok", option="engine", hint="pip install hyperscan")
 
 
 def hyperscan_is_installed() -> bool:

@@ -10,7 +10,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from headrace_grok import partial
-from headrace_grok.filtering import make_filter
+from headrace_grok.filtering import Filter, check_engine, make_filter
 from headrace_grok.programs import Program, schema_of
 from headrace_grok.searching import search
 from headrace_grok.values import converted, shown, type_text
@@ -66,7 +66,8 @@ class Matcher:
         self._programs = programs
         self._options = options or MatchOptions()
         self._columns = schema_of(programs) if columns is None else columns
-        self._filter = make_filter(programs, self._options.engine)
+        check_engine(self._options.engine)
+        self._filter: Filter | None = None
 
     def match(self, lines: pl.Series) -> Matched:
         """Return the fields of lines. None of them is NULL."""
@@ -101,6 +102,8 @@ class Matcher:
 
     def _found(self, lines: pl.Series) -> tuple[list[_Part], NDArray[np.int64]]:
         """Return what each pattern finds in the lines that it is asked for, and lines whose search takes too long."""
+        if self._filter is None:  # compiled where it runs: a plan is built without it
+            self._filter = make_filter(self._programs, self._options.engine)
         candidates = self._filter.candidates(lines)
         open_rows = np.arange(len(lines), dtype=np.int64)
         parts: list[_Part] = []

@@ -80,10 +80,11 @@ def _program(source: str, definitions: Mapping[str, Definition]) -> Program:
     try:
         python = Renderer("python")
         text = python.text(tree)
-        _check_python(text)
+        rust = _rust(tree)
+        if rust is None:
+            _check_python(text)
     except ValueError as error:
         raise refusal(f"unusable pattern {_shown(source)}: {error}") from error
-    rust = _rust(tree)
     fields: dict[str, str] = {}
     for capture in python.captures:
         assert capture.field is not None
