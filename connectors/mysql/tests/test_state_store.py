@@ -14,7 +14,7 @@ from headrace.foundation.errors import CheckpointError, JobError, OptionError, R
 from headrace.interfaces.sink import StaleWriterError
 from headrace.interfaces.state_store import StateStore
 from headrace.testing import MemorySink, MemorySource
-from headrace_contract import KeyedStateStoreContract, MemoryBroker, MemoryTopicSource
+from headrace_contract import KeyedStateStoreContract, MemoryBroker, MemoryTopicSource, ReadableStateStoreContract
 from headrace_contract.memory_topics import MemoryTopicSettings
 from headrace_mysql import MySQLStateSettings, MySQLStateStore
 from mysql_world import Database, Relay
@@ -32,7 +32,7 @@ def state_options(database: Database, **more: Any) -> dict[str, Any]:
     return {name: value for name, value in given.items() if name != "table" or "table" in more}
 
 
-class TestMySQLStateStore(KeyedStateStoreContract):
+class TestMySQLStateStore(KeyedStateStoreContract, ReadableStateStoreContract):
     """Two tables of a database."""
 
     patience = timedelta(seconds=120)

@@ -18,6 +18,7 @@ from headrace_contract import (
     GroupSourceContract,
     KeyedStateStoreContract,
     OperatorContract,
+    ReadableStateStoreContract,
     SinkContract,
     SourceContract,
     StatefulOperatorContract,
@@ -38,7 +39,7 @@ MODULES: Mapping[str, tuple[type[Contract], ...]] = {
     "broken_operators": (OperatorContract,),
     "broken_functions": (FunctionContract, TableFunctionContract, AggregateFunctionContract),
     "broken_codecs": (CodecContract,),
-    "broken_state_stores": (StateStoreContract, KeyedStateStoreContract),
+    "broken_state_stores": (StateStoreContract, KeyedStateStoreContract, ReadableStateStoreContract),
     "broken_stateful_operators": (StatefulOperatorContract,),
     "broken_topics": (TopicsContract,),
 }

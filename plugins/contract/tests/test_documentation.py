@@ -16,6 +16,7 @@ from headrace_contract import (
     GroupSourceContract,
     KeyedStateStoreContract,
     OperatorContract,
+    ReadableStateStoreContract,
     SinkContract,
     SourceContract,
     StatefulOperatorContract,
@@ -35,7 +36,7 @@ SECTIONS: dict[str, tuple[type[Contract], ...]] = {
     "FunctionContract": (FunctionContract, TableFunctionContract, AggregateFunctionContract),
     "CodecContract": (CodecContract,),
     "StatefulOperatorContract": (StatefulOperatorContract,),
-    "StateStoreContract": (StateStoreContract, KeyedStateStoreContract),
+    "StateStoreContract": (StateStoreContract, KeyedStateStoreContract, ReadableStateStoreContract),
     "TopicsContract": (TopicsContract,),
 }
 EXAMPLES = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)

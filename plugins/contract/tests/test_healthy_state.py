@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from contract_samples.state_stores import LineStore, PartsStore
+from contract_samples.state_stores import LineStore, PartsStore, ReadableLineStore
 from contract_samples.stateful_operators import PartedSums, Sums
 from headrace.interfaces.operator import StatefulSpec
-from headrace.interfaces.state_store import KeyedStateStore, StateStore
-from headrace_contract import KeyedStateStoreContract, StatefulOperatorContract, StateStoreContract
+from headrace.interfaces.state_store import KeyedStateStore, ReadableStateStore, StateStore
+from headrace_contract import (
+    KeyedStateStoreContract,
+    ReadableStateStoreContract,
+    StatefulOperatorContract,
+    StateStoreContract,
+)
 
 
 class TestLineStore(StateStoreContract):
@@ -23,6 +28,13 @@ class TestPartsStore(KeyedStateStoreContract):
 
     def make_store(self) -> KeyedStateStore:
         return PartsStore(self.tmp_path / "state")
+
+
+class TestReadableLineStore(ReadableStateStoreContract):
+    """A store of files of lines, which another process may read."""
+
+    def make_store(self) -> ReadableStateStore:
+        return ReadableLineStore(self.tmp_path / "state")
 
 
 class TestSums(StatefulOperatorContract):

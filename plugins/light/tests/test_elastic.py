@@ -171,6 +171,7 @@ def test_fast_loses_what_a_moved_shard_remembered_and_says_so(world: World, capl
     world.finish()
     while_running(lambda: world.counted().total() > 100, "windows", *world.instances[1:])
     assert all(world.counted()[key] <= count for key, count in world.keys.items())
+    assert "its state from that time is lost" in caplog.text
 
 
 def test_what_cannot_be_shared_is_refused_before_anything_is_read(world: World, tmp_path: Path) -> None:
@@ -185,6 +186,22 @@ def test_what_cannot_be_shared_is_refused_before_anything_is_read(world: World, 
     handle.stop()
     with pytest.raises(hr.JobError, match="has 3 queues, not 5"):
         world.start(shards=5)
+
+
+@pytest.mark.parametrize("reliability", ["high", "fast"])
+def test_a_checkpoint_that_has_the_state_itself_is_refused(world: World, reliability: str, tmp_path: Path) -> None:
+    """Else open windows would be lost without a word."""
+    place = str(tmp_path / "one")
+    alone = world.start(reliability=None, checkpoint=place)
+    world.send(100)
+    while_running(lambda: alone.status().records_read == 100, "records", alone)
+    alone.stop()
+    with pytest.raises(CheckpointError, match="as it ran in one process"):
+        world.start(reliability=reliability, checkpoint=place)
+    again = world.start(reliability=None, checkpoint=place)
+    world.finish()
+    world.check()
+    again.stop()
 
 
 def test_a_damaged_record_of_a_shuffle_stops_the_job_and_is_named(world: World) -> None:

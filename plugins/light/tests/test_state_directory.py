@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from headrace.interfaces.state_store import StateStore
-from headrace_contract import StateStoreContract
+from headrace.interfaces.state_store import ReadableStateStore
+from headrace_contract import ReadableStateStoreContract
 from headrace_light.state_directory import DirectoryStateSettings, DirectoryStateStore
 
 
-class TestDirectoryStateStore(StateStoreContract):
+class TestDirectoryStateStore(ReadableStateStoreContract):
     """A file for each version."""
 
-    def make_store(self) -> StateStore:
+    def make_store(self) -> ReadableStateStore:
         return DirectoryStateStore(DirectoryStateSettings(path=str(self.tmp_path / "state")))

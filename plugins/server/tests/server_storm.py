@@ -113,14 +113,14 @@ class Storm:
             "server killed": self._kill_server,
             "server stopped": self._stop_server,
             "machine paused": self._pause_machine,
+            "server paused": self._pause_server,
             "process killed": self._kill_process,
             "process paused": self._pause_process,
             "clock set": self._set_clock,
         }
         if servers.url.startswith("sqlite"):
-            del self.kinds[
-                "machine paused"
-            ]  # all are on one machine, and a pause may keep SQLite's lock: docs/several-servers.md
+            # All are on one machine, and a pause may keep SQLite's lock: docs/several-servers.md
+            del self.kinds["machine paused"], self.kinds["server paused"]
 
     # -------------------------------------------------------------------------------------------------------- load
 
@@ -234,11 +234,23 @@ class Storm:
     def _pause_machine(self) -> tuple[list[str], Callable[[], None]]:
         server, jobs = self._victim()
         self.paused |= set(server.runner_pids())
-        server.signal_machine(signal.SIGSTOP)
+        server.pause_machine()
         del self.servers.by_name[server.name]
 
         def mend() -> None:
-            server.signal_machine(signal.SIGCONT)
+            server.continue_machine()
+            self.servers.by_name[server.name] = server
+
+        return jobs, mend
+
+    def _pause_server(self) -> tuple[list[str], Callable[[], None]]:
+        """Pause a server alone: the processes of its jobs go on until they see that another server has them."""
+        server, jobs = self._victim()
+        server.signal(signal.SIGSTOP)
+        del self.servers.by_name[server.name]
+
+        def mend() -> None:
+            server.signal(signal.SIGCONT)
             self.servers.by_name[server.name] = server
 
         return jobs, mend

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import itertools
-import re
-import threading
 from collections.abc import Mapping
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -28,9 +27,7 @@ from headrace_server.web.application import guarded_app
 from starlette.types import ASGIApp
 
 JOB = "import headrace as hr\njob = None  # {0}\n"
-#: Names of threads that carry out operations.
-_OF_AN_OPERATION = re.compile(r"[\w-]+ [0-9a-f]{8}")
-_PATIENCE_SECONDS = 20.0
+_PATIENCE = timedelta(seconds=20)
 
 
 class FakeRunner(RunnerProcess):
@@ -83,11 +80,15 @@ class FakeRunner(RunnerProcess):
         elif do == "plan":
             job = next(each for each in self.specification.jobs if each.name == arguments["job"])
             pipeline = "t.same" if "same pipeline" in Path(job.file).read_text(encoding="utf-8") else f"t.{job.name}"
-            return {"text": "the plan", "job": pipeline, "definitions": {}}
+            text = Path(job.file).read_text(encoding="utf-8")
+            outside = "in topics" if "in topics" in text else None
+            return {"text": "the plan", "job": pipeline, "definitions": {"sum": {}}, "state_outside": outside,
+                    "notices": ["a hint has no effect"] if "hint" in text else []}  # fmt: skip
         elif do == "compare":
             job = next(each for each in self.specification.jobs if each.name == arguments["job"])
             if "other state" in Path(job.file).read_text(encoding="utf-8"):
                 raise RefusedError("the state does not fit")
+            return []
         elif do == "stop":
             self.phases[arguments["job"]] = "stopped"
             self._end_if_done()
@@ -193,8 +194,7 @@ class World:
 
     def close(self) -> None:
         """Close the database, and leave nothing outside of the test's directory."""
-        for thread in threading.enumerate():
-            if _OF_AN_OPERATION.fullmatch(thread.name):
-                thread.join(_PATIENCE_SECONDS)  # it may hold a connection, which nobody would close
+        # One that is under way may hold a connection, which nobody would close.
+        assert self.supervisor.wait_for_operations(_PATIENCE)
         self.registry.engine.dispose()
         self.services.data.unlock()

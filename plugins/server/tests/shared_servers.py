@@ -65,17 +65,40 @@ class SharedServer(ServerProcess):
                 os.killpg(pid, signal.SIGKILL)
         return pids
 
-    def signal_machine(self, number: signal.Signals, *, with_children: bool = True) -> None:
-        """Pause or continue the server and all that it has started, as a virtual machine.
+    def pause_machine(self, *, with_children: bool = True) -> None:
+        """Pause the server and all that it has started, as a virtual machine.
 
-        ``with_children``: also what processes of jobs have started, such as Java.
+        Not in the moment in which a sink has its file of positions locked: a machine of its own would lose that lock after a while
+        (docs/several-servers.md), a process of this machine keeps it. ``with_children``: also what processes of jobs have started,
+        such as Java.
         """
+        while True:
+            paused = self._signal_machine(signal.SIGSTOP, with_children=with_children)
+            eventually(lambda: all(_is_paused(each) for each in paused), "all are paused", shown=lambda: paused)  # noqa: B023
+            if not self._locked_positions() & {each.pid for each in paused}:
+                return
+            self.continue_machine()
+
+    def continue_machine(self) -> None:
+        """Let a paused machine go on."""
+        self._signal_machine(signal.SIGCONT, with_children=True)
+
+    def _signal_machine(self, number: signal.Signals, *, with_children: bool) -> list[psutil.Process]:
+        found = []
         for pid in [self.pid, *self.runner_pids()]:
-            with contextlib.suppress(ProcessLookupError, psutil.NoSuchProcess):
-                children = psutil.Process(pid).children(recursive=True) if with_children else ()
-                os.kill(pid, number)
-                for child in children:
-                    child.send_signal(number)
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process = psutil.Process(pid)
+                found += [process, *(process.children(recursive=True) if with_children else ())]
+        for each in found:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                each.send_signal(number)
+        return found
+
+    def _locked_positions(self) -> set[int]:
+        """Return the processes that have a file of positions of a sink locked."""
+        files = {each.stat().st_ino for each in self.world.root.glob("out-*/_headrace/state/*")}
+        locks = [line.split() for line in Path("/proc/locks").read_text().splitlines() if "->" not in line]
+        return {int(words[4]) for words in locks if int(words[5].rpartition(":")[2]) in files}
 
     def clean_up(self) -> None:
         if self._process is not None and self._process.poll() is None:
@@ -87,6 +110,13 @@ class SharedServer(ServerProcess):
                 os.killpg(pid, signal.SIGKILL)
         if hasattr(self, "client"):
             self.client.close()
+
+
+def _is_paused(process: psutil.Process) -> bool:
+    try:
+        return process.status() in (psutil.STATUS_STOPPED, psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return True
 
 
 class SharedServers:

@@ -287,11 +287,18 @@ def test_a_version_that_is_rolled_out_after_a_silent_process_has_the_new_directo
     assert contents(place_of(new)).items() >= (COPIED | LETTERS).items()
 
 
-def test_the_silent_process_of_a_living_server_is_replaced_at_once(servers: FakeServers) -> None:
+@pytest.mark.parametrize("clock_seconds", [0.0, 3600.0, -3600.0])
+def test_the_silent_process_of_a_living_server_is_replaced_at_once(servers: FakeServers, clock_seconds: float) -> None:
+    """Also if the database's clock was set before: forward, and the process has taken its lease anew, with another token."""
     servers.add("a")
     servers.write("one")
     servers.pass_time(8)
     [(_, old)] = servers.runners()
+    given = old.token
+    servers.set_clock_of_database(clock_seconds)
+    servers.pass_time(8)
+    assert servers.runners() == [("a", old)]
+    assert (old.token != given) is (clock_seconds > 0)
     old.answers = False
     old.token = None  # it does not renew its lease either
     servers.pass_time(8)

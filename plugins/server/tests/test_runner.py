@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from headrace.foundation.errors import JobError
+from headrace_server.runner.job_run import JobRun
 from headrace_server.runner.protocol import RefusedError, RunnerAwayError, ask, socket_directory
 from headrace_server.runner.service import Runner, _Server
 from headrace_server.runner.specification import (
@@ -34,6 +35,23 @@ def specification(tmp_path: Path, text: str, name: str = "a") -> RunnerSpecifica
         unit=name, generation="g", jobs=(job,), socket=str(socket_directory(tmp_path) / "a.sock"),
         log=str(tmp_path / "log"), work_directory=str(tmp_path),
     )  # fmt: skip
+
+
+SQL = """
+CREATE TABLE t (n BIGINT) WITH ('connector' = 'filesystem', 'path' = '{path}', 'format' = 'json');
+CREATE TABLE out_t (n BIGINT) WITH ('connector' = 'print');
+INSERT INTO out_t SELECT /*+ BROADCAST(t) */ n FROM t;
+"""
+
+
+def test_what_has_no_effect_in_a_text_is_said_with_its_plan(tmp_path: Path) -> None:
+    file = tmp_path / "a.sql"
+    file.write_text(SQL.format(path=tmp_path / "in"))
+    job = JobSpecification(name="a", version=1, file=str(file), backend="light", checkpoint=str(tmp_path / "c"))
+    run = JobRun(job, shares_process=False)
+    run.prepare()
+    [notice] = run.plan()["notices"]
+    assert "hint BROADCAST has no effect here" in notice
 
 
 @pytest.fixture

@@ -163,7 +163,7 @@ def test_a_machine_that_is_paused_loses_its_jobs_and_spoils_nothing_when_it_wake
     paused = servers.by_name["a"]
     pids = paused.runner_pids()
     assert len(pids) == 1
-    paused.signal_machine(signal.SIGSTOP)
+    paused.pause_machine()
     del servers.by_name["a"]
     for job in JOBS:
         servers.add_events(job)
@@ -173,7 +173,7 @@ def test_a_machine_that_is_paused_loses_its_jobs_and_spoils_nothing_when_it_wake
         if server == "a":  # the processes that may wake up keep their directory, the new ones have another
             assert [each.name[:11] for each in (servers.shared / "jobs" / job).glob("checkpoint-*")] == ["checkpoint-"]
     servers.by_name["a"] = paused
-    paused.signal_machine(signal.SIGCONT)
+    paused.continue_machine()
     for job in JOBS:
         servers.add_events(job)
     eventually(lambda: not any(map(alive, pids)), "the processes that have lost their jobs end", shown=servers.logs)

@@ -148,11 +148,11 @@ def test_a_job_on_spark_moves_from_a_machine_that_is_paused_whose_driver_stores_
     lost = servers.by_name.pop(owner)
     drivers = lost.runner_pids()
     # With its Python alone, Java and the workers go on until they find the claim of the next run.
-    lost.signal_machine(signal.SIGSTOP, with_children=paused == "all of it")
+    lost.pause_machine(with_children=paused == "all of it")
     servers.add_events("one")
     servers.wait_for_owners(lambda by: by.get("one") not in (None, owner), "another server has it")
     servers.wait_for_rows()
-    lost.signal_machine(signal.SIGCONT)
+    lost.continue_machine()
     servers.by_name[owner] = lost
     eventually(lambda: not set(drivers) & set(lost.runner_pids()), "the lost driver ends", shown=servers.logs)
     servers.add_events("one")
@@ -164,7 +164,8 @@ def test_a_job_on_spark_moves_from_a_machine_that_is_paused_whose_driver_stores_
 @pytest.mark.slow
 @pytest.mark.servers
 @pytest.mark.timeout(600)
-def test_a_job_on_spark_moves_at_a_checkpoint_from_a_server_that_stops(servers: SharedServers) -> None:
+@pytest.mark.parametrize("stopped", ["its server", "the job, and then its machine dies"])
+def test_a_job_on_spark_moves_at_a_checkpoint_from_a_server_that_stops(servers: SharedServers, stopped: str) -> None:
     servers.write_job("one", SETTINGS)
     servers.add_events("one")
     for name in ("a", "b"):
@@ -173,7 +174,15 @@ def test_a_job_on_spark_moves_at_a_checkpoint_from_a_server_that_stops(servers: 
     owner = servers.wait_for_owners(lambda by: "one" in by, "it runs")["one"]
     assert owner is not None
     servers.add_events("one")
-    assert servers.by_name.pop(owner).stop() == 0
+    lost = servers.by_name.pop(owner)
+    if stopped == "its server":
+        assert lost.stop() == 0
+    else:
+        lost.client.ask("POST", "/v1/actions", {"action": "stop", "select": "one"})
+        eventually(lambda: servers.ask("/v1/jobs/one")["job"]["state"] == "stopped", "it stops", shown=servers.logs)
+        lost.kill_machine()
+        [other] = servers.by_name.values()
+        other.client.ask("POST", "/v1/actions", {"action": "start", "select": "one"})
     servers.wait_for_owners(lambda by: by.get("one") not in (None, owner), "another server has it")
     servers.add_events("one")
     servers.wait_for_rows()

@@ -133,6 +133,12 @@ def test_the_loop_and_a_roll_out_that_meet_at_a_new_unit_have_the_same_one(
     assert one.result() is other.result() is world.supervisor.units["orders"]
 
 
+def test_what_has_no_effect_in_a_version_is_noted_with_it(world: World) -> None:
+    world.write("orders", "hint")
+    world.pass_time()
+    assert world.registry.version("orders", 1).note == "a hint has no effect"
+
+
 def test_a_version_that_does_not_plan_is_refused_and_the_old_one_goes_on(world: World) -> None:
     world.write("orders")
     world.pass_time()
@@ -155,6 +161,42 @@ def test_a_version_whose_state_does_not_fit_is_refused(world: World) -> None:
     world.pass_time()
     assert world.runner is old
     assert world.registry.version("orders", 2).reason == "the state does not fit"
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "reason"),
+    [
+        ("in topics, other state", "in topics", "the running version could not read what the new one stores (the state does not fit)"),
+        ("one", "in topics", "state does not move between them"),
+        ("in topics", "one", "state does not move between them"),
+    ],
+)  # fmt: skip
+def test_a_version_without_a_way_back_is_refused_before_anything_stops_and_comes_in_while_the_job_is_stopped(
+    world: World, before: str, after: str, reason: str
+) -> None:
+    world.write("orders", before)
+    world.pass_time()
+    old = world.runner
+    world.write("orders", after)
+    world.pass_time()
+    assert (world.runner, "stop" in old.asked) == (old, False)
+    assert reason in str(world.registry.version("orders", 2).reason)
+    world.supervisor.desire([world.registry.job("orders")], Desired.STOPPED)
+    world.pass_time()
+    world.supervisor.roll_out_later("upgrade", {"orders": 2})
+    world.pass_time()
+    world.supervisor.desire([world.registry.job("orders")], Desired.RUNNING)
+    world.pass_time()
+    assert [each.version for each in world.runner.specification.jobs] == [2]
+
+
+def test_a_version_whose_state_in_topics_the_running_one_can_read_is_taken_back(world: World) -> None:
+    world.write("orders", "in topics")
+    world.pass_time()
+    world.write("orders", "in topics, fails")
+    world.pass_time(20)
+    assert world.registry.version("orders", 2).state is VersionState.FELL_BACK
+    assert [each.version for each in world.runner.specification.jobs] == [1]
 
 
 @pytest.mark.parametrize(

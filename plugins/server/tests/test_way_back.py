@@ -6,10 +6,13 @@ import json
 from collections import Counter
 from typing import Any
 
+import confluent_kafka as ck
 import pytest
+from confluent_kafka import admin as ck_admin
 from server_processes import ServerProcess
 
 from tests.eventually import eventually
+from tests.servers.kafka import KafkaServer
 from tests.servers.mysql import MySQLServer
 
 #: The process of the job ends at once when a file appears.
@@ -128,6 +131,66 @@ def _fall_back(server: ServerProcess, new: str, *, begin: str = "", settings: st
     _compare_each_row(server, same_state="s=" in new)
     aside = server.data / "jobs" / "copy" / "checkpoint.taken-back"
     assert aside.exists() is ("s=" not in new)
+
+
+SUM_IN_TOPICS = """
+import headrace as hr
+job = (hr.stream("test", "copy")
+       .from_kafka({topic!r}, servers={servers!r}, format="json", schema={{"n": "int64"}})
+       .with_columns(k="n % 3").key_by("k").agg({aggregates})
+       .to_file({out!r}, format="json", changes="column", change_column="op"))
+"""
+IN_TOPICS = "options: {reliability: high, shards: 2, checkpoint_interval: 200 ms}\n"
+
+
+@pytest.mark.slow
+@pytest.mark.servers
+@pytest.mark.timeout(400)
+def test_state_in_topics_has_a_way_back_to_a_version_that_reads_it_and_others_are_refused(
+    server: ServerProcess, kafka_server: KafkaServer, topic: str
+) -> None:
+    both, marker = "c='count(*)', s='sum(n)'", server.root / "fail"
+    place = {"topic": topic, "servers": kafka_server.bootstrap, "out": str(server.out)}
+    admin: Any = ck_admin.AdminClient({"bootstrap.servers": kafka_server.bootstrap})
+    [made] = admin.create_topics([ck_admin.NewTopic(topic, 1, 1)]).values()  # type: ignore[attr-defined]
+    made.result()
+    producer: Any = ck.Producer({"bootstrap.servers": kafka_server.bootstrap, "enable.idempotence": True})
+
+    def send(first: int) -> None:
+        for number in range(first, first + 90):
+            producer.produce(topic, json.dumps({"n": number}).encode())
+        assert producer.flush(60) == 0
+        count = (first + 90) // 3
+        eventually(
+            lambda: last(server) == dict.fromkeys(range(3), count), f"{count} of each", shown=lambda: (last(server), server.log())
+        )  # fmt: skip
+
+    def write(aggregates: str, health_window: str, end: str = "") -> None:
+        window(server, health_window, IN_TOPICS)
+        (server.jobs / "copy.py").write_text(SUM_IN_TOPICS.format(aggregates=aggregates, **place) + end)
+
+    write(both, "300 ms")
+    server.start()
+    server.wait_for_state("running", version=1)
+    send(0)
+    write(both, "10 min", FAILS.format(marker=str(marker)))
+    eventually(lambda: "watching it" in say(server), "the window begins", shown=server.log)
+    send(90)
+    marker.touch()
+    eventually(lambda: server.job()["versions"][0]["state"] == "fell_back", "it is taken back", shown=server.log)
+    pid = server.wait_for_state("running", version=1)["job"]["pid"]
+    send(180)
+    _compare_each_row(server, same_state=True)
+    write("c='count(*)'", "300 ms")
+    eventually(lambda: server.job()["versions"][0]["state"] == "refused", "it is refused", shown=server.log)
+    found = server.wait_for_state("running", version=1)
+    assert "there would be no way back from it" in found["job"]["problem"]
+    assert found["job"]["pid"] == pid
+    for command in ("stop", "upgrade", "start"):
+        done = server.command(command, "copy")
+        assert done.returncode == 0, done.stdout + done.stderr
+    server.wait_for_state("running", version=3)
+    send(270)
 
 
 def _compare_each_row(server: ServerProcess, *, same_state: bool) -> None:

@@ -71,7 +71,14 @@ def terminal(tmp_path: Path) -> Iterator[Any]:
         "PROMPT_TOOLKIT_NO_CPR": "1",
     }
     child = pexpect.spawn(
-        str(SCRIPT), ["sql"], cwd=str(tmp_path), env=environment, encoding="utf-8", dimensions=(40, 100), timeout=100
+        str(SCRIPT),
+        ["sql"],
+        cwd=str(tmp_path),
+        env=environment,
+        encoding="utf-8",
+        dimensions=(40, 100),
+        timeout=100,
+        use_poll=True,  # select() refuses descriptors from 1,024 on
     )
     child.expect("headrace>")
     yield child

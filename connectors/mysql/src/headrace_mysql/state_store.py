@@ -14,7 +14,13 @@ import pymysql
 from headrace.foundation.errors import CheckpointError, DataError, JobError, RetriableError
 from headrace.interfaces.settings import Settings
 from headrace.interfaces.sink import StaleWriterError
-from headrace.interfaces.state_store import KeyedStateStore, StoredVersion, versions_to_load, versions_to_remove
+from headrace.interfaces.state_store import (
+    KeyedStateStore,
+    ReadableStateStore,
+    StoredVersion,
+    versions_to_load,
+    versions_to_remove,
+)
 
 from headrace_mysql.connection import connect, quoted_for_parameters, translating
 from headrace_mysql.settings import MySQLStateSettings
@@ -56,7 +62,7 @@ _STATEMENT_BYTES = 10_000
 _ROW_BYTES = 200
 
 
-class MySQLStateStore(KeyedStateStore):
+class MySQLStateStore(KeyedStateStore, ReadableStateStore):
     """Keeps each version of a shard as rows of one transaction. Used by one thread.
 
     An object owns a shard from its first ``load`` or ``save`` of it, until another object does the same: from then on its
@@ -132,12 +138,30 @@ class MySQLStateStore(KeyedStateStore):
                 rows = cursor.fetchall()
             if not rows:
                 raise _changed(shard, number)
-            pieces = [(part, piece) for _, part, piece in rows]
-            if pieces[0][1].startswith(_IN_PARTS):
-                content = b"".join(each for _, each in self._parts(pieces, shard, number))
-            else:
-                content = self._unpacked(b"".join(piece for _, piece in pieces), shard, number)
-            yield number, content, bool(rows[0][0])
+            yield number, self._content(rows, shard, number), bool(rows[0][0])
+
+    def stored(self, shard: str, version: int) -> tuple[bytes, bool] | None:
+        """See ReadableStateStore. Does not take the shard, so its owner goes on."""
+        with self._transaction() as cursor:
+            cursor.execute(
+                f"SELECT whole, part, content FROM {self._table} WHERE shard_id = %s AND version = %s ORDER BY part",  # noqa: S608
+                (self._key(shard), version),
+            )
+            rows = cursor.fetchall()
+        return (self._content(rows, shard, version), bool(rows[0][0])) if rows else None
+
+    def go_on_from(self, shard: str, version: int) -> None:
+        """See ReadableStateStore. Takes the shard, as ``load`` does."""
+        with self._transaction() as cursor:
+            self._found(cursor, shard, version)
+        self._claimed.add(shard)
+
+    def _content(self, rows: Sequence[tuple[int, int, bytes]], shard: str, number: int) -> bytes:
+        """Return a version from its rows: (is snapshot, part, piece) in order."""
+        pieces = [(part, piece) for _, part, piece in rows]
+        if pieces[0][1].startswith(_IN_PARTS):
+            return b"".join(each for _, each in self._parts(pieces, shard, number))
+        return self._unpacked(b"".join(piece for _, piece in pieces), shard, number)
 
     def versions(self, shard: str) -> Sequence[StoredVersion]:
         """See KeyedStateStore. Takes the shard, as ``load`` does."""

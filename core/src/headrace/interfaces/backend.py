@@ -319,6 +319,14 @@ class Backend(ABC):
         """
         raise CheckpointError(f"{type(self).__name__} cannot move the offsets of a checkpoint", option="checkpoint")
 
+    def state_outside(self, plan: Plan) -> str | None:
+        """Return where the keyed state of a job is if a copy of its checkpoint's directory is no way back to it, in words for messages.
+
+        None: such a copy, and the versions that ``headrace.runtime.kept_versions`` keeps, are all that an earlier version of the job
+        needs. Called for a prepared job by who rolls versions out; versions that have it in different places do not follow each other.
+        """
+        return None
+
     @staticmethod
     def take_from_lost_process(checkpoint: str) -> None:
         """Let the next start have a checkpoint whose process may still exist, but can be neither asked nor ended: it is paused, or its

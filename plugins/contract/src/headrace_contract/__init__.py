@@ -26,6 +26,7 @@ _MODULES = {
     "headrace_contract.keyed_state_store": ("KeyedStateStoreContract",),
     "headrace_contract.memory_topics": ("MemoryBroker", "MemoryTopicSource", "MemoryTopics"),
     "headrace_contract.operator": ("OperatorContract",),
+    "headrace_contract.readable_state_store": ("ReadableStateStoreContract",),
     "headrace_contract.sink": ("SinkContract",),
     "headrace_contract.source": ("SourceContract",),
     "headrace_contract.state_store": ("StateStoreContract", "StorePerShuffle"),
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
     from headrace_contract.memory_topics import MemoryTopics as MemoryTopics
     from headrace_contract.memory_topics import MemoryTopicSource as MemoryTopicSource
     from headrace_contract.operator import OperatorContract as OperatorContract
+    from headrace_contract.readable_state_store import ReadableStateStoreContract as ReadableStateStoreContract
     from headrace_contract.sink import SinkContract as SinkContract
     from headrace_contract.source import SourceContract as SourceContract
     from headrace_contract.state_store import StateStoreContract as StateStoreContract

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from headrace.foundation.errors import RetriableError
-from headrace.interfaces.state_store import KeyedStateStore, StateStore, StoredVersion
-from headrace_contract import KeyedStateStoreContract, StateStoreContract
+from headrace.interfaces.state_store import KeyedStateStore, ReadableStateStore, StateStore, StoredVersion
+from headrace_contract import KeyedStateStoreContract, ReadableStateStoreContract, StateStoreContract
 
 from contract_samples.broken import Fault
-from contract_samples.state_stores import LineStore, PartsStore
+from contract_samples.state_stores import LineStore, PartsStore, ReadableLineStore
 
 
 class Stores(Fault, StateStoreContract):
@@ -181,3 +181,88 @@ class BrokenKillOfParts(KeyedStores):
         def save_parts(self, shard: str, version: int, parts: Sequence[bytes], *, snapshot: bool = False) -> None:
             # Seen when a process is killed between the two; made sure of here.
             super().save_parts(shard, version, parts[:-1] if len(parts) == 50 else parts, snapshot=snapshot)
+
+
+class ReadableStores(Fault, ReadableStateStoreContract):
+    """The contract of a broken ReadableLineStore; ``store`` is what it makes."""
+
+    large_bytes = 300_000
+    store: ClassVar[type[ReadableLineStore]]
+
+    def make_store(self) -> ReadableStateStore:
+        return self.store(self.tmp_path / "state")
+
+
+class BrokenStored(ReadableStores):
+    """Takes an empty version for none."""
+
+    breaks = "test_a_second_store_reads_versions_one_by_one"
+
+    class store(ReadableLineStore):
+        def stored(self, shard: str, version: int) -> tuple[bytes, bool] | None:
+            found = super().stored(shard, version)
+            return found if found is not None and found[0] else None
+
+
+class BrokenStoredOnce(ReadableStores):
+    """Keeps what it has read."""
+
+    breaks = "test_a_version_is_read_as_it_is_now"
+
+    class store(ReadableLineStore):
+        def __init__(self, path: Path) -> None:
+            super().__init__(path)
+            self._read: dict[tuple[str, int], tuple[bytes, bool]] = {}
+
+        def stored(self, shard: str, version: int) -> tuple[bytes, bool] | None:
+            found = self._read.get((shard, version)) or super().stored(shard, version)
+            if found is not None and version < 100:  # what is read while it is written is not seen by chance
+                self._read[shard, version] = found
+            return found
+
+
+class BrokenReading(ReadableStores):
+    """Forgets what is newer when it reads, as ``load`` may."""
+
+    breaks = "test_reading_changes_nothing"
+
+    class store(ReadableLineStore):
+        def stored(self, shard: str, version: int) -> tuple[bytes, bool] | None:
+            found = super().stored(shard, version)
+            # Only where the first version is there still and nothing else is seen by it.
+            if version == 2 and sorted(self._versions(shard)) == [1, 2, 3, 4] and not self._versions(shard)[3][1]:
+                self.go_on_from(shard, 2)
+            return found
+
+
+class BrokenGoingOn(ReadableStores):
+    breaks = "test_going_on_forgets_what_is_newer"
+
+    class store(ReadableLineStore):
+        def go_on_from(self, shard: str, version: int) -> None:
+            return
+
+
+class BrokenGoingOnAnew(ReadableStores):
+    """Begins anew where nothing is newer."""
+
+    breaks = "test_going_on_where_nothing_is_newer"
+
+    class store(ReadableLineStore):
+        def go_on_from(self, shard: str, version: int) -> None:
+            if max(self._versions(shard), default=0) <= version:
+                self._rewrite(shard, {})
+            super().go_on_from(shard, version)
+
+
+class BrokenReadingBeside(ReadableStores):
+    """Does not bear that a version goes away while it is read."""
+
+    breaks = "test_reading_beside_a_writer_disturbs_neither"
+
+    class store(ReadableLineStore):
+        def stored(self, shard: str, version: int) -> tuple[bytes, bool] | None:
+            versions = self._versions(shard)
+            if max(versions, default=0) > 10 and version not in versions:
+                raise FileNotFoundError(f"version {version}")
+            return versions.get(version)

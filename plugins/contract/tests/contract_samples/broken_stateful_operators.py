@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import random
+import os
 import uuid
 from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar
@@ -76,7 +76,8 @@ class BrokenOrder(Operators):
     class operator(Summing):
         def on_system(self, message: SystemMessage) -> Results:
             if isinstance(message, EndOfInput) and hasattr(self, "last"):
-                keys = random.sample(sorted(self.sums), len(self.sums))
+                # As a set gives them with another hash seed, which a few keys may have by chance; made sure of here.
+                keys = sorted(self.sums, reverse=os.environ.get("PYTHONHASHSEED") == "271828")
                 yield self.made(self.last, [(key, self.sums[key]) for key in keys])
 
 

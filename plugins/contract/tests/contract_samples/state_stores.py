@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 from headrace.foundation.errors import RetriableError
-from headrace.interfaces.state_store import KeyedStateStore, StateStore, StoredVersion
+from headrace.interfaces.state_store import KeyedStateStore, ReadableStateStore, StateStore, StoredVersion
 
 
 class LineStore(StateStore):
@@ -37,13 +37,17 @@ class LineStore(StateStore):
     def remove(self, shard: str, *, before: int) -> None:
         versions = self._versions(shard)
         needed = max((number for number, (_, whole) in versions.items() if whole and number <= before), default=0)
+        self._rewrite(shard, {number: each for number, each in versions.items() if number >= needed})
+
+    def _rewrite(self, shard: str, versions: Mapping[int, tuple[bytes, bool]]) -> None:
         temporary = self._file(shard).with_suffix(".new")
         temporary.unlink(missing_ok=True)
+        self._path.mkdir(parents=True, exist_ok=True)
+        temporary.touch()
         rewritten = LineStore(self._path)
         rewritten._file = lambda shard: temporary  # type: ignore[method-assign]
         for number, (content, whole) in sorted(versions.items()):
-            if number >= needed:
-                rewritten.save(shard, number, content, snapshot=whole)
+            rewritten.save(shard, number, content, snapshot=whole)
         os.replace(temporary, self._file(shard))
 
     def _versions(self, shard: str) -> dict[int, tuple[bytes, bool]]:
@@ -62,6 +66,19 @@ class LineStore(StateStore):
 
     def _file(self, shard: str) -> Path:
         return self._path / re.sub(r"[^A-Za-z0-9-]", lambda found: f"%{ord(found[0]):x}", shard)
+
+
+class ReadableLineStore(LineStore, ReadableStateStore):
+    """Lines that another process may read: what is behind the last whole line is not there yet."""
+
+    def stored(self, shard: str, version: int) -> tuple[bytes, bool] | None:
+        return self._versions(shard).get(version)
+
+    def go_on_from(self, shard: str, version: int) -> None:
+        versions = self._versions(shard)
+        kept = {number: each for number, each in versions.items() if number <= version}
+        if kept != versions:
+            self._rewrite(shard, kept)
 
 
 class PartsStore(LineStore, KeyedStateStore):

@@ -100,6 +100,13 @@ class LightBackend(Backend):
         except CheckpointError as error:  # the start says it, if it is so then
             logger.debug("job %s: nothing is loaded ahead: %s", plan.job_name, error)
 
+    def state_outside(self, plan: Plan) -> str | None:
+        assert isinstance(self.settings, LightSettings)
+        if self.settings.reliability is None or not plan.shuffles:
+            return None
+        named = f", state_store={self.settings.state_store!r}" if self.settings.state_store else ""
+        return f"with topics of the source's broker that instances share (reliability={self.settings.reliability!r}{named})"
+
     def stored_positions(self, checkpoint: str) -> Mapping[str, int]:
         with opened(checkpoint) as (_, stored):
             return {queue.id: position.offset for queue, position in sorted(stored.positions.items())}

@@ -160,9 +160,9 @@ def test_a_process_that_starts_may_need_longer_than_a_lease_lasts(servers: Serve
     assert taken is not None
     token = taken.lease.token
     servers.pass_time(50)
-    assert not a.is_silent("one", token), "it has not begun to renew"
+    assert not a.is_silent("one", token, pid=1), "it has not begun to renew"
     servers.pass_time(15)
-    assert a.is_silent("one", token), "it does not begin at all"
+    assert a.is_silent("one", token, pid=1), "it does not begin at all"
     again = a.obtain("one")
     assert again is not None
     note = RunnerNote(
@@ -171,9 +171,9 @@ def test_a_process_that_starts_may_need_longer_than_a_lease_lasts(servers: Serve
     with servers.engine.begin() as transaction:
         note_runner(transaction, "one", note)
     servers.pass_time(7)
-    assert not a.is_silent("one", again.lease.token)
+    assert not a.is_silent("one", again.lease.token, pid=1)
     servers.pass_time(5)
-    assert a.is_silent("one", again.lease.token), "it held its lease, and renews it no more"
+    assert a.is_silent("one", again.lease.token, pid=1), "it held its lease, and renews it no more"
 
 
 def test_a_unit_that_is_pinned_waits_for_its_server_and_says_why(servers: Servers) -> None:

@@ -61,9 +61,7 @@ def world(tmp_path: Path) -> Iterator[World]:
     made = World(tmp_path)
     yield made
     made.lease.end({})
-    for thread in threading.enumerate():
-        if thread.name.startswith("lease"):
-            thread.join(20.0)  # it may hold a connection, which nobody would close
+    assert made.lease.wait_for_threads(timedelta(seconds=20))  # one may hold a connection, which nobody would close
     made.engine.dispose()
 
 

@@ -93,10 +93,6 @@ class ShardRestore:
             committed = source.committed(queue)
             found = self._load(shard, committed)
             if self._is_outdated(found, committed):
-                logger.warning(
-                    "job %s: shard %s belonged to another instance meanwhile: its state from that time is lost",
-                    self._plan.job_name, shard.queue.id,
-                )  # fmt: skip
                 shard.close()
                 shard, found = Shard(self._plan, name, number), None
             self._check_found(shard, found, committed)
@@ -138,6 +134,10 @@ class ShardRestore:
         if committed is None:
             return
         if found is None and not self._elasticity.state_moves:
+            logger.warning(
+                "job %s: shard %s belonged to another instance meanwhile: its state from that time is lost",
+                self._plan.job_name, shard.queue.id,
+            )  # fmt: skip
             # The records that announced these queues come before its position.
             existing = self._transport.upstream_queues()
             shard.expect(

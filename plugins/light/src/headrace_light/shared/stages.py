@@ -14,7 +14,7 @@ from functools import partial
 from typing import ClassVar
 
 from headrace.flow.messages import Queue, ReadPosition
-from headrace.foundation.errors import RetriableError
+from headrace.foundation.errors import CheckpointError, RetriableError
 from headrace.foundation.faults import fault_point
 from headrace.interfaces.backend import QueueStatus
 from headrace.plan.graph import Plan
@@ -79,7 +79,14 @@ class SharedStages(Stages):
     def of(
         cls, plan: Plan, host: Host, checkpoint: StoredCheckpoint, elasticity: Elasticity, *, shards: int
     ) -> SharedStages:
-        """Make the stages of a job. Raises CheckpointError when the checkpoint is of other verbs."""
+        """Make the stages of a job. Raises CheckpointError when the checkpoint is of other verbs, or has the state itself."""
+        if checkpoint.sequence is not None:
+            raise CheckpointError(
+                f"{host.directory} has the state of the job as it ran in one process; instances that share shards would begin without it",
+                job=plan.job_name,
+                option="reliability",
+                hint="leave reliability out to go on with it, or begin anew with another checkpoint directory",
+            )
         if checkpoint.definitions:
             check_definitions(plan, checkpoint.definitions, place=str(host.directory))
         return cls(plan, host, elasticity, shards=shards)

@@ -143,6 +143,8 @@ def _show(found: Mapping[str, Any]) -> None:
         reason = f": {each['reason'].partition(chr(10))[0]}" if each["reason"] else ""
         mark = "*" if each["number"] == job["version"] else " "
         typer.echo(f" {mark}{each['number']:>3}  {time_text(each['created_seconds'])}  {each['state']}{reason}")
+        for notice in (each["note"] or "").splitlines():
+            typer.echo(f"      {notice}")
     typer.echo("runs")
     for each in found["runs"][:10]:
         reason = f": {each['reason'].partition(chr(10))[0]}" if each["reason"] else ""

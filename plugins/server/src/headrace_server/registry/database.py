@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -155,12 +155,13 @@ class Registry:
         return (self.newest_version(job) or 0) + 1
 
     def judge_version(
-        self, job: str, number: int, state: VersionState, *, reason: str | None = None, plan: str | None = None
-    ) -> None:
-        """Note what became of a version."""
+        self, job: str, number: int, state: VersionState, *, reason: str | None = None, plan: str | None = None,
+        notices: Sequence[str] = (),
+    ) -> None:  # fmt: skip
+        """Note what became of a version; with ``plan``, also what the language of the job says of the text."""
         values: dict[str, Any] = {"state": state.value, "reason": _storable(reason)}
         if plan is not None:
-            values["plan"] = _storable(plan)
+            values |= {"plan": _storable(plan), "note": _storable("\n".join(notices) or None)}
         chosen = (versions.c.job == job) & (versions.c.number == number)
         with self.engine.begin() as connection:
             connection.execute(update(versions).where(chosen).values(**values))

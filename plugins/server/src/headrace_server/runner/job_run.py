@@ -70,6 +70,9 @@ class JobRun:
         self._reason: str | None = None
         self.changed = threading.Event()
         self._picture = LivePicture()
+        #: Where the state is if a copy of the checkpoint is no way back to it.
+        self._state_outside: str | None = None
+        self._notices: list[str] = []
 
     # ------------------------------------------------------------------------------------------------ the way of it
 
@@ -78,6 +81,7 @@ class JobRun:
         try:
             with _modules_of_its_own(Path(self.specification.file).parent, enabled=self._shares_process):
                 self._prepared = self._make()
+                self._state_outside = self._prepared.backend.state_outside(self._prepared.plan)
         except Exception as error:  # whatever the code of the job raises
             self._fail(error, Phase.REFUSED)
         else:
@@ -197,16 +201,17 @@ class JobRun:
             "text": plan_as_text(plan),
             "fingerprint": plan.fingerprint,
             "definitions": definitions_to_json(plan.state_definitions),
+            "state_outside": self._state_outside,
+            "notices": self._notices,
         }
 
-    def compare(self, running: Mapping[str, Any]) -> list[str]:
-        """Check that this prepared version can continue with the state of another one, which runs or has run.
+    def compare(self, running: Mapping[str, Any], place: str = "the running version") -> list[str]:
+        """Check that this version, prepared or running, can continue with the state of another one, which runs, has run or will run.
 
-        Returns the operators that can only if their state is empty. Raises JobError that says what differs.
+        ``place`` names that one in messages. Returns the operators that can only if their state is empty. Raises JobError that says
+        what differs.
         """
-        if self._prepared is None:
-            raise JobError(self._reason or "the job is not prepared", job=self.specification.name)
-        plan = self._prepared.plan
+        plan = self._plan()
         if plan.job_name != running["job"]:
             raise JobError(
                 f"the new version is the job {plan.job_name!r}, the running one is {running['job']!r}",
@@ -214,7 +219,7 @@ class JobRun:
                 hint="give it the names of the old one, or make it a new file: another job has a checkpoint of its own",
             )
         stored = definitions_from_json(running["definitions"])
-        return sorted(check_definitions(plan, stored, place="the running version"))
+        return sorted(check_definitions(plan, stored, place=place))
 
     # -------------------------------------------------------------------------------------------------------- inside
 
@@ -229,7 +234,10 @@ class JobRun:
             "until": "end" if wanted.bounded else None,
             "checkpoint": wanted.checkpoint,
         }
-        return load_job(wanted.file, wanted.variables).prepare(wanted.backend, **options)
+        job = load_job(wanted.file, wanted.variables)
+        # A language may say of a text what has no effect, as SQL does.
+        self._notices = [str(each) for each in getattr(job, "notices", ())]
+        return job.prepare(wanted.backend, **options)
 
     def _plan(self) -> Plan:
         plan = self._prepared.plan if self._prepared is not None else self._handle and self._handle.plan

@@ -53,7 +53,9 @@ class Runner:
         self._requests: dict[str, Callable[[Mapping[str, Any]], Any]] = {
             "status": self._status,
             "plan": lambda asked: self._job(asked).plan(),
-            "compare": lambda asked: self._job(asked).compare(asked["running"]),
+            "compare": lambda asked: self._job(asked).compare(
+                asked["running"], asked.get("place", "the running version")
+            ),
             "load_ahead": lambda asked: self._job(asked).load_ahead(),
             "go": self._begin,
             "release": self._release,

@@ -90,6 +90,7 @@ class UnitLease:
         self._ended = threading.Event()
         self._stop_asked = False
         self._lock = threading.Lock()
+        self._threads: list[threading.Thread] = []
 
     def begin(self, token: int) -> None:
         """Hold the lease that the server has taken for this process. Raises LeaseLostError if another has it by now."""
@@ -102,8 +103,10 @@ class UnitLease:
             lease = self._continued(lease)
         self._lease, self._held_until = lease, sent + self._duration.total_seconds()
         self._tell(lease)
-        threading.Thread(target=self._keep, name="lease", daemon=True).start()
-        threading.Thread(target=self._watch, name="lease watch", daemon=True).start()
+        for work, thread_name in ((self._keep, "lease"), (self._watch, "lease watch")):
+            thread = threading.Thread(target=work, name=thread_name, daemon=True)
+            self._threads.append(thread)
+            thread.start()
 
     def adopt(self, server: str) -> None:
         """Note that another server on this machine looks after this process."""
@@ -130,6 +133,13 @@ class UnitLease:
             logger.warning("the lease was not released and expires by itself: %s", error)
         finally:
             self._engine.dispose()
+
+    def wait_for_threads(self, timeout: timedelta) -> bool:
+        """Wait, after ``end``, until nothing of it works any more; return whether that is so before ``timeout``. Called by tests."""
+        deadline = time.monotonic() + timeout.total_seconds()
+        for thread in self._threads:
+            thread.join(max(0.0, deadline - time.monotonic()))
+        return not any(thread.is_alive() for thread in self._threads)
 
     # -------------------------------------------------------------------------------------------------------- inside
 

@@ -420,17 +420,21 @@ class Member:
             return False
         return server.machine == self.identity.machine and server.state == "serves"
 
-    def is_silent(self, unit: str, token: int | None) -> bool:
-        """Return whether the process that was given a token has not renewed its lease for the whole duration.
+    def is_silent(self, unit: str, token: int | None, pid: int) -> bool:
+        """Return whether a process of this server, which was given a token, has not renewed its lease for the whole duration.
 
         A process that starts gets more time: on a busy machine an interpreter may need longer than a lease lasts before it holds it.
         """
         record = self._records.get(lease_of(unit))
-        if record is None or record.token != token or record.last_holder is None or not self._signs.gone(record):
+        if record is None or record.last_holder is None or not self._signs.gone(record):
             return False
         found = self._units.get(unit)
-        if found is not None and found.runner is not None and found.runner.token == token:
-            return True
+        note = None if found is None else found.runner
+        if note is not None and note.token == record.token:
+            # It has another token than it was given if the database's clock was set forward: it has taken its lease anew.
+            return (note.machine, note.pid) == (self.identity.machine, pid)
+        if record.token != token:
+            return False
         obtained, since = self._obtained.get(unit, (None, 0.0))
         return obtained != token or self._clock.monotonic() - since > _START_SECONDS
 

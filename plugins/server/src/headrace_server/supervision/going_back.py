@@ -14,12 +14,15 @@ from headrace.foundation.durable_files import replace_durably, sync_directory, w
 from headrace.foundation.private_files import make_private_directory
 from headrace.runtime.kept_versions import MARK, forget_versions, keep_versions
 
-from headrace_server.jobs_directory.settings import JobSettings
+from headrace_server.runner.protocol import RefusedError
 from headrace_server.supervision.data_directory import DataDirectory
+from headrace_server.supervision.processes import RunnerProcess
 
 #: Files that are never written again once they have their name. Others may be, through the name or a descriptor: they are copied.
 _NEVER_CHANGED = (".delta", ".snapshot", ".sst", ".zip", ".parquet")
 _DEAD_LETTERS = "dead-letters"
+#: What a note keeps of the plan of a new version.
+PLAN_PARTS = ("job", "definitions", "state_outside")
 #: Neither belongs to the place of a job: dead letters stay where they are, a lock is that of a process.
 _LEFT_OUT = frozenset({_DEAD_LETTERS, MARK, "lock", "LOCK"})
 
@@ -42,6 +45,11 @@ class RollOutNote(msgspec.Struct, frozen=True, kw_only=True):
     renews: bool = False
     #: Why new versions are taken back; empty: they are watched still.
     unhealthy: Mapping[str, str] = {}
+
+    @property
+    def python_there(self) -> str | None:
+        """The interpreter of the process before, if it is there still."""
+        return self.python if self.python is not None and os.access(self.python, os.X_OK) else None
 
     def write(self, data: DataDirectory) -> None:
         """Write the note, durably. Raises OSError."""
@@ -157,12 +165,44 @@ def same_content(one: Path, other: Path) -> bool:
     )
 
 
-def has_way_back(settings: JobSettings) -> bool:
-    """Return whether the directory of a job's checkpoint says which state belongs to it, wherever that lies.
+def why_no_way_back(job: str, old: RunnerProcess, running: Mapping[str, Any], new: Mapping[str, Any]) -> str | None:
+    """Return why the running version of a job could not go on after a new one, whose plan is ``new``, was taken back; None: it could.
 
-    So it is unless instances share the shards: then topics and the groups of a broker have it, which go on without a way back.
+    Where the state lies in topics and positions with groups of a broker, neither can be set back: other instances may use them, too.
+    So the running version must be able to read the state that the new one stores, or nothing of it is begun. Raises RunnerAwayError.
     """
-    return "reliability" not in settings.options
+    if "state_outside" not in running:
+        return None  # an older headrace runs it, which does not say
+    before, after = running.get("state_outside"), new.get("state_outside")
+    if before != after and running["definitions"]:
+        places = [each or "in the directory of its checkpoint" for each in (before, after)]
+        return (
+            f"the running version has its state {places[0]}, and the new one would have it {places[1]}: state does not move between them. "
+            "Leave it where it is, or give the job another name in hr.stream(namespace, pipeline): then it begins anew"
+        )
+    if after is None:
+        return None
+    try:
+        must_be_empty = old.ask("compare", job=job, running=new, place="the new version")
+    except RefusedError as error:
+        why = error.message.partition("\n")[0]
+    else:
+        if not must_be_empty:
+            return None
+        why = f"not all of {', '.join(must_be_empty)} would be in it"
+    return (
+        f"there would be no way back from it: the state is {after} and cannot be set back there, and the running version could not read "
+        f"what the new one stores ({why}). To do without: headrace stop {job}, headrace upgrade {job}, headrace start {job}"
+    )
+
+
+def place_of(status: Mapping[str, Any]) -> dict[str, Any]:
+    """Return where a job has stopped: the number of its checkpoint and the next offset of each queue."""
+    figures = status.get("figures")
+    if figures is None:
+        return {}
+    queues = {each["queue"]: each["offset"] for each in figures["queues"]}
+    return {"checkpoint": figures["checkpoint_id"], "offsets": queues}
 
 
 def rows_twice(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
+from headrace.foundation.errors import JobError
 
 from headrace_server.jobs_directory.scanning import FoundJob, Scanner, Unusable
 from headrace_server.registry.records import Desired, JobRecord, VersionRecord, VersionState
@@ -47,7 +48,7 @@ class JobFiles:
         """Take what is new, note what is gone. Returns the versions to roll out, by job.
 
         A job for which ``is_watched`` is true is left as it is. ``refuse_to_move`` raises JobError for a job that cannot change its
-        unit now.
+        unit now: that becomes its problem, until its file is another one or it can.
         """
         found, unusable = self._scanner.scan()
         known = {job.name: job for job in self._registry.jobs()}
@@ -55,7 +56,15 @@ class JobFiles:
         for each in found:
             if is_watched(known.get(each.name)):
                 continue  # what is new still may be judged in a moment, and must not be rolled out once more
-            number = self._taken(each, known.get(each.name), refuse_to_move)
+            before = self._refused.pop(each.name, None)
+            try:
+                number = self._taken(each, known.get(each.name), refuse_to_move)
+            except JobError as error:  # the files of other jobs are taken nevertheless
+                self._refused |= {} if before is None else {each.name: before}
+                self._note_unusable(Unusable(name=each.name, reason=str(error)), known)
+                continue
+            if before is not None and each.name in known and known[each.name].problem == before:
+                self._registry.change_job(each.name, problem=None)
             if number is None:
                 continue
             chosen = number if each.settings.roll_out == "automatic" else self._accepted_before(each.name)
@@ -97,7 +106,6 @@ class JobFiles:
         hash_before, looks = self._seen.get(found.name, ("", 0))
         looks = looks + 1 if hash_before == found.content_hash else 1
         self._seen[found.name] = (found.content_hash, looks)
-        self._refused.pop(found.name, None)
         if known is not None and not known.present:
             back = {"desired": Desired.RUNNING.value} if known.problem == _REMOVED else {}
             # Another job may have its pipeline by now, so its version is rolled out again instead of being started.

@@ -6,7 +6,6 @@ The new process is prepared before the old one stops. The old versions come back
 from __future__ import annotations
 
 import logging
-import os
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -21,7 +20,15 @@ from sqlalchemy.exc import InterfaceError, OperationalError
 from headrace_server.registry.records import VersionState
 from headrace_server.runner.protocol import RefusedError, RunnerAwayError
 from headrace_server.sharing.member import Taken
-from headrace_server.supervision.going_back import KeptCheckpoint, RollOutNote, has_way_back, keep_way_back, rows_twice
+from headrace_server.supervision.going_back import (
+    PLAN_PARTS,
+    KeptCheckpoint,
+    RollOutNote,
+    keep_way_back,
+    place_of,
+    rows_twice,
+    why_no_way_back,
+)
 from headrace_server.supervision.loading_ahead import give_up, load_ahead
 from headrace_server.supervision.processes import RunnerProcess
 from headrace_server.supervision.specifications import Services
@@ -232,12 +239,14 @@ class RollOut:
                 continue  # the start itself compares with the checkpoint, before anything is read
             try:
                 running = old.ask("plan", job=job)
+                new.ask("compare", job=job, running=running)
+                why = why_no_way_back(job, old, running, new.ask("plan", job=job))
             except RunnerAwayError:
                 continue  # it was killed in this moment, which is no fault of the new version
-            try:
-                new.ask("compare", job=job, running=running)
             except RefusedError as error:
                 refused[job] = str(error)
+            else:
+                refused |= {} if why is None else {job: why}
         return refused
 
     def _note_plans(self, new: RunnerProcess, versions: Mapping[str, int]) -> dict[str, str]:
@@ -257,7 +266,8 @@ class RollOut:
                 )
         if not refused and not self._renews:
             for job, version in versions.items():
-                self._services.registry.judge_version(job, version, VersionState.NEW, plan=str(plans[job]["text"]))
+                plan, notices = str(plans[job]["text"]), plans[job].get("notices", ())
+                self._services.registry.judge_version(job, version, VersionState.NEW, plan=plan, notices=notices)
         return refused
 
     # -------------------------------------------------------------------------------------------------- switching
@@ -311,7 +321,7 @@ class RollOut:
 
     def _kept(self, new: RunnerProcess, before: Mapping[str, int]) -> RollOutNote | None:
         """Keep the way back: the checkpoints of the stopped versions, and a note. None: that cannot be; the old versions run again."""
-        plans = {job: {name: self._plans[job].get(name) for name in ("job", "definitions")} for job in self._changes}
+        plans = {job: {name: self._plans[job].get(name) for name in PLAN_PARTS} for job in self._changes}
         note = RollOutNote(
             unit=self._unit.name, group=self._unit.group, before=before, changes=self._changes, plans=plans,
             places=self._report.places, python=self._python_before, renews=self._renews,
@@ -503,7 +513,7 @@ class RollOut:
         """Return a runner that has prepared the old versions. None: that is not possible now; the unit's next ticks try to start them."""
         runner: RunnerProcess | None = None
         try:
-            runner = self._launch(note.before, python=_there(note.python))
+            runner = self._launch(note.before, python=note.python_there)
             refused = self._wait_prepared(runner, to_the_end=True)
         except HeadraceError as error:
             refused = dict.fromkeys(note.before, str(error))
@@ -522,8 +532,9 @@ class RollOut:
             kept.unguard() if old is None else kept.drop()
             return ""
         number = note.changes[job]
-        settings = [self._services.settings(job, each) for each in (number, note.before.get(job, number))]
-        if not all(map(has_way_back, settings)):
+        if note.plans[job].get(
+            "state_outside"
+        ):  # the version before ended just as it was to be asked whether it can go back
             kept.drop()
             return f"; it may not start, as it cannot read the state that version {number} has stored ({why})"
         kept.restore()
@@ -583,17 +594,3 @@ class RollOut:
             problem = f"version {version} is refused: {reason}"
         self._services.registry.change_job(job, problem=problem)
         self._report.refused[job] = reason
-
-
-def _there(python: str | None) -> str | None:
-    """Return the interpreter of a process before, if it is there still."""
-    return python if python is not None and os.access(python, os.X_OK) else None
-
-
-def place_of(status: Mapping[str, Any]) -> dict[str, Any]:
-    """Return where a job has stopped: the number of its checkpoint and the next offset of each queue."""
-    figures = status.get("figures")
-    if figures is None:
-        return {}
-    queues = {each["queue"]: each["offset"] for each in figures["queues"]}
-    return {"checkpoint": figures["checkpoint_id"], "offsets": queues}

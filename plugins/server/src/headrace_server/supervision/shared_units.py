@@ -79,7 +79,7 @@ class SharedUnits:
             return False
         busy = self._supervisor.is_busy(unit.name)
         if unit.name in self._member.owned():
-            if not busy and self._member.is_silent(unit.name, unit.token):
+            if not busy and self._member.is_silent(unit.name, unit.token, unit.runner.pid):
                 unit.end_silent()
             return False
         if not self._member.has_neighbour_with(unit.name):

@@ -6,6 +6,7 @@ import contextlib
 import logging
 import os
 import threading
+import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from concurrent.futures import Future, ThreadPoolExecutor, wait
@@ -66,6 +67,8 @@ class Supervisor:
         self._said: tuple[str, float] = ("", 0.0)
         self._roll_outs = ThreadPoolExecutor(max_workers=_ROLL_OUTS_MAX, thread_name_prefix="roll-out")
         self._begun: list[Future[None]] = []
+        #: Those that carry out operations other than roll-outs.
+        self._threads: list[threading.Thread] = []
         self._busy: set[str] = set()
         self._busy_lock = threading.Lock()
         self.ready = threading.Event()
@@ -423,6 +426,16 @@ class Supervisor:
             begun = list(self._begun)
         wait(begun)
 
+    def wait_for_operations(self, timeout: timedelta) -> bool:
+        """Wait until no operation is under way, roll-outs among them; return whether that is so before ``timeout``. Called by tests."""
+        deadline = time.monotonic() + timeout.total_seconds()
+        with self._busy_lock:
+            begun, threads = list(self._begun), list(self._threads)
+        unfinished = wait(begun, timeout.total_seconds()).not_done
+        for thread in threads:
+            thread.join(max(0.0, deadline - time.monotonic()))
+        return not unfinished and not any(thread.is_alive() for thread in threads)
+
     def is_busy(self, unit: str) -> bool:
         """Return whether a roll-out of a unit is under way."""
         return unit in self._busy
@@ -465,7 +478,11 @@ class Supervisor:
             else:
                 registry.end_operation(operation, result=msgspec.json.encode(result).decode())
 
-        threading.Thread(target=self._logged, args=(carry_out,), name=f"{kind} {operation[:8]}", daemon=True).start()
+        name = f"{kind} {operation[:8]}"
+        thread = threading.Thread(target=self._logged, args=(carry_out,), name=name, daemon=True)
+        with self._busy_lock:
+            self._threads = [each for each in self._threads if each.is_alive()] + [thread]
+            thread.start()
         return operation
 
     def desire(self, jobs: Iterable[JobRecord], desired: Desired) -> None:
