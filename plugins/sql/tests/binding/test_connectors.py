@@ -9,6 +9,7 @@ import headrace as hr
 import msgspec
 import polars as pl
 import pytest
+from headrace.codecs.json import JsonCodec
 from headrace.foundation.errors import ExpressionError, MissingPluginError
 from headrace.interfaces.hookspecs import hookimpl
 from headrace.interfaces.registry import default_registry
@@ -76,7 +77,26 @@ class ToySink(hr.Sink):
         rows.extend(batch.rows())
 
 
+class ToyCodecSettings(Settings, frozen=True, kw_only=True):
+    row_mark: Annotated[str, option("what ends a row")] = ""
+    as_written: Annotated[bool, option("whether blanks are kept")] = True
+
+
+class ToyCodec(JsonCodec):
+    """JSON, with options of its own."""
+
+    Settings: ClassVar[type[Settings]] = ToyCodecSettings
+
+    def __init__(self, settings: ToyCodecSettings) -> None:
+        super().__init__()
+        made.append(msgspec.structs.asdict(settings))
+
+
 class ToyPlugin:
+    @hookimpl
+    def headrace_codecs(self) -> Mapping[str, type[ToyCodec]]:
+        return {"toy-lines": ToyCodec}
+
     @hookimpl
     def headrace_sources(self) -> Mapping[str, type[ToySource]]:
         return {"toy": ToySource}
@@ -118,6 +138,16 @@ def test_a_strangers_connector_is_written_as_it_declares() -> None:
     assert job.notices == ("table 't': option 'toy.colour' has no effect here: all toys are grey",)
     job.run(backend="light")
     assert [(row["a"], row["b"]) for row in rows] == [(2, "y")]
+
+
+def test_a_strangers_format_is_given_its_options() -> None:
+    options = {"connector": "toy", "url": "toy://top", "format": "toy-lines"}
+    text = table("t", "a BIGINT", **options, toy_lines__row_mark=";", toy_lines__as_written="false")
+    assert hr.sql(text + "SELECT a FROM t").collect().rows() == [(1,), (2,)]  # noqa: S608
+    assert {"row_mark": ";", "as_written": False} in made
+    wrong = table("t", "a BIGINT", **options, toy_lines__row_marc=";")
+    with pytest.raises(ExpressionError, match=r"(?s)format 'toy-lines' has no option 'row-marc'.*'row-mark'"):
+        hr.sql(wrong + "SELECT a FROM t")  # noqa: S608
 
 
 def test_a_name_of_its_own_for_one_direction() -> None:

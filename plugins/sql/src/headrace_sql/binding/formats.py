@@ -132,6 +132,8 @@ def take_option(
             what = "a MAP has no NULL as key here"
         else:
             return _own(inner, option, format, made, table)
+    if what is None and format not in (*_PLAIN, *_CHANGES, None) and key.startswith(f"{format}."):
+        return _own(key.removeprefix(f"{format}."), option, format, made, table)
     if what is None:
         return False
     value = option.value.strip().lower()

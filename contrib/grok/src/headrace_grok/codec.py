@@ -1,0 +1,142 @@
+"""The format ``grok``: each body is a line of a log, from which patterns take columns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, ClassVar, Literal
+
+import headrace as hr
+import numpy as np
+import polars as pl
+from headrace.foundation.errors import did_you_mean
+
+from headrace_grok.bodies import check_type, lines_of
+from headrace_grok.library import Names, definitions_of
+from headrace_grok.matching import Matcher, MatchOptions
+from headrace_grok.programs import Program, compiled, schema_of
+
+
+class GrokSettings(hr.Settings, frozen=True, kw_only=True):
+    """Options of the format ``grok``."""
+
+    pattern: Annotated[str | None, hr.option("A grok pattern that is searched for in the body.")] = None
+    patterns: Annotated[tuple[str, ...], hr.option("Several patterns; the first one that fits counts.")] = ()
+    pattern_definitions: Annotated[
+        dict[str, str] | str | None,
+        hr.option("Patterns of the job's own, by name; or a text with a name and a pattern on each line."),
+    ] = None
+    pattern_files: Annotated[
+        tuple[str, ...],
+        hr.option("Files with patterns, or directories of such files. They are read when the job is built."),
+    ] = ()
+    break_on_match: Annotated[
+        bool, hr.option("Whether the first pattern that fits is the only one; else all that fit add their fields.")
+    ] = True
+    keep_empty_captures: Annotated[
+        bool, hr.option("Whether a capture without a character is an empty text; else it is NULL.")
+    ] = False
+    names: Annotated[
+        Names,
+        hr.option("How fields of headrace's own patterns are called: as in Logstash, or by Elastic Common Schema."),
+    ] = "legacy"
+    line_column: Annotated[str | None, hr.option("A column for the whole body. Default: none.")] = None
+    no_match: Annotated[
+        Literal["bad", "null"],
+        hr.option("What a body gives that no pattern fits: a bad record, or a row of NULLs."),
+    ] = "bad"
+    timestamp_format: Annotated[
+        str | None, hr.option("The layout of columns that are timestamps, in the format codes of strftime.")
+    ] = None
+    max_body_bytes: Annotated[
+        int, hr.option("The largest size of a body, in bytes. A larger body is a bad record.", ge=1)
+    ] = 1024 * 1024
+    engine: Annotated[
+        Literal["auto", "hyperscan", "polars"], hr.option("The pre-filter of patterns; results do not depend on it.")
+    ] = "auto"
+
+    def validate(self) -> None:
+        """Check that there is a pattern, in one place."""
+        if (self.pattern is None) == (not self.patterns):
+            raise hr.OptionError(
+                "name one pattern, or several as patterns" if self.pattern is None else "there is a pattern already",
+                plugin="grok",
+                option="pattern" if self.pattern is None else "patterns",
+                hint='such as pattern="%{COMBINEDAPACHELOG}"',
+            )
+
+
+class GrokCodec(hr.Codec):
+    """Lines of logs, read by patterns. It writes nothing."""
+
+    Settings: ClassVar[type[GrokSettings]] = GrokSettings
+
+    def __init__(self, settings: GrokSettings) -> None:
+        super().__init__(settings)
+        self._options = settings
+        patterns = (settings.pattern,) if settings.pattern is not None else settings.patterns
+        definitions = definitions_of(settings.pattern_definitions, settings.pattern_files, settings.names)
+        self._programs = compiled(patterns, definitions)
+        fields = schema_of(self._programs)
+        line = settings.line_column
+        if line is not None and line in fields:
+            raise hr.OptionError(f"{line!r} is a field of the patterns", plugin="grok", option="line_column")
+        self._columns = hr.Schema({**fields, **({} if line is None else {line: pl.String()})})
+
+    def default_schema(self) -> hr.Schema:
+        """Return the fields of the patterns, with their types, and the column of the line."""
+        return self._columns
+
+    def decoder(self, schema: hr.Schema, columns: Sequence[str] | None = None) -> hr.Decoder:
+        """Return a decoder. Raises OptionError for columns that the patterns do not have, or types that texts do not become."""
+        settings = self._options
+        for name, kind in schema.items():
+            if name not in self._columns:
+                hint = did_you_mean(name, self._columns, known="fields")
+                raise hr.OptionError(
+                    f"column {name!r} of the schema is no field of the patterns",
+                    plugin="grok",
+                    option="pattern",
+                    hint=hint,
+                )
+            check_type("grok", name, kind, settings.timestamp_format, is_line=name == settings.line_column)
+        wanted = {name: schema[name] for name in (schema if columns is None else columns)}
+        return _Decoder(self._programs, wanted, self._options)
+
+    def encoder(self, schema: hr.Schema | None) -> hr.Encoder:
+        """Raise PlanError: patterns can only be read."""
+        raise hr.PlanError(
+            "the format 'grok' can only be read", plugin="grok", hint="write another format, such as format='json'"
+        )
+
+
+class _Decoder(hr.Decoder):
+    """Decodes bodies to the wanted columns."""
+
+    def __init__(self, programs: Sequence[Program], wanted: dict[str, pl.DataType], options: GrokSettings) -> None:
+        self._wanted = list(wanted)
+        self._line = options.line_column
+        self._max_body_bytes = options.max_body_bytes
+        fields = {name: kind for name, kind in wanted.items() if name != self._line}
+        how = MatchOptions(
+            options.break_on_match,
+            options.keep_empty_captures,
+            options.no_match == "null",
+            options.engine,
+            options.timestamp_format,
+        )
+        self._matcher = Matcher(programs, how, fields)
+
+    def decode(self, bodies: hr.Bodies) -> hr.Decoded:
+        lines, rows, bad = lines_of(bodies, self._max_body_bytes)
+        matched = self._matcher.match(lines)
+        frame = matched.frame
+        if self._line is not None and self._line in self._wanted:
+            frame = frame.with_columns(lines.gather(matched.rows).alias(self._line)) if frame.width else pl.DataFrame(
+                [lines.gather(matched.rows).alias(self._line)]
+            )  # fmt: skip
+        frame = frame.select(self._wanted) if self._wanted else frame
+        if rows is None and not matched.bad_rows:
+            return hr.Decoded(frame)
+        places = np.arange(len(bodies), dtype=np.int64) if rows is None else rows
+        bad += [hr.BadBody(int(places[row]), why) for row, why in zip(matched.bad_rows, matched.reasons, strict=True)]
+        return hr.Decoded(frame, places[matched.rows], sorted(bad, key=lambda each: each.row))

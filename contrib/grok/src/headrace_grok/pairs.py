@@ -1,0 +1,147 @@
+"""Texts of ``key=value`` pairs to columns, a batch at once: logfmt, and the extensions of CEF and LEEF."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from headrace_grok.values import converted, shown, type_text
+
+_LOGFMT_ESCAPES = {"\\\\": "\\", '\\"': '"', "\\n": "\n", "\\t": "\t", "\\r": "\r"}
+_CEF_ESCAPES = {"\\\\": "\\", "\\=": "=", "\\|": "|", "\\n": "\n", "\\r": "\r"}
+_CEF_KEY = r"^[\w.\[\]-]+="
+_NULL = pl.Series([None], dtype=pl.String)
+
+
+@dataclass(frozen=True, slots=True)
+class Pairs:
+    """The pairs of many texts, in their order: the text that each is from, its key and its value."""
+
+    rows: NDArray[np.int64]
+    keys: pl.Series
+    values: pl.Series
+
+    def column(self, name: str, count: int) -> pl.Series:
+        """Return the values of a key for ``count`` texts; of several in one text the last counts."""
+        these = np.flatnonzero((self.keys == name).to_numpy())
+        places = np.full(count, len(self.values), dtype=np.int64)
+        places[self.rows[these]] = these
+        return pl.concat([self.values, _NULL], rechunk=True)[places].alias(name)
+
+
+class QuotedPairs:
+    """Pairs whose values may be in double quotes, with backslashes within them. A key without a value has ``true``."""
+
+    def __init__(self, pair_separator: str = " ", key_separator: str = "=") -> None:
+        self._key_separator = key_separator
+        end = r"\s" if pair_separator == " " else re.escape(pair_separator)
+        between = end if pair_separator == " " else end + r"\s"
+        key = rf'[^{between}"{re.escape(key_separator)}]+'
+        self._pair = rf'{key}(?:{re.escape(key_separator)}(?:"(?:[^"\\]|\\.)*"|[^{end}"]*))?'
+        self._begin = rf"^[{between}]*(?:{self._pair}(?:[{between}]+|$))*"
+
+    def faults(self, texts: pl.Series) -> tuple[NDArray[np.int64], list[str]]:
+        """Return the texts that are not made of pairs, and why."""
+        fits = texts.str.contains(f"{self._begin}\\z")
+        rows = np.flatnonzero(~fits.to_numpy())
+        begins = texts[rows].str.extract(f"({self._begin})", 1).fill_null("").to_list()
+        reasons = [
+            f"no pair of key and value at {shown(text[len(begin) :])}"
+            for text, begin in zip(texts[rows], begins, strict=True)
+        ]
+        return rows, reasons
+
+    def pairs(self, texts: pl.Series) -> Pairs:
+        """Return the pairs of texts that have no fault."""
+        listed = texts.str.extract_all(self._pair)
+        rows = np.repeat(np.arange(len(texts)), listed.list.len().to_numpy())
+        parts = (
+            listed.list.explode(keep_nulls=False, empty_as_null=False)
+            .str.splitn(self._key_separator, 2)
+            .struct.unnest()
+        )
+        written = parts["field_1"]
+        quoted = written.str.starts_with('"').fill_null(False)
+        inner = _unescaped(written.str.strip_prefix('"').str.strip_suffix('"'), _LOGFMT_ESCAPES)
+        written = written.str.strip_chars()
+        plain = written.set(written == "", None).set(written.is_null(), "true")
+        return Pairs(rows, parts["field_0"], inner.zip_with(quoted, plain))
+
+
+def cef_faults(texts: pl.Series) -> tuple[NDArray[np.int64], list[str]]:
+    """Return the extensions of CEF that do not begin with a key, and why."""
+    stripped = texts.str.strip_chars(" ")
+    wrong = (stripped != "") & ~stripped.str.contains(_CEF_KEY)
+    rows = np.flatnonzero(wrong.to_numpy())
+    return rows, [f"the extension begins with no key: {shown(text)}" for text in texts[rows]]
+
+
+def cef_pairs(texts: pl.Series) -> Pairs:
+    """Return the pairs of extensions of CEF: a value goes to the blank before the next key, and may hold blanks itself."""
+    words = texts.str.strip_chars(" ").str.split(" ")
+    rows = np.repeat(np.arange(len(texts)), words.list.len().to_numpy())
+    frame = pl.DataFrame({"row": rows, "word": words.list.explode(keep_nulls=False, empty_as_null=False)})
+    begins = frame["word"].str.contains(_CEF_KEY)
+    joined = (
+        frame.with_columns(pair=begins.cast(pl.Int64).cum_sum())
+        .filter(pl.col("pair") > 0)
+        .group_by("pair", maintain_order=True)
+        .agg(pl.col("row").first(), pl.col("word").str.join(" "))
+    )
+    parts = joined["word"].str.splitn("=", 2).struct.unnest()
+    values = _unescaped(parts["field_1"].str.strip_chars_end(" "), _CEF_ESCAPES)
+    return Pairs(joined["row"].to_numpy(), parts["field_0"], values.set(values == "", None))
+
+
+def cef_header(texts: pl.Series) -> pl.Series:
+    """Return fields of the head of CEF without their escapes."""
+    return _unescaped(texts, _CEF_ESCAPES)
+
+
+def leef_pairs(texts: pl.Series, delimiters: pl.Series) -> Pairs:
+    """Return the pairs of attributes of LEEF, each text divided by its own delimiter: a character, ``x5E`` or NULL for a tab."""
+    found: list[tuple[NDArray[np.int64], pl.DataFrame]] = []
+    for written in delimiters.unique().to_list():
+        rows = np.flatnonzero(delimiters.eq_missing(pl.Series([written], dtype=pl.String)).to_numpy())
+        divided = texts[rows].str.split(_leef_delimiter(written))
+        of_rows = np.repeat(rows, divided.list.len().to_numpy())
+        parts = divided.list.explode(keep_nulls=False, empty_as_null=False).str.splitn("=", 2).struct.unnest()
+        found.append((of_rows, parts))
+    if not found:
+        return Pairs(np.zeros(0, dtype=np.int64), _NULL.clear(), _NULL.clear())
+    parts = pl.concat([each for _, each in found], rechunk=True)
+    values = parts["field_1"]
+    return Pairs(
+        np.concatenate([rows for rows, _ in found]), parts["field_0"].str.strip_chars(), values.set(values == "", None)
+    )
+
+
+def _leef_delimiter(written: str | None) -> str:
+    if written is None:
+        return "\t"
+    return chr(int(written.lower().lstrip("0").removeprefix("x"), 16)) if len(written) > 1 else written
+
+
+def _unescaped(texts: pl.Series, escapes: Mapping[str, str]) -> pl.Series:
+    if not texts.str.contains("\\", literal=True).any():
+        return texts
+    return texts.str.replace_many(list(escapes), list(escapes.values()), leftmost=True)
+
+
+def typed_columns(
+    columns: Sequence[tuple[pl.Series, pl.DataType]], timestamp_format: str | None
+) -> tuple[list[pl.Series], dict[int, str]]:
+    """Return columns of texts as values of their types, and what is wrong in which row."""
+    made: list[pl.Series] = []
+    wrong: dict[int, str] = {}
+    for texts, kind in columns:
+        values, bad = converted(texts, kind, timestamp_format)
+        made.append(values)
+        for row in [] if bad is None else np.flatnonzero(bad).tolist():
+            wrong.setdefault(row, f"field {texts.name!r}: expected {type_text(kind)}, found {shown(texts[row])}")
+    return made, wrong

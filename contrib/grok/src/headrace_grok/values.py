@@ -1,0 +1,56 @@
+"""Texts of fields to values of their types, strictly: a text that is no number is a fault of the line, not NULL."""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+_SHOWN_MAX = 60
+_ZONES = ("%z", "%:z", "%#z", "%+")
+
+
+def is_supported(kind: pl.DataType) -> bool:
+    """Return whether texts can become values of a type."""
+    return kind.is_integer() or kind.is_float() or kind in (pl.String(), pl.Boolean()) or isinstance(kind, pl.Datetime)
+
+
+def converted(
+    texts: pl.Series, kind: pl.DataType, timestamp_format: str | None = None
+) -> tuple[pl.Series, NDArray[np.bool_] | None]:
+    """Return the values of a field, and which texts are none of its type (None: all are)."""
+    if kind == pl.String():
+        return texts, None
+    if texts.null_count() == len(texts):
+        return texts.cast(kind), None
+    values = _values(texts, kind, timestamp_format).alias(texts.name)
+    if values.null_count() == texts.null_count():
+        return values, None
+    return values, (values.is_null() & texts.is_not_null()).to_numpy()
+
+
+def _values(texts: pl.Series, kind: pl.DataType, timestamp_format: str | None) -> pl.Series:
+    if kind == pl.Boolean():
+        lowered = texts.str.to_lowercase()
+        truth = pl.when(lowered == "true").then(True).when(lowered == "false").then(False).otherwise(None)
+        return pl.select(truth.cast(pl.Boolean)).to_series()
+    if isinstance(kind, pl.Datetime):
+        assert timestamp_format is not None
+        zone = "UTC" if any(sign in timestamp_format for sign in _ZONES) else None
+        read = texts.str.to_datetime(timestamp_format, time_unit=kind.time_unit, time_zone=zone, strict=False)
+        return read.cast(pl.Int64).cast(kind)
+    # A cast takes nothing but a sign, digits, and of floats a point and an exponent; and names of infinities and NaN.
+    values = texts.cast(kind, strict=False)
+    if kind.is_float() and not values.is_finite().all():
+        values = pl.select(pl.when(values.is_finite()).then(values)).to_series()
+    return values
+
+
+def type_text(kind: pl.DataType) -> str:
+    """Return the name of a type as users write it."""
+    return "timestamp" if isinstance(kind, pl.Datetime) else str(kind).lower()
+
+
+def shown(text: str) -> str:
+    """Return a text in double quotes as reasons show it, cut when it is long."""
+    return f'"{text}"' if len(text) <= _SHOWN_MAX else f'"{text[:_SHOWN_MAX]}…"'
