@@ -86,6 +86,9 @@ def test_empty_captures_can_be_kept() -> None:
         (r"(?<=a*)b\q", r"unknown escape \\q"),
         ("a\\", "a backslash ends the pattern"),
         ("(" * 200 + ")" * 200, "nested deeper than 100 levels"),
+        ("a" + "*" * 5000, "nested too deeply"),
+        ("(?i)" * 5000 + "a", "nested too deeply"),
+        ("[" * 5000 + "a" + "]" * 5000, "nested too deeply"),
         ("%{LAUGH}", "the pattern is too large"),
     ],
 )
