@@ -120,8 +120,11 @@ def test_results_are_those_of_the_rows_themselves(
     plan, shuffle = plan_of(WINDOWS[name])
     combining, others = (combining_before(plan, shuffle) for _ in range(2))
     wanted = given_by(plan, shuffle, work, None, sizes)
-    always = {"MERGED_BY_WINDOW": 1, "ROWS_PER_WINDOW": 1}
-    with mock.patch.multiple(aligned_windows, **(always if merged_by_window else {"MERGED_BY_WINDOW": 1 << 18})):
+    least = 1 if merged_by_window else 1 << 18
+    with (
+        mock.patch.object(aligned_windows, "MERGED_BY_WINDOW", least),
+        mock.patch.object(aligned_windows, "ROWS_PER_WINDOW", 1),
+    ):
         found = given_by(plan, shuffle, work, combining, sizes)
     assert found[1] == wanted[1]
     assert_same(found[0], wanted[0], in_order=name in ("tumbling", "offset"))
