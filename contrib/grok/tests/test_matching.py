@@ -84,6 +84,15 @@ def test_a_search_that_takes_too_long_is_given_up(monkeypatch: pytest.MonkeyPatc
     assert found.reasons == ["the search for the pattern takes too long in this line"]
 
 
+def test_a_line_that_is_given_up_gives_its_fields_to_no_other_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As many lines are left as the first pattern fits, but not the same ones."""
+    monkeypatch.setattr(searching, "_SECONDS_MAX", 0.001)
+    lines = ["a1", "x" * 60 + "-a2", "x"]
+    found = match([r"a(?<n>\d)", "^(?=x)(?:x|xx)+$"], lines, engine="polars", break_on_match=False)
+    assert (found.rows.tolist(), found.frame.to_dicts()) == ([0, 2], [{"n": "1"}, {"n": None}])
+    assert found.bad_rows == [1]
+
+
 @needs_hyperscan
 def test_patterns_that_hyperscan_does_not_know_can_fit_every_line(monkeypatch: pytest.MonkeyPatch) -> None:
     programs = compiled(["(?i)ONE", r"\p{Lu}x", "two", "never"], definitions_of())

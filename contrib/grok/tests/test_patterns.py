@@ -86,6 +86,9 @@ def test_empty_captures_can_be_kept() -> None:
         (r"(?<=a*)b\q", r"unknown escape \\q"),
         ("a\\", "a backslash ends the pattern"),
         ("(" * 200 + ")" * 200, "nested deeper than 100 levels"),
+        ("a" + "*" * 5000, "nested too deeply"),
+        ("(?i)" * 5000 + "a", "nested too deeply"),
+        ("[" * 5000 + "a" + "]" * 5000, "nested too deeply"),
         ("%{LAUGH}", "the pattern is too large"),
     ],
 )
@@ -116,6 +119,14 @@ def test_patterns_of_files_and_of_the_call(tmp_path: Path) -> None:
     matched = Matcher([program]).match(pl.Series(["123-X", "123-x"]))
     assert matched.frame.to_dicts() == [{"id": "123-X", "letter": "X"}]
     assert fields("%{ID:id}", "7-x", "ID [0-9]-x") == {"id": "7-x"}
+    # As in Logstash, a blank at the end is of the pattern; and not each character that ends a line of Unicode ends one here.
+    (tmp_path / "blanks").write_bytes("KEY [a-z]+: \r\nPAGE p\x0c\u2028q\r\n".encode())
+    found = definitions_of(files=[str(tmp_path / "blanks")])
+    assert (found["KEY"].text, found["PAGE"].text) == ("[a-z]+: ", "p\x0c\u2028q")
+    with pytest.raises(
+        hr.OptionError, match=r"line 1 of pattern_definitions is no pattern.*option 'pattern_definitions'"
+    ):
+        definitions_of("ONLYNAME")
     (tmp_path / "bad").write_text("ONLYNAME\n")
     with pytest.raises(hr.OptionError, match=r"line 1 of .*bad is no pattern"):
         definitions_of(files=[str(tmp_path / "bad")])

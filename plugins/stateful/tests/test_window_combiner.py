@@ -6,6 +6,7 @@ from typing import Any
 from unittest import mock
 
 import headrace as hr
+import numpy as np
 import polars as pl
 import pytest
 from headrace.flow.messages import COMBINED, INDEX, OFFSET, WATERMARK, Queue
@@ -104,6 +105,12 @@ def given_by(
     return found, shard.late_rows()
 
 
+@pytest.mark.parametrize(("windows", "expected"), [(1, False), (4, True), (16, True), (17, False), (1 << 18, False)])
+def test_windows_are_merged_one_by_one_only_where_each_has_many_rows(windows: int, expected: bool) -> None:
+    """Else a backfill with a window per second would cost a call per row."""
+    assert aligned_windows.is_merged_by_window(pl.Series(np.arange(1 << 18) % windows)) is expected
+
+
 @pytest.mark.parametrize("name", WINDOWS)
 @settings(max_examples=examples(25))
 @given(work=entries(), sizes=st.lists(st.integers(1, 9), min_size=1, max_size=3), merged_by_window=st.booleans())
@@ -113,7 +120,11 @@ def test_results_are_those_of_the_rows_themselves(
     plan, shuffle = plan_of(WINDOWS[name])
     combining, others = (combining_before(plan, shuffle) for _ in range(2))
     wanted = given_by(plan, shuffle, work, None, sizes)
-    with mock.patch.object(aligned_windows, "MERGED_BY_WINDOW", 1 if merged_by_window else 1 << 18):
+    least = 1 if merged_by_window else 1 << 18
+    with (
+        mock.patch.object(aligned_windows, "MERGED_BY_WINDOW", least),
+        mock.patch.object(aligned_windows, "ROWS_PER_WINDOW", 1),
+    ):
         found = given_by(plan, shuffle, work, combining, sizes)
     assert found[1] == wanted[1]
     assert_same(found[0], wanted[0], in_order=name in ("tumbling", "offset"))

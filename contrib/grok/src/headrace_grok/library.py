@@ -1,7 +1,7 @@
 """The named patterns that a grok expression can refer to: those of this package, of files, and of the call itself.
 
-A file has a pattern per line: its name, blanks, its text. ``#`` begins a comment. In the files of this package a line
-``@ecs FIELD NAME`` says which field of the Elastic Common Schema a field of the file is.
+A file has a pattern per line: its name, blanks, and its text up to the end of the line, with the blanks there. ``#`` begins
+a comment. In the files of this package a line ``@ecs FIELD NAME`` says which field of the Elastic Common Schema a field is.
 """
 
 from __future__ import annotations
@@ -75,8 +75,9 @@ def _read(text: str, place: str) -> tuple[dict[str, str], dict[str, str]]:
     """Return the patterns of a file, and the ECS names of its fields."""
     patterns: dict[str, str] = {}
     renamed: dict[str, str] = {}
-    for number, line in enumerate(text.splitlines(), 1):
-        words = line.strip().split(None, 1)
+    # Not splitlines(): a pattern may hold characters such as a form feed.
+    for number, line in enumerate(text.split("\n"), 1):
+        words = line.removesuffix("\r").split(None, 1)
         if not words or words[0].startswith("#"):
             continue
         if words[0] == "@ecs" and len(words) == 2:
@@ -88,7 +89,7 @@ def _read(text: str, place: str) -> tuple[dict[str, str], dict[str, str]]:
             raise hr.OptionError(
                 f"line {number} of {place} is no pattern: {line.strip()[:80]!r}",
                 plugin="grok",
-                option="pattern_files",
+                option="pattern_definitions" if place == "pattern_definitions" else "pattern_files",
                 hint="a line has a name, a blank and the pattern",
             )
     return patterns, renamed

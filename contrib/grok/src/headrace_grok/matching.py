@@ -141,7 +141,8 @@ class Matcher:
             begin += len(column)
         if not texts:
             return pl.Series(name, [None], dtype=pl.String).new_from_index(0, len(wanted))
-        if len(having) == 1 and len(having[0].rows) == len(wanted):
+        # Not if there are as many: a line that this pattern fits may have been given up for another one.
+        if len(having) == 1 and np.array_equal(having[0].rows, wanted):
             return texts[0]
         places = places[wanted]
         places[places < 0] = begin

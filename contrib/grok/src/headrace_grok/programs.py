@@ -56,7 +56,12 @@ def compiled(patterns: Sequence[str], definitions: Mapping[str, Definition]) -> 
     """Return the programs of patterns. Raises OptionError for one that cannot be used, or a field of two types."""
     if not patterns:
         raise refusal("no pattern is given", 'such as "%{IP:client} %{WORD:method} %{NOTSPACE:path}"')
-    programs = tuple(_program(source, definitions) for source in patterns)
+    try:
+        programs = tuple(_program(source, definitions) for source in patterns)
+    except RecursionError as error:  # such as a thousand repetitions of a repetition
+        raise refusal(
+            "a pattern is nested too deeply", "leave out groups and repetitions that hold only another one"
+        ) from error
     fields_of(programs)
     return programs
 

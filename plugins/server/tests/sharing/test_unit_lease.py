@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 import sqlalchemy as sa
@@ -14,7 +15,8 @@ from headrace_lease import LeaseLostError, Leases, SqlLeaseStore
 from headrace_lease.sql_store import TABLE
 from headrace_server.registry.database import Registry
 from headrace_server.registry.engines import open_engine, sqlite_url
-from headrace_server.registry.shared import SharedTables
+from headrace_server.registry.shared import SharedTables, note_runner
+from headrace_server.runner import unit_lease
 from headrace_server.runner.specification import RunnerSpecification
 from headrace_server.runner.unit_lease import Access, UnitLease
 
@@ -109,6 +111,31 @@ def test_it_goes_on_when_the_clock_of_the_database_is_set_forward(world: World) 
         return note is not None and note.token == world.token + 1
 
     eventually(told, "it has the next token")
+    assert not world.died.is_set()
+
+
+def test_it_tells_its_next_token_again_if_the_registry_was_away_in_that_moment(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else its server would never see that it is silent: it knows a process by its token."""
+    world.lease.begin(world.token)
+    failed = threading.Event()
+
+    def note_once_more(*arguments: Any) -> None:
+        if not failed.is_set():
+            failed.set()
+            raise sa.exc.OperationalError("UPDATE", {}, Exception("away"))
+        note_runner(*arguments)
+
+    monkeypatch.setattr(unit_lease, "note_runner", note_once_more)
+    world.execute(sa.update(TABLE).values(expires_at_ms=TABLE.c.expires_at_ms - 3_600_000))
+
+    def told() -> bool:
+        note = world.tables.units()["jobs"].runner
+        return note is not None and note.token == world.token + 1
+
+    eventually(told, "it has the next token")
+    assert failed.is_set()
     assert not world.died.is_set()
 
 

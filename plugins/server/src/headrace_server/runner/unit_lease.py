@@ -84,6 +84,8 @@ class UnitLease:
             specification=file, socket=specification.socket, token=0,
         )  # fmt: skip
         self._server = access.server
+        #: The token that the registry has of this process: others know it by that.
+        self._told: int | None = None
         self._lease: Lease | None = None
         self._held_until = float("-inf")
         self._wanted_elsewhere: float | None = None
@@ -149,6 +151,7 @@ class UnitLease:
         with self._engine.begin() as transaction:
             lease.guard(transaction)
             note_runner(transaction, self._unit, self._note)
+        self._told = lease.token
 
     def _continued(self, lease: Lease) -> Lease:
         """Return a new lease for one that has expired, if nobody has had it in between: then its token is the next one.
@@ -195,8 +198,9 @@ class UnitLease:
         except LeaseLostError:
             if self._ended.is_set():
                 return
-            self._lease = self._continued(lease)
-            self._tell(self._lease)
+            self._lease = lease = self._continued(lease)
+        if self._told != lease.token:  # also if the registry was away as it was to be told
+            self._tell(lease)
 
     def _watch(self) -> None:
         """Stop, and end, by this process's own clock: the thread that renews may hang."""

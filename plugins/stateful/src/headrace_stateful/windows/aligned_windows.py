@@ -44,10 +44,16 @@ from headrace_stateful.windows.window_shape import (
 #: Rows that are put aside at most before they are aggregated; rows that stand for others.
 MOST_PENDING = 1 << 17
 _MOST_COMBINED = 1 << 22
-#: So many partials are merged window by window.
+#: So many partials are merged window by window, if their windows have so many on average: each window costs a call.
 MERGED_BY_WINDOW = 1 << 18
+ROWS_PER_WINDOW = 1 << 14
 _AT = "__hr_at"
 _FRAMES = ("rows", "base", "given")
+
+
+def is_merged_by_window(ends: pl.Series) -> bool:
+    """Return whether partials of these windows are merged faster window by window: there are many of each."""
+    return len(ends) >= MERGED_BY_WINDOW and 1 < ends.n_unique() <= len(ends) // ROWS_PER_WINDOW
 
 
 class AlignedWindows(WindowOperator):
@@ -79,10 +85,11 @@ class AlignedWindows(WindowOperator):
     def _merged(self, frame: pl.DataFrame) -> pl.DataFrame:
         """Merge partials by window and key, groups in the order of their first row.
 
-        Many rows are merged window by window: the hash table of one fits into the caches of a core, and has one key column less.
+        Windows of many rows are merged one by one: the hash table of one fits into the caches of a core, and has one key
+        column less.
         """
         plan = self.shape.plan
-        if frame.height < MERGED_BY_WINDOW or not self._keys or frame[END].min() == frame[END].max():
+        if not self._keys or not is_merged_by_window(frame[END]):
             return plan.merge(frame, self._by)
         first = [pl.col(END).first(), pl.col(_AT).first()]
         parts = frame.with_row_index(_AT).partition_by(END, maintain_order=True)
