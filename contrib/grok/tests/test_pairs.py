@@ -110,6 +110,14 @@ def test_other_separators() -> None:
     assert found == [{"a": "1 2", "b": "x"}, {"a": "3", "b": "y;z"}]
 
 
+@pytest.mark.parametrize(
+    "options", [{"pair_separator": '"'}, {"key_separator": "\\"}, {"pair_separator": ";", "key_separator": ";"}]
+)
+def test_separators_that_divide_nothing_are_refused(options: dict[str, Any]) -> None:
+    with pytest.raises(hr.OptionError, match="has a meaning of its own"):
+        rows("logfmt", ["a=1"], {"a": "string"}, **options)
+
+
 def test_cef() -> None:
     r"""Of ArcSight's description: blanks within values, \| in the head, \= and \n in the extension."""
     line = (

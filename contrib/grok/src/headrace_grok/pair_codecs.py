@@ -106,6 +106,15 @@ class LogfmtCodec(_PairCodec):
 
     def __init__(self, settings: Any = None) -> None:
         super().__init__(settings)
+        given = self.settings
+        for option in ("pair_separator", "key_separator"):
+            if getattr(given, option) in ('"', "\\") or given.pair_separator == given.key_separator:
+                raise hr.OptionError(
+                    f"{getattr(given, option)!r} has a meaning of its own",
+                    plugin=self.name,
+                    option=option,
+                    hint='take two different characters for both separators, neither of them " nor a backslash',
+                )
         self._pairs = QuotedPairs(self.settings.pair_separator, self.settings.key_separator)
 
     def texts(self, lines: pl.Series, wanted: Sequence[str]) -> Texts:

@@ -189,10 +189,12 @@ class ReadableStateStoreContract(StateStoreContract):
                 done.set()
 
         def read() -> bool:
-            while not done.is_set():
+            while True:  # at least once, also if the writer has ended before
+                ended = done.is_set()
                 for number in range(1, _REPLACED_TIMES + 1):
                     reader.stored(_SHARD, number)
-            return True
+                if ended:
+                    return True
 
         thread = threading.Thread(target=save, name="contract writer", daemon=True)
         thread.start()

@@ -532,9 +532,8 @@ class RollOut:
             kept.unguard() if old is None else kept.drop()
             return ""
         number = note.changes[job]
-        if note.plans[job].get(
-            "state_outside"
-        ):  # the version before ended just as it was to be asked whether it can go back
+        if note.plans[job].get("state_outside"):
+            # The version before ended just when it was to be asked whether it could go back.
             kept.drop()
             return f"; it may not start, as it cannot read the state that version {number} has stored ({why})"
         kept.restore()
