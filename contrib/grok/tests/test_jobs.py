@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -110,15 +112,29 @@ def test_a_plan_shows_the_patterns_and_whether_they_have_changed() -> None:
     assert len(set(described)) == 3
 
 
+def _to_file(place: Path, stream: hr.Stream) -> Any:
+    return stream.to_file(place, format="json")
+
+
+def _read(place: Path) -> list[dict[str, Any]]:
+    found = [json.loads(line) for part in place.glob("*.json") for line in part.read_text().splitlines()]
+    return sorted(found, key=str)
+
+
 @pytest.mark.slow
 @pytest.mark.spark
-def test_spark_gives_what_light_gives() -> None:
+def test_spark_gives_what_light_gives(tmp_path: Path) -> None:
     rows: dict[str, list[Any]] = {}
+    source = tmp_path / "in.log"
+    source.write_bytes(b"\n".join(LINES) + b"\n")
     for backend in ("light", "spark"):
-        good, bad = MemorySink(), MemorySink()
-        stream = lines(line_column="message").select("client", "message")
-        spread = stream.grok(["GET %{NOTSPACE:page}", "(?<!x)POST %{NOTSPACE:form}"]).drop("message")
-        spread.dead_letters(lambda each: each.to(bad)).to(good).run(backend)  # noqa: B023
-        rows[backend] = [good.rows, sorted(reasons_of(bad))]
+        good, bad = tmp_path / backend / "good", tmp_path / backend / "bad"
+        stream = hr.stream("tests", "grok").from_file(
+            str(source), format="grok", pattern=PATTERN, line_column="message"
+        )
+        spread = stream.select("client", "message").grok(["GET %{NOTSPACE:page}", "(?<!x)POST %{NOTSPACE:form}"])
+        letters = partial(_to_file, bad)
+        spread.drop("message").dead_letters(letters).to_file(good, format="json").run(backend, show_progress=False)
+        rows[backend] = [_read(good), sorted(str(row["reason"]) for row in _read(bad))]
     assert rows["spark"] == rows["light"]
     assert len(rows["light"][0]) == 2
