@@ -1,6 +1,9 @@
-"""What the formats share: bodies to texts, and which types columns may have."""
+"""What the formats share: their options, bodies to texts, and which types columns may have."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, ClassVar
 
 import headrace as hr
 import numpy as np
@@ -8,6 +11,28 @@ import polars as pl
 from numpy.typing import NDArray
 
 from headrace_grok.values import is_supported, type_text
+
+#: Options that all formats have.
+LineColumn = Annotated[str | None, hr.option("A column for the whole body. Default: none.")]
+TimestampFormat = Annotated[
+    str | None, hr.option("The layout of columns that are timestamps, in the format codes of strftime.")
+]
+MaxBodyBytes = Annotated[int, hr.option("The largest size of a body, in bytes. A larger body is a bad record.", ge=1)]
+MAX_BODY_BYTES = 1024 * 1024
+
+
+class ReadOnlyCodec(hr.Codec):
+    """A format that writes nothing."""
+
+    name: ClassVar[str]
+
+    def encoder(self, schema: hr.Schema | None) -> hr.Encoder:
+        """Raise PlanError: the format can only be read."""
+        raise hr.PlanError(
+            f"the format {self.name!r} can only be read",
+            plugin=self.name,
+            hint="write another format, such as format='json'",
+        )
 
 
 def lines_of(bodies: hr.Bodies, max_body_bytes: int) -> tuple[pl.Series, NDArray[np.int64] | None, list[hr.BadBody]]:
@@ -50,3 +75,22 @@ def check_type(plugin: str, name: str, kind: pl.DataType, timestamp_format: str 
             option="timestamp_format",
             hint="such as timestamp_format='%d/%b/%Y:%H:%M:%S %z', or declare the column string",
         )
+
+
+def decoded(
+    bodies: hr.Bodies,
+    frame: pl.DataFrame,
+    good: NDArray[np.int64],
+    rows: NDArray[np.int64] | None,
+    bad: list[hr.BadBody],
+    faults: Mapping[int, str],
+) -> hr.Decoded:
+    """Return what bodies gave. ``rows`` and ``bad`` are those of ``lines_of``; ``good`` and ``faults`` count its texts.
+
+    ``good``: the texts that gave the rows of ``frame``; ``faults``: what is wrong with the others.
+    """
+    if rows is None and not faults:
+        return hr.Decoded(frame)
+    places = np.arange(len(bodies), dtype=np.int64) if rows is None else rows
+    every = [*bad, *(hr.BadBody(int(places[row]), reason) for row, reason in faults.items())]
+    return hr.Decoded(frame, places[good], sorted(every, key=lambda each: each.row))

@@ -6,11 +6,19 @@ from collections.abc import Sequence
 from typing import Annotated, ClassVar, Literal
 
 import headrace as hr
-import numpy as np
 import polars as pl
 from headrace.foundation.errors import did_you_mean
 
-from headrace_grok.bodies import check_type, lines_of
+from headrace_grok.bodies import (
+    MAX_BODY_BYTES,
+    LineColumn,
+    MaxBodyBytes,
+    ReadOnlyCodec,
+    TimestampFormat,
+    check_type,
+    decoded,
+    lines_of,
+)
 from headrace_grok.library import Names, definitions_of
 from headrace_grok.matching import Matcher, MatchOptions
 from headrace_grok.programs import Program, compiled, schema_of
@@ -39,17 +47,13 @@ class GrokSettings(hr.Settings, frozen=True, kw_only=True):
         Names,
         hr.option("How fields of headrace's own patterns are called: as in Logstash, or by Elastic Common Schema."),
     ] = "legacy"
-    line_column: Annotated[str | None, hr.option("A column for the whole body. Default: none.")] = None
+    line_column: LineColumn = None
     no_match: Annotated[
         Literal["bad", "null"],
         hr.option("What a body gives that no pattern fits: a bad record, or a row of NULLs."),
     ] = "bad"
-    timestamp_format: Annotated[
-        str | None, hr.option("The layout of columns that are timestamps, in the format codes of strftime.")
-    ] = None
-    max_body_bytes: Annotated[
-        int, hr.option("The largest size of a body, in bytes. A larger body is a bad record.", ge=1)
-    ] = 1024 * 1024
+    timestamp_format: TimestampFormat = None
+    max_body_bytes: MaxBodyBytes = MAX_BODY_BYTES
     engine: Annotated[
         Literal["auto", "hyperscan", "polars"], hr.option("The pre-filter of patterns; results do not depend on it.")
     ] = "auto"
@@ -65,10 +69,11 @@ class GrokSettings(hr.Settings, frozen=True, kw_only=True):
             )
 
 
-class GrokCodec(hr.Codec):
-    """Lines of logs, read by patterns. It writes nothing."""
+class GrokCodec(ReadOnlyCodec):
+    """Lines of logs, read by patterns."""
 
     Settings: ClassVar[type[GrokSettings]] = GrokSettings
+    name = "grok"
 
     def __init__(self, settings: GrokSettings) -> None:
         super().__init__(settings)
@@ -102,12 +107,6 @@ class GrokCodec(hr.Codec):
         wanted = {name: schema[name] for name in (schema if columns is None else columns)}
         return _Decoder(self._programs, wanted, self._options)
 
-    def encoder(self, schema: hr.Schema | None) -> hr.Encoder:
-        """Raise PlanError: patterns can only be read."""
-        raise hr.PlanError(
-            "the format 'grok' can only be read", plugin="grok", hint="write another format, such as format='json'"
-        )
-
 
 class _Decoder(hr.Decoder):
     """Decodes bodies to the wanted columns."""
@@ -131,12 +130,7 @@ class _Decoder(hr.Decoder):
         matched = self._matcher.match(lines)
         frame = matched.frame
         if self._line is not None and self._line in self._wanted:
-            frame = frame.with_columns(lines.gather(matched.rows).alias(self._line)) if frame.width else pl.DataFrame(
-                [lines.gather(matched.rows).alias(self._line)]
-            )  # fmt: skip
+            frame = pl.DataFrame([*frame, lines.gather(matched.rows).alias(self._line)])
         frame = frame.select(self._wanted) if self._wanted else frame
-        if rows is None and not matched.bad_rows:
-            return hr.Decoded(frame)
-        places = np.arange(len(bodies), dtype=np.int64) if rows is None else rows
-        bad += [hr.BadBody(int(places[row]), why) for row, why in zip(matched.bad_rows, matched.reasons, strict=True)]
-        return hr.Decoded(frame, places[matched.rows], sorted(bad, key=lambda each: each.row))
+        faults = dict(zip(matched.bad_rows, matched.reasons, strict=True))
+        return decoded(bodies, frame, matched.rows, rows, bad, faults)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Literal, get_args
@@ -30,8 +30,7 @@ def definitions_of(
     ``definitions`` may be a text as in a file: a pattern per line. ``files`` are paths of files, or of directories whose
     files are all read. Raises OptionError.
     """
-    if names not in get_args(Names):
-        raise hr.OptionError(f"unknown value {names!r}: expected 'legacy' or 'ecs'", plugin="grok", option="names")
+    check_choice("names", names, get_args(Names))
     found = dict(_standard(names == "ecs"))
     for file in files:
         found.update(_of_path(Path(file)))
@@ -42,6 +41,13 @@ def definitions_of(
             raise refusal(f"unusable pattern name {name!r} in pattern_definitions", "use letters, digits and _")
         found[name] = Definition(text)
     return found
+
+
+def check_choice(option: str, value: str, allowed: Sequence[str]) -> None:
+    """Raise OptionError for a value that is none of those that are allowed."""
+    if value not in allowed:
+        expected = " or ".join(map(repr, allowed))
+        raise hr.OptionError(f"unknown value {value!r}: expected {expected}", plugin="grok", option=option)
 
 
 def _of_path(path: Path) -> dict[str, Definition]:

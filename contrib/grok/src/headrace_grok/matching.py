@@ -13,7 +13,7 @@ from headrace_grok import partial
 from headrace_grok.filtering import Filter, check_engine, make_filter
 from headrace_grok.programs import Program, schema_of
 from headrace_grok.searching import search
-from headrace_grok.values import converted, shown, type_text
+from headrace_grok.values import typed_columns
 
 _NULL = pl.Series([None], dtype=pl.String)
 _NO_ROWS: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
@@ -82,14 +82,8 @@ class Matcher:
             unmatched = np.setdiff1d(np.flatnonzero(~good), given_up, assume_unique=True)
             said = partial.reasons(self._programs, lines.gather(unmatched))
             faults.update(zip(unmatched.tolist(), said, strict=True))
-        columns: list[pl.Series] = []
-        wrong: dict[int, str] = {}
-        for name, kind in self._columns.items():
-            texts = self._column(parts, name, rows, len(lines))
-            values, bad = converted(texts, kind, self._options.timestamp_format)
-            columns.append(values)
-            for place in [] if bad is None else np.flatnonzero(bad).tolist():
-                wrong.setdefault(place, f"field {name!r}: expected {type_text(kind)}, found {shown(texts[place])}")
+        texts = [(self._column(parts, name, rows, len(lines)), kind) for name, kind in self._columns.items()]
+        columns, wrong = typed_columns(texts, self._options.timestamp_format)
         if wrong:
             faults.update({int(rows[place]): reason for place, reason in wrong.items()})
             kept = np.setdiff1d(np.arange(len(rows)), list(wrong), assume_unique=True)

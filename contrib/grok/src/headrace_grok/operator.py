@@ -12,7 +12,7 @@ import polars as pl
 from headrace.foundation.errors import did_you_mean
 
 from headrace_grok.filtering import Engine
-from headrace_grok.library import definitions_of
+from headrace_grok.library import check_choice, definitions_of
 from headrace_grok.matching import Matcher, MatchOptions
 from headrace_grok.programs import compiled, schema_of
 
@@ -54,8 +54,8 @@ class Grok(hr.OperatorSpec):
         no_match: str = "dead letter",
         engine: str = "auto",
     ) -> None:
-        _check("no_match", no_match, ("dead letter", "null"))
-        _check("engine", engine, get_args(Engine))
+        check_choice("no_match", no_match, ("dead letter", "null"))
+        check_choice("engine", engine, get_args(Engine))
         self.patterns = _listed(patterns)
         self.on = on
         self.overwrite = _listed(overwrite)
@@ -154,9 +154,3 @@ class _Running(hr.Operator):
 
 def _listed(values: str | Sequence[str]) -> tuple[str, ...]:
     return (values,) if isinstance(values, str) else tuple(values)
-
-
-def _check(option: str, value: str, allowed: Sequence[str]) -> None:
-    if value not in allowed:
-        expected = " or ".join(map(repr, allowed))
-        raise hr.OptionError(f"unknown value {value!r}: expected {expected}", plugin="grok", option=option)

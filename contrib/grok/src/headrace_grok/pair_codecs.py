@@ -11,11 +11,21 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from headrace_grok.bodies import check_type, lines_of
+from headrace_grok.bodies import (
+    MAX_BODY_BYTES,
+    LineColumn,
+    MaxBodyBytes,
+    ReadOnlyCodec,
+    TimestampFormat,
+    check_type,
+    decoded,
+    lines_of,
+)
 from headrace_grok.library import definitions_of
 from headrace_grok.matching import Matcher
-from headrace_grok.pairs import QuotedPairs, cef_faults, cef_header, cef_pairs, leef_pairs, typed_columns
+from headrace_grok.pairs import QuotedPairs, cef_faults, cef_header, cef_pairs, leef_pairs
 from headrace_grok.programs import compiled, schema_of
+from headrace_grok.values import typed_columns
 
 #: The columns before types are looked at, for the lines without a fault; and what is wrong with the others, by their number.
 Texts = tuple[Mapping[str, pl.Series], NDArray[np.int64], dict[int, str]]
@@ -24,13 +34,9 @@ Texts = tuple[Mapping[str, pl.Series], NDArray[np.int64], dict[int, str]]
 class PairSettings(hr.Settings, frozen=True, kw_only=True):
     """Options that the formats of pairs share."""
 
-    line_column: Annotated[str | None, hr.option("A column for the whole body. Default: none.")] = None
-    timestamp_format: Annotated[
-        str | None, hr.option("The layout of columns that are timestamps, in the format codes of strftime.")
-    ] = None
-    max_body_bytes: Annotated[
-        int, hr.option("The largest size of a body, in bytes. A larger body is a bad record.", ge=1)
-    ] = 1024 * 1024
+    line_column: LineColumn = None
+    timestamp_format: TimestampFormat = None
+    max_body_bytes: MaxBodyBytes = MAX_BODY_BYTES
 
 
 class LogfmtSettings(PairSettings, frozen=True, kw_only=True):
@@ -41,12 +47,23 @@ class LogfmtSettings(PairSettings, frozen=True, kw_only=True):
     ] = " "
     key_separator: Annotated[str, hr.option("What stands between key and value.", min_length=1, max_length=1)] = "="
 
+    def validate(self) -> None:
+        """Check that the separators divide something."""
+        for option in ("pair_separator", "key_separator"):
+            given = getattr(self, option)
+            if given in ('"', "\\") or self.pair_separator == self.key_separator:
+                raise hr.OptionError(
+                    f"{given!r} has a meaning of its own",
+                    plugin="logfmt",
+                    option=option,
+                    hint='take two different characters for both separators, neither of them " nor a backslash',
+                )
 
-class _PairCodec(hr.Codec):
-    """What the formats share: they are read only, and take any column."""
+
+class _PairCodec(ReadOnlyCodec):
+    """What the formats of pairs share: they take any column."""
 
     Settings: ClassVar[type[hr.Settings]] = PairSettings
-    name: ClassVar[str]
 
     @abstractmethod
     def texts(self, lines: pl.Series, wanted: Sequence[str]) -> Texts:
@@ -58,14 +75,6 @@ class _PairCodec(hr.Codec):
         for name, kind in schema.items():
             check_type(self.name, name, kind, options.timestamp_format, is_line=name == options.line_column)
         return _PairDecoder(self, {name: schema[name] for name in (schema if columns is None else columns)})
-
-    def encoder(self, schema: hr.Schema | None) -> hr.Encoder:
-        """Raise PlanError: the format can only be read."""
-        raise hr.PlanError(
-            f"the format {self.name!r} can only be read",
-            plugin=self.name,
-            hint="write another format, such as format='json'",
-        )
 
 
 class _PairDecoder(hr.Decoder):
@@ -91,11 +100,7 @@ class _PairDecoder(hr.Decoder):
             kept = np.setdiff1d(np.arange(len(good)), list(wrong), assume_unique=True)
             good, columns = good[kept], [column[kept] for column in columns]
         frame = pl.DataFrame(columns) if columns else pl.DataFrame(height=len(good))
-        if rows is None and not faults:
-            return hr.Decoded(frame)
-        places = np.arange(len(bodies), dtype=np.int64) if rows is None else rows
-        bad += [hr.BadBody(int(places[row]), reason) for row, reason in faults.items()]
-        return hr.Decoded(frame, places[good], sorted(bad, key=lambda each: each.row))
+        return decoded(bodies, frame, good, rows, bad, faults)
 
 
 class LogfmtCodec(_PairCodec):
@@ -106,15 +111,6 @@ class LogfmtCodec(_PairCodec):
 
     def __init__(self, settings: Any = None) -> None:
         super().__init__(settings)
-        given = self.settings
-        for option in ("pair_separator", "key_separator"):
-            if getattr(given, option) in ('"', "\\") or given.pair_separator == given.key_separator:
-                raise hr.OptionError(
-                    f"{getattr(given, option)!r} has a meaning of its own",
-                    plugin=self.name,
-                    option=option,
-                    hint='take two different characters for both separators, neither of them " nor a backslash',
-                )
         self._pairs = QuotedPairs(self.settings.pair_separator, self.settings.key_separator)
 
     def texts(self, lines: pl.Series, wanted: Sequence[str]) -> Texts:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from headrace_grok.values import converted, shown, type_text
+from headrace_grok.values import shown
 
 _LOGFMT_ESCAPES = {"\\\\": "\\", '\\"': '"', "\\n": "\n", "\\t": "\t", "\\r": "\r"}
 _CEF_ESCAPES = {"\\\\": "\\", "\\=": "=", "\\|": "|", "\\n": "\n", "\\r": "\r"}
@@ -131,17 +131,3 @@ def _unescaped(texts: pl.Series, escapes: Mapping[str, str]) -> pl.Series:
     if not texts.str.contains("\\", literal=True).any():
         return texts
     return texts.str.replace_many(list(escapes), list(escapes.values()), leftmost=True)
-
-
-def typed_columns(
-    columns: Sequence[tuple[pl.Series, pl.DataType]], timestamp_format: str | None
-) -> tuple[list[pl.Series], dict[int, str]]:
-    """Return columns of texts as values of their types, and what is wrong in which row."""
-    made: list[pl.Series] = []
-    wrong: dict[int, str] = {}
-    for texts, kind in columns:
-        values, bad = converted(texts, kind, timestamp_format)
-        made.append(values)
-        for row in [] if bad is None else np.flatnonzero(bad).tolist():
-            wrong.setdefault(row, f"field {texts.name!r}: expected {type_text(kind)}, found {shown(texts[row])}")
-    return made, wrong

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
@@ -54,3 +56,17 @@ def type_text(kind: pl.DataType) -> str:
 def shown(text: str) -> str:
     """Return a text in double quotes as reasons show it, cut when it is long."""
     return f'"{text}"' if len(text) <= _SHOWN_MAX else f'"{text[:_SHOWN_MAX]}…"'
+
+
+def typed_columns(
+    columns: Sequence[tuple[pl.Series, pl.DataType]], timestamp_format: str | None
+) -> tuple[list[pl.Series], dict[int, str]]:
+    """Return columns of texts as values of their types, and what is wrong in which row."""
+    made: list[pl.Series] = []
+    wrong: dict[int, str] = {}
+    for texts, kind in columns:
+        values, bad = converted(texts, kind, timestamp_format)
+        made.append(values)
+        for row in [] if bad is None else np.flatnonzero(bad).tolist():
+            wrong.setdefault(row, f"field {texts.name!r}: expected {type_text(kind)}, found {shown(texts[row])}")
+    return made, wrong

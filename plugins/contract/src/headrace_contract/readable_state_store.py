@@ -101,13 +101,8 @@ class ReadableStateStoreContract(StateStoreContract):
         reader.close()
         writer.save(_SHARD, *versions[4][:2])
         other = self.make_store()
-        found = list(other.load(_SHARD))
-        expect(
-            found == versions,
-            expected=shortened(versions),
-            found=shortened(found),
-            mend="stored() only reads: forget nothing that is newer, lock nothing, and let close() remove nothing",
-        )
+        mend = "stored() only reads: forget nothing that is newer, lock nothing, and let close() remove nothing"
+        self._expect(list(other.load(_SHARD)), versions, mend)
         for store in (writer, other):
             store.close()
 
@@ -131,13 +126,8 @@ class ReadableStateStoreContract(StateStoreContract):
         following.save(_SHARD, 3, b"again")
         other = self.make_store()
         for shard, wanted in ((_SHARD, [*versions[:2], (3, b"again", False)]), (_OTHER, versions[2:])):
-            found = list(other.load(shard))
-            expect(
-                found == wanted,
-                expected=f"of {shard}: {shortened(wanted)}",
-                found=shortened(found),
-                mend="go_on_from() must remove every version of this shard that is newer, and no other",
-            )
+            mend = f"go_on_from() must remove every version of this shard that is newer, and no other (seen in {shard})"
+            self._expect(list(other.load(shard)), wanted, mend)
         for each in (following, other):
             each.close()
 
@@ -157,14 +147,9 @@ class ReadableStateStoreContract(StateStoreContract):
             following.go_on_from(shard, version)
             following.save(shard, version + 1, _content(version + 1))
         other = self.make_store()
-        found = [list(other.load(shard)) for shard in (_SHARD, _OTHER)]
-        wanted = [[(number, _content(number), number == 1) for number in (1, 2, 3)], [(6, _content(6), False)]]
-        expect(
-            found == wanted,
-            expected=shortened(wanted),
-            found=shortened(found),
-            mend="go_on_from() keeps the versions up to the given one, and knows shards without any",
-        )
+        mend = "go_on_from() keeps the versions up to the given one, and knows shards without any"
+        self._expect(list(other.load(_SHARD)), [(number, _content(number), number == 1) for number in (1, 2, 3)], mend)
+        self._expect(list(other.load(_OTHER)), [(6, _content(6), False)], mend)
         for each in (following, other):
             each.close()
 
