@@ -17,7 +17,7 @@ WORKERS := $(shell cores=$$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2); if
 # Images of containers often set it. Tests start hundreds of processes, and each would compile every module anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup demo docs test lint types unit whole-unit contracts spark-classes test-servers bench bench-peers bench-sql chaos test-python test-lowest wheels damage fuzz fuzz-servers fuzz-flink fuzz-records fuzz-expressions flink-programs published-sql nightly clean
+.PHONY: setup demo docs test lint types unit whole-unit contracts spark-classes test-servers bench bench-peers bench-sql chaos test-python test-lowest wheels damage fuzz fuzz-servers fuzz-flink fuzz-records fuzz-expressions flink-programs published-sql sigma nightly clean
 
 setup: .venv/ready  ## .venv with every package of the workspace
 
@@ -133,10 +133,14 @@ flink-programs: setup  ## the programs that Flink publishes, read from the folde
 published-sql: setup  ## the published Nexmark, pattern and rsqldb texts on both backends; folders: HEADRACE_NEXMARK and three others (tests/published/README.md)
 	$(BIN)/python -m pytest -m slow -ra tests/sql/test_nexmark.py tests/sql/test_rsqldb.py
 
+sigma: setup  ## the rules that SigmaHQ publishes, read from the folder that HEADRACE_SIGMA names: docs/sigma-results.md
+	$(BIN)/python -m tests.published.sigma
+
 # One after the other, whatever comes of those before. What needs a folder that is not named is left out, with the reason.
-NIGHTLY := whole-unit test-servers published-sql $(if $(HEADRACE_FLINK_CHECKOUT),flink-programs) fuzz fuzz-expressions fuzz-records fuzz-servers chaos test-lowest
+NIGHTLY := whole-unit test-servers published-sql $(if $(HEADRACE_FLINK_CHECKOUT),flink-programs) $(if $(HEADRACE_SIGMA),sigma) fuzz fuzz-expressions fuzz-records fuzz-servers chaos test-lowest
 nightly: setup  ## what a nightly run calls; takes many hours
 	$(if $(HEADRACE_FLINK_CHECKOUT),,@echo "flink-programs is left out: HEADRACE_FLINK_CHECKOUT is not set")
+	$(if $(HEADRACE_SIGMA),,@echo "sigma is left out: HEADRACE_SIGMA is not set")
 	$(MAKE) --keep-going -j 1 $(NIGHTLY)
 
 # FROM:TO, 12 expressions a seed.

@@ -169,10 +169,10 @@ detection:
 @pytest.mark.parametrize(
     ("detection", "reason"),
     [
-        ("{a: {x|base64: y}, condition: a}", "modifier 'base64' is not supported"),
+        ("{a: {x|base65: y}, condition: a}", "modifier 'base65' is not supported"),
         ("{a: {x: y}, condition: b}", "no search is called 'b'"),
         ("{a: {x: y}, condition: a | count() > 5}", "aggregations"),
-        ("{a: [word], condition: a}", "keywords are not supported"),
+        ("{a: [word], condition: a}", "keywords are texts without a field"),
         ("{a: {x: y}, condition: a and}", "ends too early"),
         ("{a: {x: y}, timeframe: 5m, condition: a}", "timeframe"),
     ],

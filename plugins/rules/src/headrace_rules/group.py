@@ -27,6 +27,7 @@ from headrace_rules.journal import FIRST
 from headrace_rules.loading import RulesInput
 from headrace_rules.model import Rule, RuleSet
 from headrace_rules.prepared import Preparer
+from headrace_rules.sigma_fields import NO_OPTIONS, SigmaOptions
 from headrace_rules.verification import Matches, RuleFailure
 from headrace_rules.versions import MemberVersions
 
@@ -53,6 +54,8 @@ class Member:
     reload_interval: timedelta | None = None
     #: When the job was started with these rules, as the audit file has it; empty for a verb that is not in a job.
     since: str = ""
+    #: How Sigma rules are read, in files that are watched.
+    sigma: SigmaOptions = NO_OPTIONS
 
     @classmethod
     def of_condition(cls, name: str, text: str) -> Member:
@@ -63,7 +66,8 @@ class Member:
         if self.journal is None:
             return None
         return MemberVersions(self.rules, self.journal, preparer, watched=self.watched,
-                              reload_interval=self.reload_interval, clock=clock, since=self.since)  # fmt: skip
+                              reload_interval=self.reload_interval, clock=clock, since=self.since,
+                              sigma=self.sigma)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

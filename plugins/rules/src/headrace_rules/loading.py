@@ -20,6 +20,7 @@ from headrace.foundation.errors import ExpressionError, HeadraceError, JobError,
 from headrace_rules.background import pause
 from headrace_rules.model import DEFAULT_SEVERITY, SEVERITIES, Rejection, Rule, RulesError, RuleSet
 from headrace_rules.prepared import Preparer
+from headrace_rules.sigma_fields import SigmaOptions
 
 #: What the verb ``rules`` and ``update_rules`` take as rules.
 RulesInput = str | os.PathLike[str] | Sequence[Mapping[str, Any] | Rule | str | os.PathLike[str]] | Mapping[str, str]
@@ -34,11 +35,16 @@ _ID = re.compile(r"[^\s,;'\"\\]{1,200}")
 
 @dataclass(slots=True)
 class Loaded:
-    """Rules that are well formed, and those that are not. ``files`` are the files that were read."""
+    """Rules that are well formed, and those that are not. ``files`` are the files that were read.
+
+    ``left_out`` counts Sigma rules that are for other log sources than ``sigma`` names.
+    """
 
     rules: list[Rule] = field(default_factory=list)
     rejections: list[Rejection] = field(default_factory=list)
     files: list[Path] = field(default_factory=list)
+    sigma: SigmaOptions = field(default_factory=SigmaOptions)
+    left_out: int = 0
 
     @property
     def total(self) -> int:
@@ -60,12 +66,14 @@ class Loaded:
     _ids: set[str] = field(default_factory=set)
 
 
-def load(source: RulesInput) -> Loaded:
+def load(source: RulesInput, sigma: SigmaOptions | None = None) -> Loaded:
     """Read rules. A rule that is malformed is in ``rejections``, and so is a file that is not valid YAML.
+
+    ``sigma``: what Sigma rules leave open.
 
     Raises OptionError when there is no such file or its suffix is unknown, JobError when a file cannot be read.
     """
-    loaded = Loaded()
+    loaded = Loaded(sigma=sigma or SigmaOptions())
     if isinstance(source, str | os.PathLike):
         for path in files_of(source):
             _load_file(path, loaded)
@@ -81,9 +89,9 @@ def load(source: RulesInput) -> Loaded:
     return loaded
 
 
-def load_strictly(source: RulesInput) -> RuleSet:
+def load_strictly(source: RulesInput, sigma: SigmaOptions | None = None) -> RuleSet:
     """Read rules. Raises RulesError when a rule is malformed, OptionError when there are none, and what ``load`` raises."""
-    loaded = load(source)
+    loaded = load(source, sigma)
     if loaded.rejections:
         raise RulesError(loaded.rejections, total=loaded.total)
     if not loaded.rules:
@@ -179,8 +187,12 @@ def _load_yaml(path: Path, text: str, loaded: Loaded) -> None:
         for entry in entries:
             number += 1
             place = f"{path}, rule {number}"
-            is_sigma = isinstance(entry, Mapping) and "detection" in entry
-            loaded.add(sigma.rule_of(entry, place) if is_sigma else rule_of(entry, place))
+            if not isinstance(entry, Mapping) or "detection" not in entry:
+                loaded.add(rule_of(entry, place))
+            elif loaded.sigma.applies(entry.get("logsource")):
+                loaded.add(sigma.rule_of(entry, place, loaded.sigma))
+            else:
+                loaded.left_out += 1
 
 
 def rule_of(entry: Any, place: str) -> Rule | Rejection:

@@ -123,7 +123,7 @@ def _grouped(plan: Plan, nodes: Sequence[OperatorNode], place: str, changes: dic
             spec = node.spec
             watched = spec.given if spec.reload_interval is not None else None
             journal = str(Path(place) / node_id)
-            members.append(Member(node_id, spec.rules, journal, watched, spec.reload_interval, since))
+            members.append(Member(node_id, spec.rules, journal, watched, spec.reload_interval, since, spec.sigma))
         else:
             assert isinstance(node.spec, Where)
             members.append(Member.of_condition(node_id, str(node.spec.predicate)))

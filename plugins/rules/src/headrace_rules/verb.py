@@ -29,6 +29,7 @@ from headrace_rules.journal import RuleJournal
 from headrace_rules.loading import RulesInput, check_rules, load, load_strictly
 from headrace_rules.model import SEVERITIES, RulesError, RuleSet
 from headrace_rules.prepared import Preparer
+from headrace_rules.sigma_fields import SigmaOptions
 from headrace_rules.versions import RulesUpdate, now_text, update, whoami
 
 OUTPUTS = ("matches", "first", "tag")
@@ -132,7 +133,8 @@ class Rules(GroupedSpec):
     ``raw_scan``: do not decode JSON bodies without a trigger; damaged ones among them give no dead letters.
     ``verdict_cache``: how many results of rules with user functions are kept. ``reload_interval``: how often the rules'
     files are checked for changes ("10 s", seconds, or a timedelta). ``scanner``: "auto", "hyperscan" or "polars", with the
-    same results. ``functions``: user functions by name.
+    same results. ``functions``: user functions by name. ``sigma``: what Sigma rules leave open, a mapping with ``fields``
+    (columns by field), ``keywords`` (columns to search), ``logsource`` and ``placeholders``.
 
     A row for which a rule fails goes to the dead letters with the rule's id; the other rules are evaluated nevertheless.
     Raises RulesError for wrong rules and other JobErrors for wrong options when the job is built. If the columns are not
@@ -152,6 +154,7 @@ class Rules(GroupedSpec):
         reload_interval: str | float | timedelta | None = None,
         scanner: str = "auto",
         functions: Mapping[str, Any] | None = None,
+        sigma: Mapping[str, Any] | SigmaOptions | None = None,
     ) -> None:
         if output not in OUTPUTS:
             hint = did_you_mean(str(output), OUTPUTS, known="outputs")
@@ -163,14 +166,15 @@ class Rules(GroupedSpec):
             raise OptionError(
                 'output="tag" gives all rows, so no row can be left unparsed', plugin="rules", option="raw_scan"
             )
-        self.rules: RuleSet = load_strictly(rules)
+        self.sigma = SigmaOptions.of(sigma)
+        self.rules: RuleSet = load_strictly(rules, self.sigma)
         self.given = rules
         self.output = output
         self.raw_scan = raw_scan
         self.reload_interval = _interval(reload_interval, rules)
         self.functions = functions if functions is not None else {}
         self.options = EngineOptions(scanner=scanner, verdict_cache_entries=verdict_cache)
-        super().__init__(RuleGroup([Member("rules", self.rules)], self.functions, self.options), 0)
+        super().__init__(RuleGroup([Member("rules", self.rules, sigma=self.sigma)], self.functions, self.options), 0)
         self._checked: dict[tuple[Any, ...], frozenset[str]] = {}
         self._replacing: Preparer | None = None
 
@@ -214,7 +218,7 @@ class Rules(GroupedSpec):
             self._replacing = Preparer(schema, self.functions)
         at = now_text(SystemClock())
         with behind_batches():
-            return update(RuleJournal(place), self.rules, load(rules), self._replacing, who=who or whoami(), at=at,
+            return update(RuleJournal(place), self.rules, load(rules, self.sigma), self._replacing, who=who or whoami(), at=at,
                           since=member.since, forget=True)  # fmt: skip
 
     # ------------------------------------------------------------------------------------------------ private

@@ -21,6 +21,7 @@ from headrace_rules.journal import FIRST, RuleJournal
 from headrace_rules.loading import Loaded, RulesInput, check_rules, load
 from headrace_rules.model import Rejection, Rule, RulesError, RuleSet
 from headrace_rules.prepared import Preparer
+from headrace_rules.sigma_fields import SigmaOptions
 
 logger = logging.getLogger(__name__)
 _BEFORE_ALL = -(2**63)
@@ -30,7 +31,8 @@ class MemberVersions:
     """The versions of one verb's rules. ``look``, ``admit`` and ``history`` are called under the lock of the run.
 
     ``watched``: the rules' files. They are checked for changes once per ``reload_interval``, when a batch comes; the rules
-    are replaced if files have changed. ``since``: when the job was started with these rules.
+    are replaced if files have changed. ``since``: when the job was started with these rules. ``sigma``: how
+    Sigma rules are read.
     """
 
     def __init__(
@@ -43,9 +45,11 @@ class MemberVersions:
         reload_interval: timedelta | None = None,
         clock: Clock | None = None,
         since: str = "",
+        sigma: SigmaOptions | None = None,
     ) -> None:
         self._first = rules
         self._since = since
+        self._sigma = sigma
         self.preparer = preparer
         self._watched = watched
         self._interval_seconds = None if reload_interval is None else reload_interval.total_seconds()
@@ -136,7 +140,7 @@ class MemberVersions:
         assert self._watched is not None
         try:
             with behind_batches():
-                update(self.journal, self._first, load(self._watched), self.preparer, who=f"{whoami()} (files)",
+                update(self.journal, self._first, load(self._watched, self._sigma), self.preparer, who=f"{whoami()} (files)",
                        at=now_text(self._clock), since=self._since)  # fmt: skip
         except HeadraceError as error:
             logger.warning("rules: the files cannot be read, the rules in use stay: %s", error)

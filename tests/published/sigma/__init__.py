@@ -1,0 +1,1 @@
+"""The rules of SigmaHQ, read from a checkout that the environment names: ``make sigma``."""
