@@ -1,0 +1,88 @@
+"""What a log knows besides its records: how far it was trimmed, and what it has dropped. A small file, replaced as one step."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import NamedTuple
+from zlib import crc32
+
+import msgspec
+from headrace.foundation.durable_files import replace_durably
+from headrace.foundation.errors import DataError, JobError
+
+_FORMAT = 1
+NAME = "state.json"
+#: Gaps that are kept one by one; of older ones the count remains.
+GAPS_MAX = 100
+
+
+class Gap(NamedTuple):
+    """Offsets ``first`` to ``end`` - 1 were dropped before a checkpoint covered them, because the log was full."""
+
+    first: int
+    end: int
+
+
+class LogState(msgspec.Struct, kw_only=True):
+    """The content of the file."""
+
+    format: int = _FORMAT
+    #: Random: a log that is made anew has another one, so that a checkpoint of the old one is refused.
+    id: str = msgspec.field(default_factory=lambda: os.urandom(16).hex())
+    #: A checkpoint covers what is before.
+    trimmed: int = 0
+    #: Records before it were dropped, where they were not trimmed before.
+    dropped_before: int = 0
+    dropped_oldest: int = 0
+    dropped_newest: int = 0
+    gaps: list[Gap] = msgspec.field(default_factory=list)
+
+    @property
+    def earliest(self) -> int:
+        return max(self.trimmed, self.dropped_before)
+
+    @property
+    def salt(self) -> int:
+        """Where checksums of this log begin."""
+        return crc32(bytes.fromhex(self.id))
+
+    def drop(self, end: int) -> int:
+        """Note that the oldest records up to ``end`` are dropped; return how many of them no checkpoint covers."""
+        first = self.earliest
+        if end <= first:
+            return 0
+        self.dropped_before = end
+        self.dropped_oldest += end - first
+        if self.gaps and self.gaps[-1].end == first:
+            first = self.gaps.pop().first
+        self.gaps = [*self.gaps[-GAPS_MAX + 1 :], Gap(first, end)]
+        return end - first
+
+    def save(self, directory: Path) -> None:
+        """Write the file durably. Raises OSError."""
+        values = msgspec.to_builtins(self)
+        text = json.dumps({**values, "checksum": _checksum(values)}, indent=1)
+        replace_durably(directory / NAME, text.encode())
+
+
+def load_state(directory: Path) -> LogState | None:
+    """Return what is stored, or None if there is no file. Raises DataError if it is damaged, JobError if it is of a newer version."""
+    path = directory / NAME
+    try:
+        values = json.loads(path.read_bytes())
+        checksum = values.pop("checksum")
+        if checksum == _checksum(values) and values["format"] > _FORMAT:
+            raise JobError(f"{path} was written by a newer headrace-buffer", hint="install that version")
+        if checksum == _checksum(values):
+            return msgspec.convert(values, LogState)
+    except FileNotFoundError:
+        return None
+    except (ValueError, KeyError, AttributeError, TypeError, msgspec.ValidationError):
+        pass
+    raise DataError(f"{path} is damaged", hint="bring it back from a backup; its records cannot be read without it")
+
+
+def _checksum(values: object) -> str:
+    return f"{crc32(json.dumps(values, sort_keys=True).encode()):08x}"
