@@ -11,6 +11,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from headrace_buffer import RecordLog
@@ -52,18 +53,13 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as directory:
         for batch in (100, 1_000, 10_000):
             with RecordLog(Path(directory, f"batches-{batch}"), quota_bytes=4 * 1024**3) as log:
-                measured(
-                    f"append {batch:,} at once",
-                    records,
-                    lambda log=log, batch=batch: append_batches(log, records, batch),
-                )  # type: ignore[misc]
+                measured(f"append {batch:,} at once", records, partial(append_batches, log, records, batch))
                 if batch == 10_000:
-                    measured("read", records, lambda log=log: read_all(log))  # type: ignore[misc]
+                    measured("read", records, partial(read_all, log))
         for threads in (1, 8, 64):
-            count = max(64, records // 200)
+            count = max(64, records // 200) // threads * threads
             with RecordLog(Path(directory, f"threads-{threads}"), quota_bytes=4 * 1024**3) as log:
-                measured(f"append one at a time, {threads} threads", count // threads * threads,
-                         lambda log=log, threads=threads, count=count: append_from(log, threads, count))  # type: ignore[misc] # fmt: skip
+                measured(f"append one at a time, {threads} threads", count, partial(append_from, log, threads, count))
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import numpy as np
 from headrace.flow.messages import Bodies
@@ -46,7 +46,8 @@ _SAVE_SECONDS = 1.0
 _LOCK = "lock"
 
 
-class Appended(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Appended:
     """What became of an append: its records have the offsets ``first`` to ``first + count - 1``; ``dropped`` of them are not stored."""
 
     first: int

@@ -13,7 +13,6 @@ from __future__ import annotations
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 from zlib import crc32
 
 import msgspec
@@ -35,7 +34,8 @@ _NO_KEY = -1
 _header_tables = msgspec.msgpack.Decoder(list[dict[str, bytes]])
 
 
-class BlockHeader(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class BlockHeader:
     """What the header of a block says."""
 
     count: int
