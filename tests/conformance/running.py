@@ -9,9 +9,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-import pytest
 from headrace.foundation.faults import VARIABLE
 
 from tests.conformance.case import Case
@@ -29,12 +27,6 @@ def run(case: Case, directory: Path, backend: str, **options: object) -> None:
 def make(directory: Path) -> Path:
     directory.mkdir(parents=True, exist_ok=True)
     return directory
-
-
-def at_first_or_slow(values: Sequence[str]) -> list[Any]:
-    """Return parameters of which the first is of every run, and the others of the slow ones."""
-    first, *others = values
-    return [first, *(pytest.param(value, marks=pytest.mark.slow) for value in others)]
 
 
 def start(

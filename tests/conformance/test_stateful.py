@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from tests.conformance.case import Case, differences, outputs
-from tests.conformance.running import at_first_or_slow, kill_spark_workers, make, run, start
+from tests.conformance.running import kill_spark_workers, make, run, start
 from tests.conformance.stateful_cases import CASES
+from tests.effort import examples
 
 NAMES = [case.name for case in CASES]
 #: Compared with Spark only in the slow runs.
@@ -59,7 +60,7 @@ def test_every_sink_gets_rows(name: str, reference: Reference) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_records_one_by_one_give_the_same(name: str, tmp_path: Path) -> None:
     # A batch costs the same for one record as for hundreds.
-    case = by_name(name).begun(80)
+    case = by_name(name).begun(max(40, examples(80)))
     run(case, make(tmp_path / "one"), "light", max_batch_records=1, shards=3)
     run(case, make(tmp_path / "all"), "light")
     assert differences(outputs(tmp_path / "one"), outputs(tmp_path / "all")) == []
@@ -67,7 +68,10 @@ def test_records_one_by_one_give_the_same(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("size", "shards"),
-    [(7, 2), *(pytest.param(size, shards, marks=pytest.mark.slow) for size, shards in ((1, 3), (7, 1), (1000, 2)))],
+    [
+        (23, 2),
+        *(pytest.param(size, shards, marks=pytest.mark.slow) for size, shards in ((1, 3), (7, 1), (7, 2), (1000, 2))),
+    ],
 )
 @pytest.mark.parametrize("name", NAMES)
 def test_output_does_not_depend_on_batch_borders_or_shards(
@@ -117,7 +121,9 @@ def test_light_killed_at_all_places_in_one_history(name: str, reference: Referen
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("fault", at_first_or_slow(SPARK_FAULTS))
+# In every run workers are killed around their state by plugins/spark/tests/test_spark_keyed.py.
+@pytest.mark.slow
+@pytest.mark.parametrize("fault", SPARK_FAULTS)
 def test_spark_workers_killed_at_a_named_place_lose_and_double_nothing(
     fault: str, reference: Reference, tmp_path: Path
 ) -> None:

@@ -14,6 +14,7 @@ import pytest
 from tests.conformance.case import Case, differences, outputs
 from tests.conformance.running import kill_spark_workers, make, run, start
 from tests.conformance.stateless_cases import CASES
+from tests.effort import often_or_slow
 
 NAMES = [case.name for case in CASES]
 #: The output of a case by its name.
@@ -28,6 +29,8 @@ FAULTS = [
     "checkpoint.after_flush:1",
     "checkpoint.after_save:2",
 ]
+#: In every run; test_stateful.py has the other places, too.
+OFTEN = ["reader.after_poll:3", "sink.after_insert:1", "checkpoint.after_flush:1"]
 #: On Spark a worker passes these.
 SPARK_FAULTS = ["reader.after_poll:2", "sink.before_insert:1", "sink.after_insert:1"]
 
@@ -82,7 +85,7 @@ def test_spark_gives_what_light_gives(name: str, reference: Reference, tmp_path:
 
 # Each place is met by another case, in the slow runs by a third of them; all together would take minutes.
 @pytest.mark.parametrize("step", [len(CASES), pytest.param(3, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("fault", often_or_slow(FAULTS, OFTEN))
 def test_light_killed_at_a_named_place_loses_and_doubles_nothing(
     fault: str, step: int, reference: Reference, tmp_path: Path
 ) -> None:

@@ -6,7 +6,8 @@ import ast
 import re
 import sys
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -45,6 +46,12 @@ def _normal(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
+@cache
+def _distributions() -> Mapping[str, list[str]]:
+    """Return the installed distributions by the modules that they offer: all files of the environment are looked at."""
+    return metadata.packages_distributions()
+
+
 def _declared(project: dict[str, Any]) -> set[str]:
     lists = [project["dependencies"], *project.get("optional-dependencies", {}).values()]
     return {_normal(re.split(r"[\s\[<>=!~;]", each, maxsplit=1)[0]) for of in lists for each in of}
@@ -67,7 +74,7 @@ def _imports(tree: ast.AST) -> Iterator[tuple[str, int]]:
 def test_what_is_imported_is_declared(file: Path) -> None:
     project = tomllib.loads(file.read_text(encoding="utf-8"))["project"]
     declared, own = _declared(project), _normal(project["name"])
-    distributions = metadata.packages_distributions()
+    distributions = _distributions()
     missing: dict[str, list[str]] = {}
     sources = sorted((file.parent / "src").rglob("*.py"))
     assert sources

@@ -71,6 +71,7 @@ def test_a_new_project_installs_and_passes_its_tests_at_once(kind: str, environm
     assert identifier_of(kind) in shown.partition("\n")[2]
 
 
+@pytest.mark.slow
 def test_what_it_makes_is_typed_and_formatted(headrace: Command, tmp_path: Path) -> None:
     for kind in KINDS:
         assert headrace("new", kind, f"typed-{kind}").exit_code == 0

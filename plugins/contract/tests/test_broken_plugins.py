@@ -43,8 +43,11 @@ MODULES: Mapping[str, tuple[type[Contract], ...]] = {
     "broken_stateful_operators": (StatefulOperatorContract,),
     "broken_topics": (TopicsContract,),
 }
-#: Each of these waits for something that never comes: they are run with the long tests.
-LONG = {"broken_topics", "broken_sources", "broken_group_sources"}
+#: Each of these waits for something that never comes, or starts many processes: they are run with the long tests.
+LONG = {
+    "broken_topics", "broken_sources", "broken_group_sources", "broken_sink_crashes", "broken_stateful_operators",
+    "broken_state_stores", "broken_sink_values",
+}  # fmt: skip
 
 
 def broken_in(module: str) -> dict[str, Any]:

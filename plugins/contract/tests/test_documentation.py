@@ -49,7 +49,7 @@ def section(heading: str) -> str:
 
 
 #: Each starts dozens of processes: they are run with the long tests.
-LONG = {"TestTotals", "TestLedger"}
+LONG = {"TestTotals", "TestLedger", "TestLines", "TestSpool"}
 
 
 def _example(text: str) -> Any:

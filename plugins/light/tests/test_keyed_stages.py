@@ -25,6 +25,8 @@ from headrace_light.state_directory import DirectoryStateSettings, DirectoryStat
 from light_counting import Count
 from light_keyed_job import keyed_job, run
 
+from tests.effort import often_or_slow
+
 HERE = Path(__file__).parent
 PLACES = [
     "reader.after_poll",
@@ -36,6 +38,8 @@ PLACES = [
     "shard.after_save",
     "checkpoint.after_save",
 ]
+#: In every run; tests/conformance/test_stateful.py kills at all of them there.
+OFTEN = ["sink.after_insert", "shard.after_save"]
 
 
 def write_input(directory: Path, records: int = 90) -> Counter[str]:
@@ -93,7 +97,7 @@ def test_a_second_run_goes_on_with_the_state(tmp_path: Path) -> None:
     assert (keys["key-0"] + 1) in {row["count"] for row in rows(tmp_path) if row["k"] == "key-0"}
 
 
-@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("place", often_or_slow(PLACES, OFTEN))
 def test_killed_at_a_named_place_and_started_again(place: str, tmp_path: Path) -> None:
     keys = write_input(tmp_path)
     for count in (3, 1):

@@ -85,6 +85,7 @@ def test_one_server_after_the_other_is_upgraded_and_goes_back_while_rows_flow(
     assert all(run["outcome"] in (None, "stopped") for job in JOBS for run in servers.ask(f"/v1/jobs/{job}")["runs"])
 
 
+@pytest.mark.slow
 def test_servers_that_cannot_go_on_beside_each_other_are_refused_with_the_reason(
     servers: SharedServers, tmp_path: Path
 ) -> None:

@@ -43,16 +43,13 @@ def test_rules_are_tried_on_the_last_records_and_then_put(server: ServerProcess)
     assert sum(len(part.read_text().splitlines()) for part in server.out.glob("*.json")) == rows
 
 
-@pytest.mark.parametrize(
-    ("body", "message"),
-    [
+def test_wrong_rules_are_refused_with_the_reason(server: ServerProcess) -> None:
+    for body, message in (
         ({"text": "- {id: a, expression: n >}"}, "a"),
         ({"text": "- {id: a, expression: m > 1}"}, "unknown column 'm'"),
         ({"text": "- {id: a, expression: n > 1}", "node": "where"}, "which rules are meant; the job has rules"),
         ({"text": "- {id: a, expression: n > 1}", "records": 0}, "expected a number"),
-    ],
-)
-def test_wrong_rules_are_refused_with_the_reason(server: ServerProcess, body: dict[str, object], message: str) -> None:
-    with pytest.raises(JobError) as caught:
-        server.client.ask("POST", "/v1/jobs/rules/rules/test", json.loads(json.dumps(body)))
-    assert message in str(caught.value)
+    ):
+        with pytest.raises(JobError) as caught:
+            server.client.ask("POST", "/v1/jobs/rules/rules/test", json.loads(json.dumps(body)))
+        assert message in str(caught.value)

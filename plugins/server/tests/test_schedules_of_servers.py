@@ -165,6 +165,7 @@ def servers(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SharedSe
     made.clean_up()
 
 
+@pytest.mark.slow
 def test_runs_of_real_jobs_go_on_after_kills_and_stops_of_servers_each_once(servers: SharedServers) -> None:
     """Three servers; the one that starts schedules is killed with its machine, then the next one is stopped."""
     servers.write_job("refresh")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
 from headrace_server.trials.comparison import compared
 from server_processes import ServerProcess
 
@@ -20,6 +21,7 @@ job = (hr.stream("shop", "totals")
 """
 
 
+@pytest.mark.slow
 def test_versions_are_compared_row_by_row_and_only_equal_ones_are_rolled_out(server: ServerProcess) -> None:
     server.write_copy()
     (server.jobs / "job.yaml").write_text("roll_out: manual\nhealth_window: 300 ms\n")

@@ -50,6 +50,7 @@ def left_in(place: Path) -> list[Path]:
     return list((place / "tmp").glob("headrace-*"))
 
 
+@pytest.mark.slow
 def test_files_are_there_while_a_micro_batch_runs_and_no_longer(tmp_path: Path) -> None:
     sink = lay_out(tmp_path)
     ended_well(start(tmp_path))

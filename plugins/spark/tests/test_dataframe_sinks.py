@@ -44,6 +44,8 @@ def rewritten(files: Files, number: int) -> None:
     os.utime(path, times)
 
 
+# Every run has the same of DataFrames beside sources in test_dataframes_beside_sources.py.
+@pytest.mark.slow
 def test_each_row_once_though_a_micro_batch_comes_again_in_another_order(
     files: Files, sink: DatabaseSink, tmp_path: Path
 ) -> None:
