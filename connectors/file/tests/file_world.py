@@ -36,6 +36,7 @@ class World:
         self.directory = directory
         self.clock = ManualClock(time.time())
         self._sources: list[FileSource] = []
+        self._readers: list[FileReader] = []
 
     def path(self, name: str) -> Path:
         return self.directory / name
@@ -74,15 +75,18 @@ class World:
     ) -> FileReader:
         if discover:
             source.queues()
-        return source.open(self.queue(name), start)
+        reader = source.open(self.queue(name), start)
+        self._readers.append(reader)
+        return reader
 
     def quiet(self) -> None:
         """Let so much time pass that every file counts as quiet."""
         self.clock.advance(3600)
 
     def close(self) -> None:
-        for source in self._sources:
-            source.close()
+        """Close all readers and sources: a reader that a test leaves open would keep its file for the rest of the run."""
+        for each in (*self._readers, *self._sources):
+            each.close()
 
 
 def drain(reader: FileReader, *, per_poll: int = 1000, at_most: int | None = None) -> Records:

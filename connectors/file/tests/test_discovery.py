@@ -48,7 +48,9 @@ class Watcher:
             self.positions[name] = checkpointed(self.readers[name].position)
             self.readers.pop(name).close()
         for name in sorted(set(names) - set(self.readers)):
-            self.readers[name] = self.source.open(Queue(name), self.positions.get(name, EARLIEST))
+            relative = os.path.relpath(name, self.world.directory)
+            start = self.positions.get(name, EARLIEST)
+            self.readers[name] = self.world.open(self.source, relative, start, discover=False)
         return [os.path.relpath(name, self.world.directory) for name in names]
 
     def read(self, count: int | None = None) -> None:
