@@ -85,8 +85,10 @@ class World:
 
     def close(self) -> None:
         """Close all readers and sources: a reader that a test leaves open would keep its file for the rest of the run."""
-        for each in (*self._readers, *self._sources):
-            each.close()
+        for reader in self._readers:
+            reader.close()
+        for source in self._sources:
+            source.close()
 
 
 def drain(reader: FileReader, *, per_poll: int = 1000, at_most: int | None = None) -> Records:
