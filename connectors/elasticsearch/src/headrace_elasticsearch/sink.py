@@ -11,12 +11,13 @@ import numpy as np
 from headrace.flow.messages import Queue
 from headrace.foundation.errors import DataError
 from headrace.interfaces.sink import IdempotentSink, SinkBatch, SinkSettings
+from headrace.interfaces.sink_progress import SinkProgress, rows_of
 from numpy.typing import NDArray
 
 from headrace_elasticsearch.bulk import Bulk
 from headrace_elasticsearch.connection import Connection
 from headrace_elasticsearch.documents import DocumentMaker
-from headrace_elasticsearch.progress import Progress, chosen, rows_of
+from headrace_elasticsearch.progress import chosen
 from headrace_elasticsearch.settings import ElasticsearchSinkSettings
 from headrace_elasticsearch.table_options import SINK_TABLES
 from headrace_elasticsearch.target import Target, check_changes, check_columns
@@ -48,7 +49,7 @@ class ElasticsearchSink(IdempotentSink):
         self._executor: ThreadPoolExecutor | None = None
         self._maker: DocumentMaker | None = None
         #: The outcome of a queue's last batch, until all of its rows are stored.
-        self._progress: dict[Queue, Progress] = {}
+        self._progress: dict[Queue, SinkProgress] = {}
 
     def __getstate__(self) -> dict[str, Any]:
         own = {"_lock", "_connection", "_executor", "_maker", "_progress"}
@@ -87,7 +88,7 @@ class ElasticsearchSink(IdempotentSink):
         progress = self._progress.get(batch.queue)
         place = progress.place_of(batch) if progress is not None else None
         if progress is None or place is None:
-            progress, place = Progress(batch), slice(0, len(batch))
+            progress, place = SinkProgress(batch), slice(0, len(batch))
             self._progress[batch.queue] = progress
         while len(rows := progress.to_do(place)):
             self._send(rows_of(batch, rows, place), rows, progress, bulk, executor, maker)
@@ -101,7 +102,7 @@ class ElasticsearchSink(IdempotentSink):
         self,
         batch: SinkBatch,
         rows: NDArray[np.int64],
-        progress: Progress,
+        progress: SinkProgress,
         bulk: Bulk,
         executor: ThreadPoolExecutor,
         maker: DocumentMaker,

@@ -1,0 +1,21 @@
+"""HTTP for headrace: a sink that calls webhooks."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from headrace_http.settings import HttpSinkSettings
+    from headrace_http.sink import HttpSink
+
+__all__ = ["HttpSink", "HttpSinkSettings"]
+_PLACES = {"HttpSink": "headrace_http.sink", "HttpSinkSettings": "headrace_http.settings"}
+
+
+def __getattr__(name: str) -> Any:
+    # Loaded on first use: the plug-in module lies in this package and must stay cheap to import.
+    if name not in _PLACES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(_PLACES[name]), name)

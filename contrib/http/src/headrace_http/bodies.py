@@ -1,0 +1,66 @@
+"""Rows as bodies of requests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import polars as pl
+from headrace.flow.messages import ROW
+from headrace.flow.rows import pack_rows
+from headrace.flow.schema import Schema
+from headrace.interfaces.registry import default_registry
+from headrace.interfaces.sink import SinkBatch
+
+from headrace_http.settings import ROWS, HttpSinkSettings
+
+_KINDS = {"array": "application/json", "row": "application/json", "ndjson": "application/x-ndjson"}
+
+
+class BodyMaker:
+    """Makes JSON objects of rows, and bodies of objects. ``schema`` is that of the stream, None when columns are known row by row."""
+
+    def __init__(self, settings: HttpSinkSettings, schema: Schema | None) -> None:
+        codec = default_registry().find("codec", "json")
+        options = codec.Settings.of({"json_columns": settings.json_columns}, plugin="http")
+        self._encoder = codec(options).encoder(schema)
+        self._row_id = settings.row_id
+        self._body = settings.body
+        self._rows_max, self._bytes_max = settings.rows_per_request, settings.request_bytes
+        before, _, after = (settings.template or ROWS).partition(ROWS)
+        self._before, self._after = before.encode(), after.encode()
+        self.content_type = settings.content_type or _KINDS[settings.body]
+
+    def objects(self, batch: SinkBatch) -> Sequence[bytes]:
+        """Return one JSON object per row. Raises DataError when a row has no form as JSON."""
+        if batch.dynamic:
+            rows = batch.rows()
+            if self._row_id is not None:
+                rows = [{**row, self._row_id: id} for row, id in zip(rows, batch.ids(), strict=True)]
+            frame = pl.DataFrame({ROW: pack_rows(rows)}, schema={ROW: pl.Binary})
+        else:
+            frame = batch.to_polars()
+            if self._row_id is not None:
+                frame = frame.with_columns(pl.Series(self._row_id, batch.ids(), dtype=pl.String))
+            if not frame.width:
+                return [b"{}"] * len(batch)
+        found: Sequence[bytes] = self._encoder.encode(frame)
+        return found
+
+    def parts(self, objects: Sequence[bytes]) -> Iterator[slice]:
+        """Yield which objects go into one request. The same objects are always divided in the same way."""
+        ends = np.cumsum(np.fromiter((len(each) + 1 for each in objects), dtype=np.int64, count=len(objects)))
+        begin = 0
+        while begin < len(objects):
+            done = int(ends[begin - 1]) if begin else 0
+            end = int(np.searchsorted(ends, done + self._bytes_max, side="right"))
+            end = min(max(begin + 1, end), begin + self._rows_max)
+            yield slice(begin, end)
+            begin = end
+
+    def body(self, objects: Sequence[bytes]) -> bytes:
+        """Return the body of a request."""
+        if self._body == "ndjson":
+            return b"\n".join(objects) + b"\n"
+        rows = objects[0] if self._body == "row" else b"[" + b",".join(objects) + b"]"
+        return self._before + rows + self._after

@@ -1,0 +1,209 @@
+"""The options of the sink."""
+
+from __future__ import annotations
+
+import json
+import re
+from datetime import timedelta
+from ipaddress import ip_address
+from typing import Annotated, ClassVar, Literal
+from urllib.parse import urlsplit
+
+import msgspec
+from headrace.foundation.errors import OptionError
+from headrace.interfaces.settings import Secret, option
+from headrace.interfaces.sink import SinkSettings
+
+#: Where the rows stand in a template.
+ROWS = "$rows"
+#: Headers that the sink sets itself, or that decide where a request ends.
+_OWN_HEADERS = frozenset(
+    {"authorization", "content-length", "content-type", "content-encoding", "host", "idempotency-key", "transfer-encoding",
+     "headrace-writer", "headrace-queue", "headrace-first", "headrace-last"}
+)  # fmt: skip
+_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+
+
+class HttpSinkSettings(SinkSettings, frozen=True, kw_only=True):
+    """Options of ``to_http``."""
+
+    in_pictures: ClassVar[tuple[str, ...]] = ("url",)
+
+    url: Annotated[str, option("address that the requests go to")]
+    secret_path: Annotated[
+        Secret | None,
+        option('secret end of the address, put behind url with a slash: "${VARIABLE}" reads an environment variable'),
+    ] = None
+    method: Annotated[Literal["POST", "PUT", "PATCH"], option("method of the requests")] = "POST"
+    body: Annotated[
+        Literal["array", "ndjson", "row"],
+        option(
+            "what a request holds: array: rows as one JSON array; ndjson: rows as JSON objects, one on a line; row: one row "
+            "as a JSON object"
+        ),
+    ] = "array"
+    template: Annotated[
+        str | None,
+        option("JSON text around the rows, which replace $rows in it; default: the rows alone"),
+    ] = None
+    row_id: Annotated[
+        str | None,
+        option("key that is added to each object: an id of the row, the same one whenever the row is sent"),
+    ] = None
+    json_columns: Annotated[
+        tuple[str, ...], option("text columns whose values are JSON; they are sent as JSON, not as strings")
+    ] = ()
+    content_type: Annotated[
+        str | None, option("content type of the requests; default: application/json, or application/x-ndjson")
+    ] = None
+    headers: Annotated[dict[str, str], option("further headers of each request; no secrets")] = msgspec.field(
+        default_factory=dict
+    )
+    token: Annotated[Secret | None, option('bearer token; "${VARIABLE}" reads an environment variable')] = None
+    user: Annotated[str | None, option("user name")] = None
+    password: Annotated[Secret | None, option('password; "${VARIABLE}" reads an environment variable')] = None
+    api_key: Annotated[Secret | None, option("key that is sent in the header key_header")] = None
+    key_header: Annotated[str, option("header that api_key is sent in")] = "X-API-Key"
+    signature_key: Annotated[
+        Secret | None, option("key by which each body is signed (HMAC with SHA-256), in the header signature_header")
+    ] = None
+    signature_header: Annotated[str, option("header of the signature")] = "X-Hub-Signature-256"
+    plaintext_login: Annotated[
+        bool, option("allow secrets in requests without TLS; anybody on the network can then read them")
+    ] = False
+    compress: Annotated[bool, option("whether bodies are compressed with gzip")] = False
+    request_rows: Annotated[int, option("maximum number of rows in one request", ge=1)] = 500
+    request_bytes: Annotated[int, option("maximum size of a body, before compression; one row may be larger", ge=1)] = (
+        1024**2
+    )
+    parallel_requests: Annotated[
+        int,
+        option(
+            "maximum number of requests of one queue at the same time; with more than 1, requests may overtake each other",
+            ge=1,
+            le=64,
+        ),
+    ] = 1
+    request_timeout: Annotated[timedelta, option("how long to wait for the answer to a request")] = timedelta(
+        seconds=30
+    )
+    retry_after_max: Annotated[timedelta, option("longest wait that a server's Retry-After is followed for")] = (
+        timedelta(minutes=5)
+    )
+    stored_statuses: Annotated[
+        tuple[int, ...],
+        option("statuses besides 2xx that say that the rows are stored, such as 409 for rows that are known"),
+    ] = ()
+    retry_statuses: Annotated[tuple[int, ...], option("statuses after which the same request is sent again")] = (
+        408, 425, 429, 500, 502, 503, 504, 507, 520, 521, 522, 523, 524,
+    )  # fmt: skip
+    dead_letter_statuses: Annotated[
+        tuple[int, ...], option("statuses that blame the rows: those at fault are found and go to the dead letters")
+    ] = (400, 409, 413, 422)
+    ssl_ca: Annotated[str | None, option("file with the trusted certificates; default: those of the system")] = None
+    ssl_certificate: Annotated[str | None, option("file with the client's certificate")] = None
+    ssl_key: Annotated[str | None, option("file with the client's key, if it is not in ssl_certificate")] = None
+    ssl_verify: Annotated[
+        bool,
+        option(
+            "whether the server's certificate and host name are checked; with False, anybody on the way can read and change "
+            "the data"
+        ),
+    ] = True
+
+    @property
+    def rows_per_request(self) -> int:
+        """The most rows that one request holds."""
+        return 1 if self.body == "row" else self.request_rows
+
+    def validate(self) -> None:
+        _check_address(self)
+        _check_headers(self)
+        _check_statuses(self)
+        if self.template is not None:
+            _check_template(self.template, self.body)
+        if (self.user is None) != (self.password is None):
+            raise refused("password" if self.password is None else "user", "user and password go together")
+        if self.token is not None and self.user is not None:
+            raise refused("token", "a token takes the place of user and password", "give one of them")
+        if self.ssl_key and not self.ssl_certificate:
+            raise refused("ssl_key", "it goes together with ssl_certificate", "name the file with the certificate too")
+
+
+def refused(name: str, problem: str, hint: str | None = None) -> OptionError:
+    """Return the error for an option of the sink that cannot be used."""
+    return OptionError(problem, plugin="http", option=name, hint=hint)
+
+
+def _check_address(settings: HttpSinkSettings) -> None:
+    """Check the address. Its errors never quote what may be a password."""
+    parts = urlsplit(settings.url)
+    if parts.username is not None or parts.password is not None:
+        raise refused("url", "user and password must not be in the address, where they would be shown",
+                      "give them as user='...', password='${VARIABLE}'")  # fmt: skip
+    try:
+        port_is_good = parts.port is None or parts.port > 0
+    except ValueError:
+        port_is_good = False
+    if parts.scheme not in ("http", "https") or not parts.hostname or not port_is_good or parts.fragment:
+        raise refused("url", "it is no address such as 'https://hooks.example.org/events'")
+    if parts.query and settings.secret_path is not None:
+        raise refused("url", "secret_path goes behind the address, which has a part behind '?'",
+                      "write that part at the end of the secret")  # fmt: skip
+    if parts.scheme == "https":
+        return
+    secured = ("ssl_ca", "ssl_certificate", "ssl_key")
+    if given := [name for name in secured if getattr(settings, name)]:
+        raise refused(given[0], "the address has no TLS", "write https://")
+    # A signature shows nothing of its key.
+    has_secret = any((settings.token, settings.password, settings.api_key, settings.secret_path))
+    if has_secret and not settings.plaintext_login and not _is_loopback(parts.hostname):
+        raise refused("url", "the address has no TLS: the secret would be sent unencrypted, to a server whose identity is not checked",
+                      "write https://; plaintext_login=True allows it in a network that you trust")  # fmt: skip
+
+
+def _check_headers(settings: HttpSinkSettings) -> None:
+    for option_name in ("key_header", "signature_header"):
+        if not _HEADER_NAME.fullmatch(getattr(settings, option_name)):
+            raise refused(option_name, f"{getattr(settings, option_name)!r} is no name of a header")
+    for name, value in settings.headers.items():
+        if not _HEADER_NAME.fullmatch(name):
+            raise refused("headers", f"{name!r} is no name of a header")
+        if name.lower() in _OWN_HEADERS:
+            raise refused("headers", f"the sink sets the header {name!r} itself", _instead(name.lower()))
+        if not value.isprintable() or not value.isascii():
+            raise refused("headers", f"the value of {name!r} is not printable ASCII")
+
+
+def _instead(header: str) -> str:
+    others = {"authorization": "use token, or user and password", "content-type": "use content_type"}
+    return others.get(header, "leave it out")
+
+
+def _check_statuses(settings: HttpSinkSettings) -> None:
+    names = ("stored_statuses", "retry_statuses", "dead_letter_statuses")
+    for name in names:
+        if wrong := [status for status in getattr(settings, name) if not 300 <= status <= 599]:
+            raise refused(name, f"{wrong[0]} is no status from 300 to 599")
+    # What the user says of a status counts more than a default: 409 in stored_statuses needs no other option.
+    both = set(settings.retry_statuses) & set(settings.dead_letter_statuses) - set(settings.stored_statuses)
+    if both:
+        raise refused("retry_statuses", f"status {min(both)} is also in dead_letter_statuses", "leave it out of one")
+
+
+def _check_template(template: str, body: str) -> None:
+    if template.count(ROWS) != 1:
+        raise refused("template", f"{ROWS} must stand in it once", "'{\"events\": $rows}'")
+    if body == "ndjson":
+        raise refused("template", "lines of JSON have nothing around them", "use body='array'")
+    try:
+        json.loads(template.replace(ROWS, "{}"))
+    except ValueError as error:
+        raise refused("template", f"with rows in the place of {ROWS} it is not JSON: {error}") from None
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return host == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        return False

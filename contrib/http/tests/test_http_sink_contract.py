@@ -1,0 +1,95 @@
+"""The contract suite for the sink, against a web server."""
+
+from __future__ import annotations
+
+import base64
+import datetime as dt
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, ClassVar
+
+import polars as pl
+import pytest
+from headrace_contract import SinkContract
+from headrace_contract.crash import Moment
+from headrace_contract.values import ALL_TYPES
+from headrace_http import HttpSink, HttpSinkSettings
+from receiver import OK, Receiver, Reply, Request
+
+
+class SinkChecks(SinkContract):
+    plugin = "http"
+    # JSON has these in other forms, which test_http_sink.py shows.
+    types: ClassVar[Sequence[str]] = [
+        name for name in ALL_TYPES if name not in ("float32", "json") and "decimal" not in name
+    ]
+    more: ClassVar[Mapping[str, Any]] = {}
+    crash_moments: ClassVar[Sequence[Moment]] = (Moment(1, "after"), Moment(3, "inside", 0.5), Moment(3, "after"))
+
+    @pytest.fixture(autouse=True)
+    def _server(self) -> Iterator[None]:
+        self.receiver = Receiver(self.answer)
+        yield
+        self.receiver.stop()
+
+    def answer(self, request: Request) -> Reply:
+        return (422, {}, b"bad row") if b"refuse me" in request.body else OK
+
+    def make_sink(self) -> HttpSink:
+        return HttpSink(HttpSinkSettings.of({"url": self.receiver.url, **self.more}, plugin="http"))
+
+    def make_with_secret(self, secret: str) -> HttpSink:
+        url = "http://127.0.0.1:1/"
+        given = dict.fromkeys(("secret_path", "token", "api_key", "signature_key"), secret)
+        return HttpSink(HttpSinkSettings.of({"url": url, **given}, plugin="http"))
+
+    def read_rows(self) -> Sequence[Mapping[str, Any]]:
+        return self.receiver.rows()
+
+    def as_read(self, row: dict[str, Any]) -> dict[str, Any]:
+        return {name: _as_read(value) for name, value in row.items()}
+
+    def bad_row(self) -> dict[str, Any]:
+        return {**self.make_row(10**9), "text": "refuse me"}
+
+    def begin_outage(self) -> None:
+        self.receiver.stop()
+
+    def end_outage(self) -> None:
+        self.receiver.start()
+
+
+def _as_read(value: Any) -> Any:
+    """Return a value as JSON has it."""
+    if isinstance(value, dt.datetime):
+        return value.strftime("%Y-%m-%dT%H:%M:%S.%f").rjust(26, "0") + ("Z" if value.tzinfo else "")
+    if isinstance(value, dt.date):
+        return value.isoformat()
+    if isinstance(value, dt.time):
+        return value.isoformat("microseconds")
+    if isinstance(value, dt.timedelta):
+        return pl.Series([value]).dt.to_string("iso").item()
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    return value
+
+
+class TestArrays(SinkChecks):
+    """Rows in JSON arrays."""
+
+
+@pytest.mark.slow
+class TestLines(SinkChecks):
+    """Rows as compressed lines, several requests at the same time."""
+
+    more: ClassVar[Mapping[str, Any]] = {"body": "ndjson", "compress": True, "request_rows": 3, "parallel_requests": 3}
+    types: ClassVar[Sequence[str]] = ("string",)
+    crash_moments: ClassVar[Sequence[Moment]] = (Moment(3, "inside", 0.5),)
+
+
+@pytest.mark.slow
+class TestRows(SinkChecks):
+    """A request for each row."""
+
+    more: ClassVar[Mapping[str, Any]] = {"body": "row"}
+    types: ClassVar[Sequence[str]] = ("string",)
+    crash_moments: ClassVar[Sequence[Moment]] = (Moment(3, "inside", 0.5),)

@@ -1,0 +1,70 @@
+"""Which rows of a batch a sink has stored, for sinks whose server answers for each row or request.
+
+The writer repeats a call after a retriable error, and halves a batch to find the bad rows in it. A sink that keeps a ``SinkProgress`` for
+each queue sends only what is left, so that no row is sent twice in one run.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headrace.flow.messages import INDEX, OFFSET
+from headrace.interfaces.sink import SinkBatch
+
+_TO_DO, _STORED, _REFUSED = 0, 1, 2
+
+
+class SinkProgress:
+    """The rows of a batch, each to do, stored or refused. Several threads may note the outcome of different rows."""
+
+    def __init__(self, batch: SinkBatch) -> None:
+        self._offsets = batch.frame[OFFSET].to_numpy()
+        self._indexes = batch.frame[INDEX].to_numpy()
+        self._states = np.zeros(len(batch), dtype=np.int8)
+        self._reasons: dict[int, str] = {}
+
+    def place_of(self, batch: SinkBatch) -> slice | None:
+        """Return where the rows of a batch are among these; None when it is not a part of them."""
+        first = batch.first
+        begin = int(np.searchsorted(self._offsets, first.offset))
+        while (
+            begin < len(self._offsets) and self._offsets[begin] == first.offset and self._indexes[begin] < first.index
+        ):
+            begin += 1
+        place = slice(begin, begin + len(batch))
+        same = np.array_equal(self._offsets[place], batch.frame[OFFSET].to_numpy()) and np.array_equal(
+            self._indexes[place], batch.frame[INDEX].to_numpy()
+        )
+        return place if same else None
+
+    def to_do(self, place: slice) -> NDArray[np.int64]:
+        """Return the rows of a part that are neither stored nor refused."""
+        found: NDArray[np.int64] = np.flatnonzero(self._states[place] == _TO_DO) + place.start
+        return found
+
+    def store(self, rows: NDArray[np.int64]) -> None:
+        """Mark these rows as stored."""
+        self._states[rows] = _STORED
+
+    def refuse(self, row: int, reason: str) -> None:
+        """Mark a row that can never be stored."""
+        self._states[row] = _REFUSED
+        self._reasons[row] = reason
+
+    def refused(self, place: slice) -> list[str]:
+        """Return why rows of a part are refused, in their order."""
+        return [self._reasons[row] for row in (np.flatnonzero(self._states[place] == _REFUSED) + place.start).tolist()]
+
+    @property
+    def clean(self) -> bool:
+        """Whether every row is stored: then no further call comes."""
+        return bool((self._states == _STORED).all())
+
+
+def rows_of(batch: SinkBatch, rows: NDArray[np.int64], place: slice) -> SinkBatch:
+    """Return the batch with only these rows of a progress."""
+    if len(rows) == len(batch):
+        return batch
+    taken = batch.frame[(rows - place.start).tolist()] if len(rows) else batch.frame.clear()
+    return SinkBatch(batch.queue, taken, batch.after, batch.writer)
