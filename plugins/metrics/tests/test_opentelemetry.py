@@ -1,8 +1,9 @@
-"""OpenTelemetry: figures and spans through the official SDK, into memory and to a real receiver of OTLP."""
+"""OpenTelemetry: figures, spans and log events through the official SDK, into memory and to a real receiver of OTLP."""
 
 from __future__ import annotations
 
 import gzip
+import logging
 import threading
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
@@ -15,6 +16,7 @@ import pytest
 from headrace.foundation.errors import JobFailedError
 from headrace.testing import MemorySink, MemorySource
 from headrace_metrics import OpenTelemetryExporter
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.sdk.metrics.export import MetricExporter, MetricExportResult, MetricsData
@@ -153,6 +155,7 @@ class Receiver(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Handler)
         self.metrics: list[ExportMetricsServiceRequest] = []
         self.traces: list[ExportTraceServiceRequest] = []
+        self.logs: list[ExportLogsServiceRequest] = []
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -164,6 +167,8 @@ class _Handler(BaseHTTPRequestHandler):
             body = gzip.decompress(body)
         if self.path == "/v1/metrics":
             self.server.metrics.append(ExportMetricsServiceRequest.FromString(body))
+        elif self.path == "/v1/logs":
+            self.server.logs.append(ExportLogsServiceRequest.FromString(body))
         else:
             assert self.path == "/v1/traces"
             self.server.traces.append(ExportTraceServiceRequest.FromString(body))
@@ -205,3 +210,26 @@ def test_a_real_receiver_gets_figures_and_spans(
     linked = {link.span_id for span in spans for link in span.links}
     assert linked == {span.span_id for span in spans if span.name == "batch memory"}
     assert len(linked) == 4
+
+
+def _complain(row: dict[str, Any]) -> dict[str, Any]:
+    if row["v"] == 7:
+        logging.getLogger("headrace.test").warning("queue %s: v is %d", "q0", row["v"])
+    return row
+
+
+def test_a_real_receiver_gets_log_events_before_the_job_has_ended(
+    receiver: Receiver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    stream = hr.stream("team", "traced").from_(source(), format="json", schema={"k": "string", "v": "int64"})
+    stream.map(_complain).to(MemorySink()).run("light", metrics=f"otlp://127.0.0.1:{receiver.server_port}")
+    resources = [each for request in receiver.logs for each in request.resource_logs]
+    [event] = [e for r in resources for scope in r.scope_logs for e in scope.log_records]
+    assert event.body.string_value == "queue q0: v is 7"
+    assert event.severity_text == "WARN"
+    assert {each.key: each.value.string_value for each in event.attributes} == {"headrace.queue": "q0"}
+    assert {each.key: each.value.string_value for each in resources[0].resource.attributes}[
+        "service.name"
+    ] == "headrace"
+    assert [scope.scope.name for scope in resources[0].scope_logs] == ["headrace.test"]

@@ -50,6 +50,11 @@ def place_of(record: logging.LogRecord) -> dict[str, Any]:
     return {name: place[name] if isinstance(place[name], int) else str(place[name]) for name in FIELDS if name in place}
 
 
+def wanted(record: logging.LogRecord) -> bool:
+    """Return whether an event is to be written: all of headrace, and of other libraries what is a warning or worse."""
+    return record.levelno >= logging.WARNING or record.name.startswith("headrace")
+
+
 def one_line(text: str) -> str:
     """Return a text with line breaks and control characters escaped: nobody's value can forge a line or colour a terminal."""
     text = _LINES.sub(lambda found: repr(found[0])[1:-1], text)
@@ -148,7 +153,7 @@ class EventHandler(logging.StreamHandler[TextIO]):
         self._limit = limit or RateLimit()
 
     def handle(self, record: logging.LogRecord) -> bool:
-        if record.levelno < logging.WARNING and not record.name.startswith("headrace"):
+        if not wanted(record):
             return False
         with self.lock:  # type: ignore[union-attr]  # the limit counts for all threads
             if not self._limit.filter(record):

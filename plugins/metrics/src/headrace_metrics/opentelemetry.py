@@ -1,4 +1,4 @@
-"""OpenTelemetry: figures and spans of jobs, given to exporters of the official SDK."""
+"""OpenTelemetry: figures, spans and log events of jobs, given to exporters of the official SDK."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from headrace.foundation.clock import Clock, SystemClock
 from headrace.interfaces.metrics import Family, MetricsExporter, Snapshot, Span
 from headrace.interfaces.metrics import Metric as Figure
 from opentelemetry import trace
+from opentelemetry.sdk._logs import LogRecordProcessor
 from opentelemetry.sdk.metrics.export import (
     AggregationTemporality,
     Gauge,
@@ -34,6 +35,7 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
 from headrace_metrics.addresses import parts_of
+from headrace_metrics.opentelemetry_logs import LogTarget
 
 logger = logging.getLogger(__name__)
 _SCOPE = "headrace"
@@ -49,7 +51,8 @@ _LINKS_MAX = 128
 
 
 class OpenTelemetryExporter(MetricsExporter):
-    """Gives figures to a ``MetricExporter`` of the SDK every ``send_interval``, and spans to a ``SpanProcessor``.
+    """Gives figures to a ``MetricExporter`` of the SDK every ``send_interval``, spans to a ``SpanProcessor``,
+    and the log events of this process to a ``LogRecordProcessor``.
 
     A span ``batch`` begins a trace. The span of what was made of it (``shard``, ``store``) is in the trace of the last batch it holds,
     and has a link to each: at most 128, the newest. Figures are cumulative. When a job has ended they are sent once more, and spans
@@ -62,6 +65,7 @@ class OpenTelemetryExporter(MetricsExporter):
         self,
         metrics: MetricExporter | None = None,
         spans: SpanProcessor | None = None,
+        logs: LogRecordProcessor | None = None,
         *,
         send_interval: timedelta = _SEND_INTERVAL,
         clock: Clock | None = None,
@@ -75,6 +79,7 @@ class OpenTelemetryExporter(MetricsExporter):
         if spans is not None:
             self._tracing.add_span_processor(spans)
         self._tracer = self._tracing.get_tracer(_SCOPE)
+        self._logs = None if logs is None else LogTarget(f"processor {id(logs)}", lambda: logs)
         self._jobs: dict[str, Callable[[], Snapshot]] = {}
         self._links: dict[str, _SpanLinks] = {}
         self._lock = threading.Lock()
@@ -92,9 +97,13 @@ class OpenTelemetryExporter(MetricsExporter):
         host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
         base = f"{'https' if parts.scheme == 'otlps' else 'http'}://{host}:{port}{parts.path.rstrip('/')}"
         spans: SpanExporter = OTLPSpanExporter(endpoint=f"{base}/v1/traces")
-        return cls(OTLPMetricExporter(endpoint=f"{base}/v1/metrics"), BatchSpanProcessor(spans))
+        exporter = cls(OTLPMetricExporter(endpoint=f"{base}/v1/metrics"), BatchSpanProcessor(spans))
+        exporter._logs = LogTarget.of_endpoint(f"{base}/v1/logs")
+        return exporter
 
     def open(self) -> None:
+        if self._logs is not None:
+            self._logs.open(self._resource)
         with self._lock:
             if self._thread is None and self._metrics is not None:
                 self._thread = threading.Thread(target=self._send_for_ever, name="headrace otlp", daemon=True)
@@ -110,6 +119,8 @@ class OpenTelemetryExporter(MetricsExporter):
             self._links.pop(job, None)
         self.send([last])
         self._tracing.force_flush()
+        if self._logs is not None:
+            self._logs.flush()
 
     def close(self) -> None:
         with self._lock:
@@ -122,6 +133,8 @@ class OpenTelemetryExporter(MetricsExporter):
         if self._metrics is not None:
             self._metrics.shutdown()
         self._tracing.shutdown()
+        if self._logs is not None:
+            self._logs.close()
 
     # ---------------------------------------------------------------------------------------------------- figures
 
