@@ -124,6 +124,7 @@ def test_light_killed_fifty_times(feed: Feed, tmp_path: Path) -> None:
     kill_again_and_again("light", tmp_path, feed, kills=50, seed=2)
 
 
+@pytest.mark.slow  # tests/conformance kills jobs on Spark in every run
 @pytest.mark.spark
 def test_spark_killed(feed: Feed, tmp_path: Path) -> None:
     kill_again_and_again("spark", tmp_path, feed, kills=1, seed=3)

@@ -17,6 +17,7 @@ def ids_in(directory: Path) -> list[int]:
     return sorted(json.loads(row)["id"] for row in rows_in(directory))
 
 
+@pytest.mark.slow  # the page of the server is followed in every run
 def test_the_week_works_as_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("HEADRACE_DATA", "HEADRACE_SERVER", "HEADRACE_TOKEN"):
         monkeypatch.delenv(name, raising=False)

@@ -13,7 +13,9 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+from headrace_console.app import app
 from headrace_server.commands.client import Client
+from typer.testing import CliRunner
 
 from tests.eventually import eventually
 
@@ -76,12 +78,12 @@ class ServerProcess:
         return (self.data / "server.json").exists()
 
     def command(self, *words: str, token: str | None = None, given: str = "") -> subprocess.CompletedProcess[str]:
-        """Run a command of ``headrace`` beside the server, with ``given`` on its standard input."""
+        """Run a command of ``headrace`` beside the server, in this process, with ``given`` on its standard input."""
         own = {"HEADRACE_DATA": str(self.data), **({"HEADRACE_TOKEN": token} if token else {})}
-        return subprocess.run(
-            [sys.executable, "-m", "headrace_console.command", *words], env={**os.environ, **own}, input=given,
-            capture_output=True, text=True, check=False,
-        )  # fmt: skip
+        found = CliRunner().invoke(app, list(words), env=own, input=given)
+        if found.exception is not None and not isinstance(found.exception, SystemExit):
+            raise found.exception
+        return subprocess.CompletedProcess(words, found.exit_code, found.stdout, found.stderr)
 
     def log(self) -> str:
         return (self.root / "server.log").read_text()

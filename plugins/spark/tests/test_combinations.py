@@ -85,6 +85,7 @@ def run(place: Path, out: Path, backend: str, **options: Any) -> None:
     job_in(place, out).run(backend, show_progress=False, **options)
 
 
+@pytest.mark.slow  # its parts are each killed or restarted in tests of every run
 def test_a_job_with_everything_over_restarts(tmp_path: Path) -> None:
     """Each run reads one more part: with other micro-batches, other parallelism, and a checkpoint that was moved."""
     spark = [

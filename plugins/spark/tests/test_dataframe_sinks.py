@@ -78,6 +78,7 @@ def test_each_row_once_though_a_micro_batch_comes_again_in_another_order(
     assert numbers(sink) == [n for n in range(95) if n % 3]
 
 
+@pytest.mark.slow
 def test_the_order_of_partitions_is_kept_on_request(spark: SparkSession, tmp_path: Path) -> None:
     frame = spark.range(0, 1000, numPartitions=2).selectExpr("id AS n")
     for keep in (True, False):

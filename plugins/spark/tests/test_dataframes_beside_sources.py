@@ -54,6 +54,7 @@ def both(frames: hr.Stream, source: CountingSource) -> hr.Stream:
     return made
 
 
+@pytest.mark.slow  # a batch is read again in every run
 def test_each_row_once_though_micro_batches_come_again(
     files: Files, source: CountingSource, sink: DatabaseSink, tmp_path: Path
 ) -> None:

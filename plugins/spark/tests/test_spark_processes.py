@@ -189,6 +189,7 @@ def is_forked(process: psutil.Process) -> bool:
         return False
 
 
+@pytest.mark.slow  # a killed driver is tried in every run
 def test_an_interrupted_program_stops_after_its_batch(tmp_path: Path) -> None:
     sink = prepared(tmp_path)
     program = start(tmp_path)

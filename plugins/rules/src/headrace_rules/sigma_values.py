@@ -10,7 +10,7 @@ import base64
 import enum
 import itertools
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 #: Modifiers after which a value is another text, and those that make several texts of one.
@@ -83,9 +83,13 @@ def transformed(parts: Text, modifiers: Sequence[str], placeholders: Mapping[str
     found = [parts]
     for modifier in modifiers:
         if modifier == "expand":
-            found = [made for one in found for made in _expanded(one, placeholders)]
+            made: Iterable[Text] = (text for one in found for text in _expanded(one, placeholders))
         elif modifier in _MODIFIERS:
-            found = [made for one in found for made in _MODIFIERS[modifier](one)]
+            made = (text for one in found for text in _MODIFIERS[modifier](one))
+        else:
+            continue
+        # A few dashes or placeholders make more texts than any memory holds.
+        found = list(itertools.islice(made, VARIANTS_MAX + 1))
         if len(found) > VARIANTS_MAX:
             raise SigmaError(f"{modifier} makes more than {VARIANTS_MAX:,} texts of one value")
     return [_as_text(one) for one in found]

@@ -101,26 +101,24 @@ class HeadraceServer:
         self.name = _checked_name(options)
         self.data = DataDirectory(options.data, shared=options.shared)
         self.data.lock()
-        try:
+        with contextlib.ExitStack() as undo:
+            undo.callback(self.data.unlock)
             engine = open_engine(options.registry or sqlite_url(self.data.path / "registry.sqlite"))
+            undo.callback(engine.dispose)
             tables = (access_tables, schedule_tables, *options.tables)
             self.registry = Registry(engine, clock, further=tables, server=self.name)
             self.authority = Authority(engine, clock)
             self.audit = AuditLog(engine, clock)
             self.token = self.authority.local_token(self.data.token)
-            self._socket = _listening(options.host, options.port, "port")
-            health = (
-                None
-                if options.health_port is None
-                else _listening(options.health_host, options.health_port, "health_port")
-            )
+            self._socket = undo.enter_context(_listening(options.host, options.port, "port"))
+            health = None
+            if options.health_port is not None:
+                health = undo.enter_context(_listening(options.health_host, options.health_port, "health_port"))
             self.url = self._reached_at()
             self.member = None if options.registry is None else self._joined(clock)
             if self.member is None:
                 claim_schema(engine, headrace_server.__version__, ())
-        except BaseException:
-            self.data.unlock()
-            raise
+            undo.pop_all()
         cgroups, no_cgroups = _cgroups(options)
         ext = (options.ext or options.jobs.absolute().parent / "ext").absolute()
         versions = VersionFiles(self.data.versions, elsewhere=None if self.member is None else self.member.tables)
