@@ -45,9 +45,11 @@ def test_the_page_names_every_setting_with_its_default(tmp_path: Path) -> None:
     )
     defaults = msgspec.structs.asdict(JobSettings())
     assert (defaults["stop_timeout"], defaults["health_timeout"], defaults["health_window"]) == (60.0, 60.0, 5.0)
-    example, plugins, schedule = [block for kind, _, block in blocks_of(PAGE) if kind == "yaml"]
+    example, spark, plugins, schedule = [block for kind, _, block in blocks_of(PAGE) if kind == "yaml"]
     (tmp_path / "job.yaml").write_text(example)
     assert settings_of(tmp_path, "alerts").health_window == 30.0
+    (tmp_path / "job.yaml").write_text(spark)
+    assert settings_of(tmp_path, "alerts").options["conf"] == {"spark.executor.memory": "4g", "spark.cores.max": 8}
     (tmp_path / "job.yaml").write_text(plugins)
     assert settings_of(tmp_path, "alerts").plugins == ("acme_sinks-1.2.0-py3-none-any.whl",)
     (tmp_path / "job.yaml").write_text(schedule)

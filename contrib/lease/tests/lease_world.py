@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
 import time
 from datetime import timedelta
@@ -9,7 +11,7 @@ from typing import Any, cast
 
 import sqlalchemy as sa
 from headrace.foundation.errors import RetriableError
-from headrace_lease import LeaseLostError, Leases, SqlLeaseStore
+from headrace_lease import LeaseLostError, Leases, SqlLeaseStore, limit_idle_transactions
 
 tables = sa.MetaData()
 CLOCK = sa.Table("test_clock", tables, sa.Column("milliseconds", sa.BigInteger, nullable=False), mysql_engine="InnoDB")
@@ -108,6 +110,22 @@ def work_step_by_step(store: SqlLeaseStore, holder: str) -> None:
             tell("lost", str(error).replace("\n", " "))
 
 
+def stop_in_transaction(store: SqlLeaseStore, holder: str) -> None:
+    """Acquire, guard a transaction, and stop in it as a pause of the machine would; then try to commit."""
+    limit_idle_transactions(store.engine, timedelta(seconds=1))
+    lease = Leases(store).acquire("work", holder=holder, duration=timedelta(milliseconds=300))
+    assert lease is not None
+    try:
+        with store.engine.begin() as transaction:
+            lease.guard(transaction)
+            do_work(transaction, lease.token, holder)
+            tell("guarded")
+            os.kill(os.getpid(), signal.SIGSTOP)
+        tell("committed")
+    except sa.exc.DBAPIError as error:
+        tell("rolled-back", type(error).__name__)
+
+
 def work_until_killed(store: SqlLeaseStore, holder: str) -> None:
     """Take the lease whenever it is free, by the database's real clock, and work under its guard."""
     leases = Leases(store)
@@ -129,6 +147,8 @@ def main(mode: str, url: str, holder: str) -> None:
     engine = sa.create_engine(url)
     if mode == "steps":
         work_step_by_step(SqlLeaseStore(engine, clock=CLOCK_OF_TABLE), holder)
+    elif mode == "stop in transaction":
+        stop_in_transaction(SqlLeaseStore(engine), holder)
     else:
         work_until_killed(SqlLeaseStore(engine), holder)
     engine.dispose()

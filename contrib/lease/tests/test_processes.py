@@ -15,6 +15,8 @@ from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
+from headrace.foundation.errors import RetriableError
+from headrace_lease import SqlLeaseStore
 from headrace_lease.sql_store import TABLE
 from lease_world import LeaseDatabase
 
@@ -92,6 +94,29 @@ def test_a_killed_holder_is_replaced_when_its_lease_expires(database: LeaseDatab
     assert begin(holders, "steps", database, "one").said() == ["refused"]
     database.advance(timedelta(seconds=11))
     assert begin(holders, "steps", database, "one").said() == ["acquired", "2"]
+
+
+@pytest.mark.servers
+@pytest.mark.parametrize("kind", ["mysql", "postgresql"])
+def test_a_holder_that_is_paused_in_its_transaction_keeps_nobody_waiting(
+    request: pytest.FixtureRequest, holders: list[Holder], kind: str
+) -> None:
+    """The database ends its connection after the limit; when the holder goes on, it learns that nothing was committed."""
+    database: LeaseDatabase = request.getfixturevalue(f"{kind}_leases")
+    one = begin(holders, "stop in transaction", database, "one")
+    assert one.said() == ["guarded"]
+    store = SqlLeaseStore(database.new_engine(pool_pre_ping=True))
+
+    def taken() -> int | None:
+        try:
+            return store.take("work", "two", timedelta(minutes=1))
+        except RetriableError:  # it still waits for the row
+            return None
+
+    eventually(taken, "another holder takes over while the first one is paused")
+    one.send(signal.SIGCONT)
+    assert one.said()[0] == "rolled-back"
+    assert database.work() == []
 
 
 def storm(database: LeaseDatabase, holders: list[Holder], rounds: int, seed: int) -> None:

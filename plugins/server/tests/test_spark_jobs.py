@@ -76,15 +76,19 @@ def test_a_job_on_a_standalone_cluster_is_upgraded_and_goes_on_after_kills_of_it
 ) -> None:
     cluster = start_spark_cluster(SparkClusterOptions(workers=2))
     server.write_copy()
-    settings = SETTINGS + f"options: {{master: '{cluster.master}'}}\n"
+    (server.root / "spark.conf").write_text("spark.cores.max 1\n")
+    settings = SETTINGS + (
+        f"options:\n  master: '{cluster.master}'\n  conf: {{spark.executor.memory: 600m}}\n"
+        f"  submit_arguments: [--properties-file, '{server.root / 'spark.conf'}']\n"
+    )
     (server.jobs / "job.yaml").write_text(settings)
     server.add_events(0, 100)
     server.start()
     server.wait_for_state("running", version=1)
     server.wait_for_rows(100)
-    assert cluster.executors()
-    executors = [each for each in cluster.executors() if each.is_running()]
-    executors[0].kill()
+    [executor] = [each for each in cluster.executors() if each.is_running()]  # of two workers with a core each
+    assert "-Xmx600M" in executor.cmdline()
+    executor.kill()
     server.add_events(100, 200)
     server.wait_for_rows(200)
     server.write_copy(where="n > -7")

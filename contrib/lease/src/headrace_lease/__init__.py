@@ -11,6 +11,7 @@ if lease is not None:
 from __future__ import annotations
 
 from headrace_lease.errors import LeaseLostError
+from headrace_lease.idle_transactions import limit_idle_transactions
 from headrace_lease.keeper import LeaseKeeper
 from headrace_lease.leases import Lease, Leases
 from headrace_lease.signs_of_life import SignsOfLife
@@ -28,4 +29,5 @@ __all__ = [
     "Leases",
     "SignsOfLife",
     "SqlLeaseStore",
+    "limit_idle_transactions",
 ]

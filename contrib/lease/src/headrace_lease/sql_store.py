@@ -12,6 +12,7 @@ from headrace.foundation.errors import JobError, OptionError, RetriableError
 from sqlalchemy.dialects import mysql
 
 from headrace_lease.database_clock import KNOWN_DIALECTS, DatabaseMilliseconds
+from headrace_lease.idle_transactions import limit_idle_transactions
 from headrace_lease.store import LeaseRecord, LeaseStore
 
 #: Default collations of MySQL take ``a`` and ``A`` for the same name.
@@ -55,6 +56,8 @@ class SqlLeaseStore(LeaseStore):
     def at(cls, url: str) -> SqlLeaseStore:
         """Return the store in the database at an address of SQLAlchemy. Connects when it is first used.
 
+        The database ends transactions whose client says nothing for 20 seconds (``limit_idle_transactions``).
+
         Raises OptionError for an address that SQLAlchemy cannot read, or whose driver is not installed.
         """
         try:
@@ -67,6 +70,7 @@ class SqlLeaseStore(LeaseStore):
                 hint="for example sqlite:///leases.sqlite, mysql+pymysql://user:password@host/database, "
                 "postgresql+psycopg://user:password@host/database; pip install 'headrace-lease[mysql]' or [postgresql]",
             ) from None
+        limit_idle_transactions(engine)
         return cls(engine)
 
     def create_table(self) -> None:

@@ -6,7 +6,7 @@ import importlib
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
@@ -92,13 +92,7 @@ class Registry:
 
         Raises MissingPluginError saying what to install or the nearest name.
         """
-        if name not in self._offers[kind] and name in self._entries:
-            self._load(name)
-        for entry_name in self._entries:
-            if name in self._offers[kind]:
-                break
-            self._load(entry_name)
-        if name not in self._offers[kind]:
+        if not self._is_offered(kind, name):
             raise self._missing(kind, name)
         plugin, thing = self._offers[kind][name]
         if isinstance(thing, str) and ":" in thing:  # a connector's name stands for the name of another plug-in
@@ -108,11 +102,23 @@ class Registry:
 
     def has(self, kind: str, name: str) -> bool:
         """Return whether ``find`` would find it."""
+        if not self._is_offered(kind, name):
+            return False
         try:
             self.find(kind, name)
         except MissingPluginError:
             return False
         return True
+
+    def _is_offered(self, kind: str, name: str) -> bool:
+        """Return whether a plug-in offers it; loads no more plug-ins than needed to know."""
+        if name not in self._offers[kind] and name in self._entries:
+            self._load(name)
+        for entry_name in self._entries:
+            if name in self._offers[kind]:
+                break
+            self._load(entry_name)
+        return name in self._offers[kind]
 
     def names(self, kind: str) -> list[str]:
         """Return all names offered of a kind. Loads every plug-in."""
@@ -124,9 +130,12 @@ class Registry:
         from headrace.interfaces.known_plugins import OFFERS
 
         distribution = OFFERS.get(kind, {}).get(name)
-        if any(_distribution(entry) == distribution for entry in self._entries.values()):
-            return None
-        return distribution
+        return None if distribution in self._distributions else distribution
+
+    @cached_property
+    def _distributions(self) -> frozenset[str]:
+        """The distributions that are installed. Each look at one reads and parses its metadata."""
+        return frozenset(map(_distribution, self._entries.values()))
 
     def owner(self, kind: str, name: str) -> str:
         """Return the name of the plug-in that offers it."""

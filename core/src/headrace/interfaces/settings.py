@@ -34,6 +34,18 @@ def _hints_of(settings: type[msgspec.Struct]) -> Mapping[str, Any]:
 
 
 @functools.cache
+def _kinds_of(settings: type[msgspec.Struct]) -> Mapping[str, tuple[Any, ...]]:
+    """Return the types that each option of a class may have."""
+    return {name: _alternatives(annotation) for name, annotation in _hints_of(settings).items()}
+
+
+@functools.cache
+def _takes_secrets(settings: type[msgspec.Struct]) -> bool:
+    """Return whether a class has a secret among its options: then a password may be given to another of them by mistake."""
+    return any(Secret in kinds for kinds in _kinds_of(settings).values())
+
+
+@functools.cache
 def _fields_of(settings: type[msgspec.Struct]) -> tuple[msgspec.structs.FieldInfo, ...]:
     """Return the fields of a class. They are looked up for every verb of a job, and each look takes a millisecond."""
     return msgspec.structs.fields(settings)
@@ -134,14 +146,16 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             if name not in fields:
                 hint = did_you_mean(name, fields, known="options")
                 raise OptionError(f"unknown option {name!r}", plugin=plugin, option=name, hint=hint)
-        hints = _hints_of(cls)
+        hints, kinds = _hints_of(cls), _kinds_of(cls)
         # A password that was given to another option by mistake must not show.
-        guarded = any(Secret in _alternatives(annotation) for annotation in hints.values())
+        guarded = _takes_secrets(cls)
         values = {}
         for name, field in fields.items():
             if name in options:
-                _warn_of_references(name, options[name], Secret in _alternatives(hints[field.name]), plugin)
-                values[field.name] = _convert(options[name], hints[field.name], name, plugin, guarded=guarded)
+                _warn_of_references(name, options[name], Secret in kinds[field.name], plugin)
+                values[field.name] = _convert(
+                    options[name], hints[field.name], kinds[field.name], name, plugin, guarded=guarded
+                )
             elif field.required:
                 raise OptionError("required option is missing", plugin=plugin, option=name)
         try:
@@ -156,11 +170,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
         Raises OptionError for a value that ``of`` would have converted or refused.
         """
-        hints = _hints_of(type(self))
-        guarded = any(Secret in _alternatives(annotation) for annotation in hints.values())
+        hints, kinds = _hints_of(type(self)), _kinds_of(type(self))
+        guarded = _takes_secrets(type(self))
         for field in _fields_of(type(self)):
             value = getattr(self, field.name)
-            converted = _convert(value, hints[field.name], field.encode_name, plugin, guarded=guarded)
+            converted = _convert(
+                value, hints[field.name], kinds[field.name], field.encode_name, plugin, guarded=guarded
+            )
             hidden = isinstance(converted, Secret) or (guarded and not _shows_no_secret(value))
             if isinstance(converted, timedelta | Secret | int) and type(converted) is not type(value):
                 raise OptionError(
@@ -198,8 +214,10 @@ def _warn_of_references(name: str, value: Any, secret: bool, plugin: str | None)
             )  # fmt: skip
 
 
-def _convert(value: Any, annotation: Any, name: str, plugin: str | None, *, guarded: bool) -> Any:
-    kinds = _alternatives(annotation)
+def _convert(
+    value: Any, annotation: Any, kinds: tuple[Any, ...], name: str, plugin: str | None, *, guarded: bool
+) -> Any:
+    """Return a value as the type that is declared for it; ``kinds`` are the alternatives of ``annotation``."""
     try:
         if value is None and type(None) in kinds:
             return None

@@ -27,6 +27,8 @@ _OF_THE_SERVER = {
     "from_savepoint": "start a job from a savepoint with headrace run, then hand its checkpoint over",
     "show_progress": "headrace status shows progress",
 }
+#: What an option of a job can be in ``job.yaml``; a list or a mapping is for options such as ``conf`` of Spark.
+OptionValue = str | int | float | bool | list[str] | dict[str, str | int | float | bool]
 _DURATIONS = ("stop_timeout", "health_timeout", "health_window", "prepare_timeout")
 
 
@@ -38,7 +40,7 @@ class JobSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     backend: str = "light"
     #: Of the run and of the backend, as for ``headrace run --option``.
-    options: Mapping[str, str | int | float | bool] = {}
+    options: Mapping[str, OptionValue] = {}
     #: Arguments of the file's ``job()`` function, or the ``${NAME}`` of a SQL text.
     variables: Mapping[str, str | int | float | bool] = {}
     #: ``never``: the job runs until it is stopped. ``end``: it reads the input that is there.
@@ -181,7 +183,8 @@ def _check(made: JobSettings, file: Path, stem: str) -> None:
                 hint="set memory and cores of Spark with its own options",
             )  # fmt: skip
     for name, value in (*made.options.items(), *made.variables.items()):
-        if isinstance(value, float) and not math.isfinite(value):
+        inner = value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else [value]
+        if any(isinstance(each, float) and not math.isfinite(each) for each in inner):
             raise OptionError(f"{file}: {name}: {value} is not a number that can be stored", job=stem, option=name)
     for name in made.options:
         if name in _OF_THE_SERVER:

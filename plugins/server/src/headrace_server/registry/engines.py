@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 from headrace.foundation.errors import OptionError
+from headrace_lease import limit_idle_transactions
 from sqlalchemy import Engine, MetaData, create_engine, event, inspect, text
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError, SQLAlchemyError
@@ -20,6 +22,8 @@ _BUSY_TIMEOUT_MS = 10_000
 _CONNECT_TIMEOUT_SECONDS = 5
 #: A server that has hung keeps a thread no longer than this.
 _ANSWER_TIMEOUT_SECONDS = 20
+#: Less than that: who waits for a lock of a paused server gets it in time.
+_IDLE_TRANSACTION_SECONDS = 10
 _HINT = "write sqlite:///FILE, mysql+pymysql://USER@HOST/DATABASE or postgresql+psycopg://USER@HOST/DATABASE"
 
 
@@ -54,6 +58,8 @@ def make_engine(url: str, *, answer_timeout_seconds: int = _ANSWER_TIMEOUT_SECON
         engine = create_engine(parsed, **options)
     except (ArgumentError, NoSuchModuleError, ImportError) as error:
         raise OptionError(f"the registry cannot be opened: {error}", option="registry", hint=_HINT) from None
+    # A server that is paused within a transaction must not keep the others waiting.
+    limit_idle_transactions(engine, timedelta(seconds=min(answer_timeout_seconds, _IDLE_TRANSACTION_SECONDS)))
     if engine.dialect.name == "sqlite":
         event.listen(engine, "connect", _set_up_sqlite)
     return engine
@@ -69,7 +75,7 @@ def _time_limits(url: URL, seconds: int) -> dict[str, Any]:
         case "psycopg":
             found = {
                 "connect_timeout": _CONNECT_TIMEOUT_SECONDS, "tcp_user_timeout": seconds * 1000,
-                "options": f"-c statement_timeout={seconds * 1000} -c idle_in_transaction_session_timeout={seconds * 1000}",
+                "options": f"-c statement_timeout={seconds * 1000}",
             }  # fmt: skip
         case _:
             return {}

@@ -11,6 +11,7 @@ import msgspec
 from headrace.foundation.durable_files import replace_durably
 from headrace.foundation.private_files import make_private_directory
 
+from headrace_server.jobs_directory.settings import OptionValue
 from headrace_server.runner.limits import Limits
 
 
@@ -22,7 +23,7 @@ class JobSpecification(msgspec.Struct, frozen=True, kw_only=True):
     #: The file that builds the job.
     file: str
     backend: str
-    options: Mapping[str, str | int | float | bool] = {}
+    options: Mapping[str, OptionValue] = {}
     variables: Mapping[str, str] = {}
     bounded: bool = False
     checkpoint: str

@@ -6,6 +6,7 @@ import atexit
 import contextlib
 import logging
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -204,7 +205,7 @@ def _answers(own: _OwnSpark) -> bool:
 
 
 def _refuse_start_options(settings: SparkSettings) -> None:
-    for name in ("master", "conf", "archive", "ui"):
+    for name in ("master", "conf", "submit_arguments", "archive", "ui"):
         if getattr(settings, name):
             raise OptionError(
                 "has no effect: this process already has a Spark session with its own settings",
@@ -235,6 +236,7 @@ def _key(settings: SparkSettings) -> tuple[object, ...]:
         settings.ui,
         tuple(sorted(settings.revealed_conf().items())),
         settings.archive,
+        settings.submit_arguments,
     )
 
 
@@ -308,7 +310,11 @@ def _start(settings: SparkSettings) -> _OwnSpark:
         **given,
     }
     try:
-        with environment_with(local.environment(workers=on_this_machine, python=python)):
+        variables = local.environment(workers=on_this_machine, python=python)
+        if settings.submit_arguments:
+            # What pyspark gives to spark-submit behind its own arguments; the last word stands for the program.
+            variables["PYSPARK_SUBMIT_ARGS"] = shlex.join([*settings.submit_arguments, "pyspark-shell"])
+        with environment_with(variables):
             gateway = local.launch(conf, log_level=settings.log_level)
             session = _session_in(gateway, conf, local)
     except BaseException:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Annotated, Literal
 
@@ -23,6 +23,13 @@ class SparkSettings(Settings, frozen=True, kw_only=True):
         Mapping[str, object],
         option("further settings of Spark, under Spark's own names; secrets among them are never shown"),
     ] = msgspec.field(default_factory=dict)
+    submit_arguments: Annotated[
+        tuple[str, ...],
+        option(
+            "arguments of spark-submit for what has no setting of Spark, such as --packages, --queue and --properties-file; "
+            "headrace's own Spark is started by it, in client mode"
+        ),
+    ] = ()
     archive: Annotated[
         str | None,
         option("package of the job for the workers, made by `headrace package`; without effect with a local master"),
@@ -97,8 +104,9 @@ class SparkSettings(Settings, frozen=True, kw_only=True):
                     option="conf",
                     hint="write true and false as texts",
                 )
+        _check_submit_arguments(self.submit_arguments)
         if self.session is not None:
-            for name in ("master", "conf", "archive", "ui"):
+            for name in ("master", "conf", "submit_arguments", "archive", "ui"):
                 if getattr(self, name):
                     raise OptionError(
                         "has no effect: the given session has its own settings",
@@ -121,6 +129,11 @@ class SparkSettings(Settings, frozen=True, kw_only=True):
             )
 
 
+#: Arguments of spark-submit that are options here, and would have no effect there.
+_OPTIONS_INSTEAD: Mapping[str, str] = {
+    "--master": "master", "--conf": "conf", "-c": "conf", "--archives": "archive", "--driver-memory": "memory",
+    "--driver-java-options": 'conf={"spark.driver.extraJavaOptions": …}', "--name": 'conf={"spark.app.name": …}',
+}  # fmt: skip
 _MASTER = re.compile(r"^(local(\[(\*|\d+)(, *\d+)?\])?|local-cluster\[.+\]|spark://.+|yarn|k8s://.+)$")
 #: Attempts of a task before its job fails. Spark's plain ``local[N]`` never tries again.
 _TASK_ATTEMPTS = 4
@@ -140,3 +153,27 @@ def local_master(given: str | None) -> str:
         return given
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return f"local[{cores if found[1] == '*' else found[1]},{_TASK_ATTEMPTS}]"
+
+
+def _check_submit_arguments(arguments: Sequence[str]) -> None:
+    for at, argument in enumerate(arguments):
+        name, _, value = argument.partition("=")
+        if name in _OPTIONS_INSTEAD:
+            raise OptionError(
+                f"{name} has an option of its own", plugin="spark", option="submit_arguments",
+                hint=f"set {_OPTIONS_INSTEAD[name]} instead",
+            )  # fmt: skip
+        if name == "--deploy-mode" and (value or "".join(arguments[at + 1 : at + 2])) != "client":
+            raise OptionError(
+                "the driver is this process, so the deploy mode is client",
+                plugin="spark",
+                option="submit_arguments",
+                hint="for cluster mode start the job's file itself with spark-submit: docs/cluster.md",
+            )
+    if arguments and not arguments[0].startswith("-"):
+        raise OptionError(
+            f"{arguments[0]!r} is no option of spark-submit, and the program is headrace's",
+            plugin="spark",
+            option="submit_arguments",
+            hint='for example ["--queue", "etl", "--properties-file", "spark.conf"]',
+        )
