@@ -10,9 +10,9 @@ TESTS_ON_PATH := $(patsubst %/conftest.py,%,$(shell grep -ls "^sys.path" $(addsu
 SERVER_CONTRACTS := $(foreach name,kafka rocketmq mysql postgres elasticsearch,$(wildcard connectors/$(name)/tests/*contract*.py)) tests/cluster
 SERVER_CHOICE := (ConfluentSource or ConfluentTransactionalSink or RocketMQSource or IdempotentSink or Upsert or Scan or RowIds or Shards or cluster_gives) and not outage
 
-# Test processes: two more than cores, up to 4, since tests of Spark, kills and servers wait half of their time. With more of them they
+# Test processes: one more than cores, up to 4, since tests of Spark, kills and servers wait half of their time. With more of them they
 # wait for each other, and each may start a Spark, which wants memory.
-WORKERS := $(shell cores=$$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2); if [ $$cores -gt 2 ]; then echo 4; else echo $$((cores + 2)); fi)
+WORKERS := $(shell cores=$$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2); if [ $$cores -gt 3 ]; then echo 4; else echo $$((cores + 1)); fi)
 
 # Images of containers often set it. Tests start hundreds of processes, and each would compile every module anew.
 unexport PYTHONDONTWRITEBYTECODE

@@ -38,7 +38,7 @@ _MODULES = {
         "Sink", "IdempotentSink", "TransactionalSink", "SinkBatch", "SinkSettings", "StaleWriterError",
     ),
     "headrace.interfaces.changes": ("SourceChanges",),
-    "headrace.interfaces.codec": ("Codec", "Decoder", "Encoder", "Decoded", "BadBody"),
+    "headrace.interfaces.codec": ("Codec", "Decoder", "DecoderRequest", "Encoder", "Decoded", "BadBody"),
     "headrace.interfaces.functions": ("udf", "udtf", "udaf", "ScalarFunction", "TableFunction", "AggregateFunction"),
     "headrace.interfaces.state_store": ("KeyedStateStore", "ReadableStateStore", "StateStore", "StoredVersion"),
     "headrace.interfaces.backend": (
@@ -94,6 +94,7 @@ if TYPE_CHECKING:
     from headrace.interfaces.codec import Codec as Codec
     from headrace.interfaces.codec import Decoded as Decoded
     from headrace.interfaces.codec import Decoder as Decoder
+    from headrace.interfaces.codec import DecoderRequest as DecoderRequest
     from headrace.interfaces.codec import Encoder as Encoder
     from headrace.interfaces.functions import AggregateFunction as AggregateFunction
     from headrace.interfaces.functions import ScalarFunction as ScalarFunction

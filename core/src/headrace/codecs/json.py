@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from headrace.foundation.errors import OptionError
 from headrace.interfaces import settings as declared
-from headrace.interfaces.codec import Codec, Decoder, Encoder
+from headrace.interfaces.codec import Codec, Decoder, Encoder, faster_decoder
 from headrace.interfaces.settings import option
 
 if TYPE_CHECKING:
@@ -60,7 +60,8 @@ class JsonCodec(Codec):
         json_texts = self._json_columns(schema)
         timestamps = TimestampOptions(options.timestamp_unit, options.timestamp_format)
         made = {name: json_column(schema[name], timestamps, name, raw_json=name in json_texts) for name in wanted}
-        return JsonDecoder(made, options.max_body_bytes)
+        plain = JsonDecoder(made, options.max_body_bytes)
+        return faster_decoder("json", {name: schema[name] for name in wanted}, options, json_texts, plain)
 
     def encoder(self, schema: Schema | None) -> Encoder:
         """Return an encoder; it also takes frames of dynamic rows (see ``headrace.flow.rows``)."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -57,6 +58,20 @@ class Decoder(ABC):
         """
         assert raw.bodies is not None
         return self.decode(raw.bodies)
+
+
+@dataclass(frozen=True, slots=True)
+class DecoderRequest:
+    """What a faster decoder of a format must do. Given to what ``headrace_decoders`` offers, when a decoder is made."""
+
+    #: The columns, in their order.
+    columns: Mapping[str, pl.DataType]
+    #: The options of the format, of its own class ``Settings``.
+    settings: Any
+    #: Columns of texts that hold a JSON value as it is written.
+    json_columns: frozenset[str]
+    #: The decoder of the format itself. It defines the result: rows, and the reasons of bad bodies.
+    plain: Decoder
 
 
 class BodyFilter(ABC):
@@ -145,3 +160,22 @@ def encodes_changes(format: str) -> bool:
 
     registry = default_registry()
     return registry.has("codec", format) and bool(registry.find("codec", format).encodes_changes)
+
+
+def faster_decoder(
+    format: str,
+    columns: Mapping[str, pl.DataType],
+    settings: Settings,
+    json_columns: frozenset[str],
+    plain: Decoder,
+) -> Decoder:
+    """Return the decoder that an installed plug-in offers in place of ``plain``, else ``plain``. Called by codecs that can be replaced.
+
+    ``HEADRACE_DECODERS=plain`` in the environment leaves it at ``plain``.
+    """
+    from headrace.interfaces.registry import default_registry
+
+    if os.environ.get("HEADRACE_DECODERS") == "plain" or not default_registry().has("decoder", format):
+        return plain
+    make = default_registry().find("decoder", format)
+    return make(DecoderRequest(columns, settings, json_columns, plain)) or plain

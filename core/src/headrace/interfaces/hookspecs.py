@@ -15,7 +15,7 @@ import pluggy
 if TYPE_CHECKING:
     from headrace.flow.messages import Queue
     from headrace.interfaces.backend import Backend, JobReport
-    from headrace.interfaces.codec import Codec
+    from headrace.interfaces.codec import Codec, Decoder, DecoderRequest
     from headrace.interfaces.functions import UserFunction
     from headrace.interfaces.language import Language
     from headrace.interfaces.metrics import Metric, MetricsExporter
@@ -53,6 +53,15 @@ def headrace_functions() -> Mapping[str, UserFunction | str]:  # type: ignore[em
 @hookspec
 def headrace_codecs() -> Mapping[str, type[Codec] | str]:  # type: ignore[empty-body]
     """Offer formats: ``{"json": JsonCodec}`` makes ``format="json"`` work."""
+
+
+@hookspec
+def headrace_decoders() -> Mapping[str, Callable[[DecoderRequest], Decoder | None] | str]:  # type: ignore[empty-body]
+    """Offer faster decoders of formats of headrace: ``{"json": make}``.
+
+    ``make`` is called for every decoder of the format. It returns a decoder that gives what ``request.plain`` gives for every body,
+    rows and reasons alike, or None to leave the work to that. It is not asked if ``HEADRACE_DECODERS=plain`` is set.
+    """
 
 
 @hookspec

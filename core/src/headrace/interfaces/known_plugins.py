@@ -25,6 +25,7 @@ PLUGINS: Mapping[str, str] = {
     "spark": "headrace-spark",
     "sql": "headrace-sql",
     "stateful": "headrace-stateful",
+    "turbo": "headrace-turbo",
 }
 #: The distribution that offers a name, by kind.
 OFFERS: Mapping[str, Mapping[str, str]] = {
@@ -93,6 +94,9 @@ OFFERS: Mapping[str, Mapping[str, str]] = {
         "maxwell-json": "headrace-changes",
         "ogg-json": "headrace-changes",
         "upsert": "headrace-changes",
+    },
+    "decoder": {
+        "json": "headrace-turbo",
     },
     "state store": {
         "directory": "headrace-light",

@@ -23,6 +23,7 @@ HOOKS: Mapping[str, str] = {
     "operator": "headrace_operators",
     "function": "headrace_functions",
     "codec": "headrace_codecs",
+    "decoder": "headrace_decoders",
     "state store": "headrace_state_stores",
     "backend": "headrace_backends",
     "language": "headrace_languages",

@@ -1,0 +1,184 @@
+//! The C interface of the kernel, called by `headrace_turbo.kernel` through ctypes.
+//!
+//! A decoder is made of a description of its columns and decodes batches of bodies. Each batch gives buffers of Arrow; every buffer is
+//! owned by the caller, who frees it alone. A panic never crosses the border: the call returns NULL then.
+
+pub mod columns;
+pub mod description;
+pub mod moments;
+pub mod objects;
+pub mod scan;
+
+use columns::{Column, Values};
+use objects::{read_bodies, Fields};
+use std::any::Any;
+use std::panic::{catch_unwind, AssertUnwindSafe};
+
+/// Changed with every change of this interface.
+const INTERFACE_VERSION: i64 = 1;
+
+/// A buffer that the caller owns.
+pub struct Owned {
+    address: *const u8,
+    bytes: usize,
+    _holder: Box<dyn Any>,
+}
+
+impl Owned {
+    fn of<T: 'static>(values: Vec<T>) -> Owned {
+        Owned {
+            address: values.as_ptr() as *const u8,
+            bytes: values.len() * std::mem::size_of::<T>(),
+            _holder: Box::new(values),
+        }
+    }
+}
+
+/// What a batch has given: numbers that describe the columns in preorder, and the buffers they name by their place.
+pub struct Batch {
+    numbers: Vec<i64>,
+    buffers: Vec<Option<Owned>>,
+    doubtful: Vec<i64>,
+}
+
+impl Batch {
+    /// Adds a column: values, NULLs, then validity and up to two buffers by their place, -1 where there is none.
+    fn add(&mut self, column: Column) {
+        let Column { values, validity, len } = column;
+        let bits = validity.bits.map(|bits| Owned::of(bits.bytes)).filter(|_| validity.nulls > 0);
+        let (first, second, children) = match values {
+            Values::Integers(_, _, values) | Values::Moments(_, _, values) => (Some(Owned::of(values)), None, vec![]),
+            Values::Floats(values) => (Some(Owned::of(values)), None, vec![]),
+            Values::Booleans(bits) => (Some(Owned::of(bits.bytes)), None, vec![]),
+            Values::Texts(column) => (Some(Owned::of(column.views)), Some(Owned::of(column.data)), vec![]),
+            Values::Days(values) => (Some(Owned::of(values)), None, vec![]),
+            Values::Struct(fields) => (None, None, fields.columns),
+            Values::List(column) => (Some(Owned::of(column.offsets)), None, vec![*column.inner]),
+        };
+        self.numbers.extend([len as i64, validity.nulls as i64]);
+        for buffer in [bits, first, second] {
+            match buffer {
+                Some(owned) => {
+                    self.numbers.push(self.buffers.len() as i64);
+                    self.buffers.push(Some(owned));
+                }
+                None => self.numbers.push(-1),
+            }
+        }
+        for child in children {
+            self.add(child);
+        }
+    }
+}
+
+#[no_mangle]
+pub extern "C" fn headrace_turbo_version() -> i64 {
+    INTERFACE_VERSION
+}
+
+/// Makes a decoder of a description (see description.rs). NULL: the description is not understood.
+///
+/// # Safety
+/// `description` points to `bytes` readable bytes.
+#[no_mangle]
+pub unsafe extern "C" fn headrace_turbo_decoder(description: *const u8, bytes: usize) -> *mut Fields {
+    let given = std::slice::from_raw_parts(description, bytes);
+    match catch_unwind(|| description::fields(given)) {
+        Ok(Some(fields)) => Box::into_raw(Box::new(fields)),
+        _ => std::ptr::null_mut(),
+    }
+}
+
+/// # Safety
+/// `decoder` comes from `headrace_turbo_decoder` and is not used any more.
+#[no_mangle]
+pub unsafe extern "C" fn headrace_turbo_decoder_free(decoder: *mut Fields) {
+    drop(Box::from_raw(decoder));
+}
+
+/// Decodes `count` bodies that stand in `buffer` from `starts` to `ends`. NULL: it could not, and the decoder must not be used again.
+///
+/// # Safety
+/// `decoder` comes from `headrace_turbo_decoder` and is used by no other thread. `buffer` points to `bytes` readable bytes, `starts` and
+/// `ends` to `count` numbers each. Places that are not in the buffer give NULL.
+#[no_mangle]
+pub unsafe extern "C" fn headrace_turbo_decode(
+    decoder: *mut Fields,
+    buffer: *const u8,
+    bytes: usize,
+    starts: *const i64,
+    ends: *const i64,
+    count: usize,
+    max_body_bytes: usize,
+) -> *mut Batch {
+    let buffer = std::slice::from_raw_parts(buffer, bytes);
+    let starts = std::slice::from_raw_parts(starts, count);
+    let ends = std::slice::from_raw_parts(ends, count);
+    let fields = &mut *decoder;
+    let decoded = catch_unwind(AssertUnwindSafe(|| {
+        let places: Option<Vec<(usize, usize)>> = starts
+            .iter()
+            .zip(ends)
+            .map(|(start, end)| {
+                (*start >= 0 && start <= end && *end as usize <= bytes).then(|| (*start as usize, *end as usize))
+            })
+            .collect();
+        let places = places?;
+        let doubtful = read_bodies(fields, buffer, &places, max_body_bytes);
+        let mut batch = Batch { numbers: Vec::new(), buffers: Vec::new(), doubtful };
+        for column in fields.take_columns() {
+            batch.add(column);
+        }
+        Some(batch)
+    }));
+    match decoded {
+        Ok(Some(batch)) => Box::into_raw(Box::new(batch)),
+        _ => std::ptr::null_mut(),
+    }
+}
+
+/// Says how many numbers describe the columns, how many bodies are doubtful, and where both stand, by `target[0..4]`.
+///
+/// # Safety
+/// `batch` comes from `headrace_turbo_decode`; `target` points to four numbers. What is named stands until the batch is freed.
+#[no_mangle]
+pub unsafe extern "C" fn headrace_turbo_batch(batch: *const Batch, target: *mut u64) {
+    let batch = &*batch;
+    let told = [
+        batch.numbers.len() as u64,
+        batch.numbers.as_ptr() as u64,
+        batch.doubtful.len() as u64,
+        batch.doubtful.as_ptr() as u64,
+    ];
+    std::slice::from_raw_parts_mut(target, 4).copy_from_slice(&told);
+}
+
+/// Hands a buffer of a batch over; its address and its bytes go to `target[0..2]`. NULL: it was handed over before.
+///
+/// # Safety
+/// `batch` comes from `headrace_turbo_decode`; `target` points to two numbers.
+#[no_mangle]
+pub unsafe extern "C" fn headrace_turbo_take(batch: *mut Batch, place: usize, target: *mut u64) -> *mut Owned {
+    let batch = &mut *batch;
+    match batch.buffers.get_mut(place).and_then(Option::take) {
+        Some(owned) => {
+            std::slice::from_raw_parts_mut(target, 2).copy_from_slice(&[owned.address as u64, owned.bytes as u64]);
+            Box::into_raw(Box::new(owned))
+        }
+        None => std::ptr::null_mut(),
+    }
+}
+
+/// # Safety
+/// `buffer` comes from `headrace_turbo_take` and is not used any more.
+#[no_mangle]
+pub unsafe extern "C" fn headrace_turbo_buffer_free(buffer: *mut Owned) {
+    drop(Box::from_raw(buffer));
+}
+
+/// # Safety
+/// `batch` comes from `headrace_turbo_decode` and is not used any more.
+#[no_mangle]
+pub unsafe extern "C" fn headrace_turbo_batch_free(batch: *mut Batch) {
+    drop(Box::from_raw(batch));
+}

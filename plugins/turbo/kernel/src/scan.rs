@@ -1,0 +1,387 @@
+//! Reads JSON tokens (RFC 8259) from bytes, strictly. Whatever is not certainly good is a `Doubt`: another decoder judges the body.
+
+/// The body is unusual or bad. It says nothing more: the decoder that judges it gives the reason.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Doubt;
+
+pub type Parsed<T> = Result<T, Doubt>;
+
+/// Arrays and objects within a value that nobody wants, one in another. Deeper values are left to the other decoder.
+const SKIPPED_DEPTH_MAX: u32 = 128;
+/// Digits of a number that nobody wants. A longer one might be beyond what the other decoder takes.
+const SKIPPED_DIGITS_MAX: usize = 19;
+
+/// A string as it stands in the body, without its quotes.
+#[derive(Debug, Clone, Copy)]
+pub struct Text {
+    pub start: usize,
+    pub end: usize,
+    /// Whether it holds escapes, which are valid.
+    pub escaped: bool,
+}
+
+/// A number as it stands in the body.
+#[derive(Debug, Clone, Copy)]
+pub struct Number {
+    pub start: usize,
+    pub end: usize,
+    /// Whether it has neither fraction nor exponent.
+    pub whole: bool,
+}
+
+/// A place in a body. `bytes` is the buffer that holds it: bytes behind `end` may be looked at, but never count.
+pub struct Cursor<'a> {
+    pub bytes: &'a [u8],
+    pub at: usize,
+    pub end: usize,
+}
+
+impl<'a> Cursor<'a> {
+    /// The next byte, 0 at the end of the body: no token begins with 0, nor goes on with it.
+    #[inline(always)]
+    pub fn peek(&self) -> u8 {
+        if self.at < self.end {
+            self.bytes[self.at]
+        } else {
+            0
+        }
+    }
+
+    #[inline(always)]
+    pub fn skip_blanks(&mut self) {
+        while self.at < self.end && self.bytes[self.at] <= b' ' {
+            match self.bytes[self.at] {
+                b' ' | b'\n' | b'\r' | b'\t' => self.at += 1,
+                _ => return,
+            }
+        }
+    }
+
+    #[inline(always)]
+    pub fn expect(&mut self, byte: u8) -> Parsed<()> {
+        if self.peek() == byte {
+            self.at += 1;
+            Ok(())
+        } else {
+            Err(Doubt)
+        }
+    }
+
+    pub fn literal(&mut self, word: &[u8]) -> Parsed<()> {
+        if self.end - self.at >= word.len() && &self.bytes[self.at..self.at + word.len()] == word {
+            self.at += word.len();
+            Ok(())
+        } else {
+            Err(Doubt)
+        }
+    }
+
+    /// Reads a string whose opening quote was read, up to and with its closing one. Its text is valid UTF-8, its escapes are valid.
+    #[inline(always)]
+    pub fn text(&mut self) -> Parsed<Text> {
+        let start = self.at;
+        let mut escaped = false;
+        let mut beyond_ascii = false;
+        loop {
+            let (found, high) = find_special(self.bytes, self.at);
+            if found >= self.end {
+                return Err(Doubt);
+            }
+            beyond_ascii |= high;
+            self.at = found;
+            match self.bytes[found] {
+                b'"' => break,
+                b'\\' => {
+                    escaped = true;
+                    self.escape()?;
+                }
+                _ => return Err(Doubt),
+            }
+        }
+        let end = self.at;
+        self.at += 1;
+        if beyond_ascii && std::str::from_utf8(&self.bytes[start..end]).is_err() {
+            return Err(Doubt);
+        }
+        Ok(Text { start, end, escaped })
+    }
+
+    fn escape(&mut self) -> Parsed<()> {
+        self.at += 1;
+        match self.peek() {
+            b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't' => {
+                self.at += 1;
+                Ok(())
+            }
+            b'u' => {
+                self.at += 1;
+                let unit = self.hex()?;
+                if (0xD800..0xDC00).contains(&unit) {
+                    self.expect(b'\\')?;
+                    self.expect(b'u')?;
+                    if !(0xDC00..0xE000).contains(&self.hex()?) {
+                        return Err(Doubt);
+                    }
+                } else if (0xDC00..0xE000).contains(&unit) {
+                    return Err(Doubt);
+                }
+                Ok(())
+            }
+            _ => Err(Doubt),
+        }
+    }
+
+    fn hex(&mut self) -> Parsed<u32> {
+        if self.end - self.at < 4 {
+            return Err(Doubt);
+        }
+        let unit = hex_of(&self.bytes[self.at..self.at + 4]).ok_or(Doubt)?;
+        self.at += 4;
+        Ok(unit)
+    }
+
+    /// Reads a number that begins here.
+    #[inline(always)]
+    pub fn number(&mut self) -> Parsed<Number> {
+        let start = self.at;
+        if self.peek() == b'-' {
+            self.at += 1;
+        }
+        match self.peek() {
+            b'0' => self.at += 1,
+            b'1'..=b'9' => self.digits(),
+            _ => return Err(Doubt),
+        }
+        let mut whole = true;
+        if self.peek() == b'.' {
+            whole = false;
+            self.at += 1;
+            self.some_digits()?;
+        }
+        if matches!(self.peek(), b'e' | b'E') {
+            whole = false;
+            self.at += 1;
+            if matches!(self.peek(), b'+' | b'-') {
+                self.at += 1;
+            }
+            self.some_digits()?;
+        }
+        Ok(Number { start, end: self.at, whole })
+    }
+
+    #[inline(always)]
+    fn digits(&mut self) {
+        while self.peek().is_ascii_digit() {
+            self.at += 1;
+        }
+    }
+
+    fn some_digits(&mut self) -> Parsed<()> {
+        let start = self.at;
+        self.digits();
+        if self.at == start {
+            Err(Doubt)
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Reads a value that nobody wants.
+    #[inline(always)]
+    pub fn skip_value(&mut self) -> Parsed<()> {
+        match self.peek() {
+            b'"' => {
+                self.at += 1;
+                self.text().map(|_| ())
+            }
+            _ => self.skip_other(SKIPPED_DEPTH_MAX),
+        }
+    }
+
+    fn skip_other(&mut self, depth: u32) -> Parsed<()> {
+        match self.peek() {
+            b'"' => {
+                self.at += 1;
+                self.text().map(|_| ())
+            }
+            b'{' => self.skip_object(depth),
+            b'[' => self.skip_array(depth),
+            b't' => self.literal(b"true"),
+            b'f' => self.literal(b"false"),
+            b'n' => self.literal(b"null"),
+            _ => {
+                let number = self.number()?;
+                let exponent = self.bytes[number.start..number.end].iter().any(|byte| matches!(byte, b'e' | b'E'));
+                if exponent || number.end - number.start > SKIPPED_DIGITS_MAX {
+                    return Err(Doubt);
+                }
+                Ok(())
+            }
+        }
+    }
+
+    fn skip_object(&mut self, depth: u32) -> Parsed<()> {
+        if depth == 0 {
+            return Err(Doubt);
+        }
+        self.at += 1;
+        self.skip_blanks();
+        if self.peek() == b'}' {
+            self.at += 1;
+            return Ok(());
+        }
+        loop {
+            self.expect(b'"')?;
+            self.text()?;
+            self.skip_blanks();
+            self.expect(b':')?;
+            self.skip_blanks();
+            self.skip_other(depth - 1)?;
+            self.skip_blanks();
+            match self.peek() {
+                b',' => {
+                    self.at += 1;
+                    self.skip_blanks();
+                }
+                b'}' => {
+                    self.at += 1;
+                    return Ok(());
+                }
+                _ => return Err(Doubt),
+            }
+        }
+    }
+
+    fn skip_array(&mut self, depth: u32) -> Parsed<()> {
+        if depth == 0 {
+            return Err(Doubt);
+        }
+        self.at += 1;
+        self.skip_blanks();
+        if self.peek() == b']' {
+            self.at += 1;
+            return Ok(());
+        }
+        loop {
+            self.skip_other(depth - 1)?;
+            self.skip_blanks();
+            match self.peek() {
+                b',' => {
+                    self.at += 1;
+                    self.skip_blanks();
+                }
+                b']' => {
+                    self.at += 1;
+                    return Ok(());
+                }
+                _ => return Err(Doubt),
+            }
+        }
+    }
+}
+
+fn hex_of(digits: &[u8]) -> Option<u32> {
+    digits.iter().try_fold(0, |value, digit| Some(value * 16 + (*digit as char).to_digit(16)?))
+}
+
+/// Puts the text of a string with valid escapes behind what `target` holds.
+pub fn unescape(raw: &[u8], target: &mut Vec<u8>) {
+    let mut at = 0;
+    while at < raw.len() {
+        let plain = raw[at..].iter().position(|byte| *byte == b'\\').unwrap_or(raw.len() - at);
+        target.extend_from_slice(&raw[at..at + plain]);
+        at += plain;
+        if at == raw.len() {
+            return;
+        }
+        let kind = raw[at + 1];
+        at += 2;
+        match kind {
+            b'b' => target.push(8),
+            b'f' => target.push(12),
+            b'n' => target.push(b'\n'),
+            b'r' => target.push(b'\r'),
+            b't' => target.push(b'\t'),
+            b'u' => {
+                let mut code = hex_of(&raw[at..at + 4]).unwrap_or(0xFFFD);
+                at += 4;
+                if (0xD800..0xDC00).contains(&code) {
+                    let low = hex_of(&raw[at + 2..at + 6]).unwrap_or(0xDC00);
+                    code = 0x10000 + ((code - 0xD800) << 10) + (low - 0xDC00);
+                    at += 6;
+                }
+                let character = char::from_u32(code).unwrap_or('\u{FFFD}');
+                target.extend_from_slice(character.encode_utf8(&mut [0; 4]).as_bytes());
+            }
+            other => target.push(other),
+        }
+    }
+}
+
+/// Returns the first place from `at` on with a quote, a backslash or a control character, the length of `bytes` if there is none,
+/// and whether a byte beyond ASCII stands before it.
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+fn find_special(bytes: &[u8], mut at: usize) -> (usize, bool) {
+    use std::arch::x86_64::*;
+    let mut high = 0u32;
+    while at + 16 <= bytes.len() {
+        // SAFETY: SSE2 is part of x86-64, and 16 bytes from `at` on are in the slice.
+        let (special, beyond) = unsafe {
+            let chunk = _mm_loadu_si128(bytes.as_ptr().add(at) as *const __m128i);
+            let control = _mm_cmpeq_epi8(_mm_min_epu8(chunk, _mm_set1_epi8(0x1F)), chunk);
+            let quote = _mm_cmpeq_epi8(chunk, _mm_set1_epi8(b'"' as i8));
+            let escape = _mm_cmpeq_epi8(chunk, _mm_set1_epi8(b'\\' as i8));
+            let special = _mm_movemask_epi8(_mm_or_si128(control, _mm_or_si128(quote, escape))) as u32;
+            (special, _mm_movemask_epi8(chunk) as u32)
+        };
+        if special != 0 {
+            let place = special.trailing_zeros();
+            high |= beyond & ((1u32 << place) - 1);
+            return (at + place as usize, high != 0);
+        }
+        high |= beyond;
+        at += 16;
+    }
+    let (found, more) = find_special_bytewise(bytes, at);
+    (found, more || high != 0)
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+#[inline(always)]
+fn find_special(bytes: &[u8], mut at: usize) -> (usize, bool) {
+    const ONES: u64 = 0x0101_0101_0101_0101;
+    const HIGHS: u64 = 0x8080_8080_8080_8080;
+    let mut high = 0u64;
+    while at + 8 <= bytes.len() {
+        let mut raw = [0u8; 8];
+        raw.copy_from_slice(&bytes[at..at + 8]);
+        let chunk = u64::from_le_bytes(raw);
+        let low = chunk & !HIGHS;
+        // A byte of each is 0x80 exactly where the byte of `low` is below 32, a quote, a backslash: no borrow leaves a byte.
+        let zero = |word: u64| !((word | HIGHS).wrapping_sub(ONES)) & HIGHS;
+        let control = !((low | HIGHS).wrapping_sub(ONES * 0x20)) & HIGHS;
+        let special = (control | zero(low ^ (ONES * b'"' as u64)) | zero(low ^ (ONES * b'\\' as u64))) & !chunk;
+        if special != 0 {
+            let place = special.trailing_zeros() / 8;
+            high |= chunk & HIGHS & ((1u64 << (place * 8)).wrapping_sub(1));
+            return (at + place as usize, high != 0);
+        }
+        high |= chunk & HIGHS;
+        at += 8;
+    }
+    let (found, more) = find_special_bytewise(bytes, at);
+    (found, more || high != 0)
+}
+
+fn find_special_bytewise(bytes: &[u8], mut at: usize) -> (usize, bool) {
+    let mut high = false;
+    while at < bytes.len() {
+        match bytes[at] {
+            b'"' | b'\\' | 0..=0x1F => return (at, high),
+            byte => high |= byte >= 0x80,
+        }
+        at += 1;
+    }
+    (at, high)
+}

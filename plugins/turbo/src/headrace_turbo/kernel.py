@@ -1,0 +1,143 @@
+"""The compiled kernel: its C interface by ctypes, and its buffers as columns of polars.
+
+The library stands beside this file. It is compiled when the package is built (``hatch_build.py``). Its interface is described in
+``kernel/src/lib.rs``.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+
+if TYPE_CHECKING:
+    from headrace.flow.messages import Bodies
+    from numpy.typing import NDArray
+
+INTERFACE_VERSION = 1
+LIBRARY = Path(__file__).with_name(f"libheadrace_turbo_kernel.{'dylib' if sys.platform == 'darwin' else 'so'}")
+
+_Numbers = ctypes.POINTER(ctypes.c_uint64)
+
+
+class KernelError(Exception):
+    """The kernel could not decode a batch. Its decoder is of no use any more."""
+
+
+@functools.cache
+def library() -> ctypes.CDLL | None:
+    """Return the kernel, or None where the package was built without a compiler or for another version of this interface."""
+    if not LIBRARY.exists():
+        return None
+    try:
+        found = ctypes.CDLL(str(LIBRARY))
+        found.headrace_turbo_version.restype = ctypes.c_int64
+        if found.headrace_turbo_version() != INTERFACE_VERSION:
+            return None
+    except (OSError, AttributeError):
+        return None
+    address, size = ctypes.c_void_p, ctypes.c_size_t
+    for name, result, arguments in (
+        ("decoder", address, [ctypes.c_char_p, size]),
+        ("decoder_free", None, [address]),
+        ("decode", address, [address, address, size, address, address, size, size]),
+        ("batch", None, [address, _Numbers]),
+        ("take", address, [address, size, _Numbers]),
+        ("buffer_free", None, [address]),
+        ("batch_free", None, [address]),
+    ):
+        function = getattr(found, f"headrace_turbo_{name}")
+        function.restype, function.argtypes = result, arguments
+    return found
+
+
+class _Buffer:
+    """Owns a buffer of the kernel, for as long as a column uses it."""
+
+    def __init__(self, kernel: ctypes.CDLL, handle: int) -> None:
+        self._free, self._handle = kernel.headrace_turbo_buffer_free, handle
+
+    def __del__(self) -> None:
+        self._free(self._handle)
+
+
+class KernelDecoder:
+    """Decodes bodies to columns of the given Arrow types, as ``description`` says (see ``kernel/src/description.rs``).
+
+    Used by one thread at a time. It cannot be copied or sent to another process.
+    """
+
+    def __init__(self, kernel: ctypes.CDLL, description: bytes, types: list[pa.DataType]) -> None:
+        """Raises KernelError for a description that the kernel does not understand."""
+        self._kernel = kernel
+        self._types = types
+        self._handle: int | None = kernel.headrace_turbo_decoder(description, len(description))
+        if self._handle is None:
+            raise KernelError("the description of the columns is not understood")
+
+    def __del__(self) -> None:
+        if self._handle is not None:
+            self._kernel.headrace_turbo_decoder_free(self._handle)
+
+    def decode(self, bodies: Bodies, max_body_bytes: int) -> tuple[list[pl.Series], NDArray[np.int64]]:
+        """Return a column of each type with a value for each body, and the rows that are doubtful: NULLs stand for them.
+
+        Raises KernelError.
+        """
+        buffer: NDArray[np.uint8] = np.frombuffer(bodies.buffer, dtype=np.uint8)
+        starts = np.ascontiguousarray(bodies.starts, dtype=np.int64)
+        ends = np.ascontiguousarray(bodies.ends, dtype=np.int64)
+        batch = self._kernel.headrace_turbo_decode(
+            self._handle,
+            buffer.ctypes.data,
+            len(buffer),
+            starts.ctypes.data,
+            ends.ctypes.data,
+            len(starts),
+            max_body_bytes,
+        )
+        if batch is None:
+            raise KernelError("the batch could not be decoded")
+        try:
+            told = (ctypes.c_uint64 * 4)()
+            self._kernel.headrace_turbo_batch(batch, told)
+            numbers = iter(_copied(told[1], told[0]).tolist())
+            series = [pl.Series(pl.from_arrow(self._column(batch, numbers, each))) for each in self._types]
+            return series, _copied(told[3], told[2])
+        finally:
+            self._kernel.headrace_turbo_batch_free(batch)
+
+    def _column(self, batch: int, numbers: Any, arrow_type: pa.DataType) -> pa.Array:
+        count, nulls, *places = (next(numbers) for _ in range(5))
+        validity, first, second = (None if place < 0 else self._take(batch, place) for place in places)
+        buffers, children = [validity], []
+        if pa.types.is_struct(arrow_type):
+            children = [self._column(batch, numbers, field.type) for field in arrow_type]
+        elif pa.types.is_large_list(arrow_type):
+            buffers, children = [validity, first], [self._column(batch, numbers, arrow_type.value_type)]
+        elif pa.types.is_string_view(arrow_type):
+            buffers = [validity, first, second]
+        else:
+            buffers = [validity, first]
+        return pa.Array.from_buffers(arrow_type, count, buffers, null_count=nulls, children=children)
+
+    def _take(self, batch: int, place: int) -> pa.Buffer:
+        told = (ctypes.c_uint64 * 2)()
+        handle = self._kernel.headrace_turbo_take(batch, place, told)
+        if handle is None:
+            raise KernelError("a buffer was taken twice")
+        owner = _Buffer(self._kernel, handle)
+        return pa.foreign_buffer(told[0], told[1], owner) if told[1] else pa.py_buffer(b"")
+
+
+def _copied(address: int, count: int) -> NDArray[np.int64]:
+    if not count:
+        return np.zeros(0, dtype=np.int64)
+    found: NDArray[np.int64] = np.ctypeslib.as_array(ctypes.cast(address, ctypes.POINTER(ctypes.c_int64)), (count,))
+    return found.copy()

@@ -1,0 +1,12 @@
+"""What headrace-turbo offers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from headrace.interfaces.hookspecs import hookimpl
+
+
+@hookimpl
+def headrace_decoders() -> Mapping[str, str]:
+    return {"json": "headrace_turbo.json_decoder:faster_json_decoder"}
