@@ -5,18 +5,24 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from headrace.interfaces.settings import describe_options
+from headrace.interfaces.settings import Settings, describe_options
 from headrace.interfaces.sink import SinkSettings
-from headrace_http import HttpSinkSettings
+from headrace_http import HttpSinkSettings, HttpSourceSettings
 
 PAGE = Path(__file__).parents[3] / "docs" / "connectors" / "http.md"
 
 
-def test_options() -> None:
-    inherited = {option.name for option in describe_options(SinkSettings)}
-    declared = [
+def declared(settings: type[Settings], inherited: type[Settings] | None) -> list[tuple[str, str, str]]:
+    known = set() if inherited is None else {option.name for option in describe_options(inherited)}
+    return [
         (option.name, "required" if option.required else f"`{option.default}`", option.description)
-        for option in describe_options(HttpSinkSettings)
-        if option.name not in inherited
+        for option in describe_options(settings)
+        if option.name not in known
     ]
-    assert re.findall(r"^\| `(\w+)` \| (.*?) \| (.*?) \|$", PAGE.read_text(encoding="utf-8"), re.MULTILINE) == declared
+
+
+def test_options() -> None:
+    sink, source = PAGE.read_text(encoding="utf-8").split("\n## Source\n")
+    row = re.compile(r"^\| `(\w+)` \| (.*?) \| (.*?) \|$", re.MULTILINE)
+    assert row.findall(sink) == declared(HttpSinkSettings, SinkSettings)
+    assert row.findall(source) == declared(HttpSourceSettings, None)

@@ -1,4 +1,4 @@
-"""HTTP for headrace: a sink that calls webhooks."""
+"""HTTP for headrace: a source that takes records, and a sink that calls webhooks."""
 
 from __future__ import annotations
 
@@ -7,9 +7,16 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from headrace_http.settings import HttpSinkSettings
     from headrace_http.sink import HttpSink
+    from headrace_http.source import HttpSource
+    from headrace_http.source_settings import HttpSourceSettings
 
-__all__ = ["HttpSink", "HttpSinkSettings"]
-_PLACES = {"HttpSink": "headrace_http.sink", "HttpSinkSettings": "headrace_http.settings"}
+__all__ = ["HttpSink", "HttpSinkSettings", "HttpSource", "HttpSourceSettings"]
+_PLACES = {
+    "HttpSink": "headrace_http.sink",
+    "HttpSinkSettings": "headrace_http.settings",
+    "HttpSource": "headrace_http.source",
+    "HttpSourceSettings": "headrace_http.source_settings",
+}
 
 
 def __getattr__(name: str) -> Any:

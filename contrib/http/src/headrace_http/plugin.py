@@ -8,5 +8,10 @@ from headrace.interfaces.hookspecs import hookimpl
 
 
 @hookimpl
+def headrace_sources() -> Mapping[str, str]:
+    return {"http": "headrace_http.source:HttpSource"}
+
+
+@hookimpl
 def headrace_sinks() -> Mapping[str, str]:
     return {"http": "headrace_http.sink:HttpSink"}

@@ -21,7 +21,7 @@ _OWN_HEADERS = frozenset(
     {"authorization", "content-length", "content-type", "content-encoding", "host", "idempotency-key", "transfer-encoding",
      "headrace-writer", "headrace-queue", "headrace-first", "headrace-last"}
 )  # fmt: skip
-_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 
 
 class HttpSinkSettings(SinkSettings, frozen=True, kw_only=True):
@@ -164,10 +164,10 @@ def _check_address(settings: HttpSinkSettings) -> None:
 
 def _check_headers(settings: HttpSinkSettings) -> None:
     for option_name in ("key_header", "signature_header"):
-        if not _HEADER_NAME.fullmatch(getattr(settings, option_name)):
+        if not HEADER_NAME.fullmatch(getattr(settings, option_name)):
             raise refused(option_name, f"{getattr(settings, option_name)!r} is no name of a header")
     for name, value in settings.headers.items():
-        if not _HEADER_NAME.fullmatch(name):
+        if not HEADER_NAME.fullmatch(name):
             raise refused("headers", f"{name!r} is no name of a header")
         if name.lower() in _OWN_HEADERS:
             raise refused("headers", f"the sink sets the header {name!r} itself", _instead(name.lower()))

@@ -18,6 +18,7 @@ def _statuses(name: str) -> Callable[[str], Mapping[str, Any]]:
 _NAMES = ("stored_statuses", "retry_statuses", "dead_letter_statuses")
 _OPTIONS: Mapping[str, TableOption] = {name.replace("_", "-"): _statuses(name) for name in _NAMES}
 
+SOURCE_TABLES: Mapping[str, TableOptions] = {"http": TableOptions()}
 SINK_TABLES: Mapping[str, TableOptions] = {
     "http": TableOptions(_OPTIONS, {"sink.parallelism": OF_FLINKS_RUNTIME}, prefixes={"headers.": "headers"})
 }

@@ -35,6 +35,7 @@ OFFERS: Mapping[str, Mapping[str, str]] = {
         "elasticsearch": "headrace-elasticsearch",
         "file": "headrace-file",
         "frame": "headrace-sql",
+        "http": "headrace-http",
         "kafka": "headrace-kafka",
         "mysql": "headrace-mysql",
         "mysql_changes": "headrace-mysql",

@@ -1,0 +1,168 @@
+"""The server of the source: takes requests in a thread of its own, and answers when the records are durable."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import ssl
+import threading
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+import uvicorn
+from headrace.foundation.errors import DataError, HeadraceError, JobError
+from headrace_buffer import BufferFullError, Listener, RecordLog
+
+from headrace_http.requests import RefusedRequestError, check_sender, check_signature, records_of
+from headrace_http.source_settings import HttpSourceSettings
+
+logger = logging.getLogger(__name__)
+#: Answers anybody; says only that the server runs.
+HEALTH_PATH = "/-/health"
+_NO_TIME = timedelta(0)
+#: When a sender is to come again after 429 and 503.
+_RETRY_AFTER_SECONDS = 5
+_END_SECONDS_MAX = 10.0
+
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+
+
+class HttpListener(Listener):
+    """Listens from when it is made until ``close``. Raises JobError if the port or the certificate cannot be used."""
+
+    def __init__(self, log: RecordLog, settings: HttpSourceSettings) -> None:
+        self._log = log
+        self._settings = settings
+        self._socket = _listening(settings)
+        try:
+            self._server = uvicorn.Server(_config(self._answer, settings))
+        except BaseException:
+            self._socket.close()
+            raise
+        scheme = "https" if settings.ssl_certificate else "http"
+        shown = f"[{settings.host}]" if ":" in settings.host else settings.host
+        #: Where it listens.
+        self.url = f"{scheme}://{shown}:{self._socket.getsockname()[1]}{settings.path}"
+        self._failure: BaseException | None = None
+        self._thread = threading.Thread(target=self._serve, name="headrace http source", daemon=True)
+        self._thread.start()
+        logger.info("records are taken at %s", self.url)
+
+    def check(self) -> None:
+        if self._failure is not None or not self._thread.is_alive():
+            raise JobError(f"the server at {self.url} has ended: {self._failure}", plugin="http")
+
+    def close(self) -> None:
+        self._server.should_exit = True
+        self._thread.join(_END_SECONDS_MAX)
+        if self._thread.is_alive():
+            self._server.force_exit = True
+            self._thread.join()
+        self._socket.close()
+
+    def _serve(self) -> None:
+        try:
+            asyncio.run(self._server.serve(sockets=[self._socket]))
+        except BaseException as error:  # told by ``check``, in the thread of the job
+            self._failure = error
+
+    # ---------------------------------------------------------------------------------------------------- requests
+
+    async def _answer(self, scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
+        """Answer one request (ASGI)."""
+        if scope["type"] != "http":
+            return
+        headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
+        more: list[tuple[bytes, bytes]] = []
+        try:
+            status, told = 200, await self._taken(scope, headers, receive)
+        except RefusedRequestError as error:
+            status, told = error.status, {"error": error.reason}
+        if status in (429, 503):
+            more.append((b"retry-after", str(_RETRY_AFTER_SECONDS).encode()))
+        if status == 401:
+            more.append((b"www-authenticate", b"Bearer"))
+        body = msgspec.json.encode(told)
+        described = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode()), *more]
+        await send({"type": "http.response.start", "status": status, "headers": described})
+        await send({"type": "http.response.body", "body": body})
+
+    async def _taken(self, scope: Mapping[str, Any], headers: Mapping[str, str], receive: Receive) -> dict[str, Any]:
+        """Store the records of a request and say how many they are. Raises RefusedRequestError."""
+        settings = self._settings
+        if scope["path"] == HEALTH_PATH and scope["method"] in ("GET", "HEAD"):
+            return {"status": "ok"}
+        if scope["path"] != settings.path:
+            raise RefusedRequestError(404, f"records are taken at {settings.path}")
+        if scope["method"] not in ("POST", "PUT"):
+            raise RefusedRequestError(405, "records are taken by POST")
+        check_sender(settings, headers)
+        body = await _body(headers, receive, settings.request_bytes)
+        check_signature(settings, headers, body)
+        records = records_of(headers, body, settings.request_bytes)
+        try:
+            appended = await asyncio.wrap_future(self._log.submit(records, timeout=_NO_TIME))
+        except BufferFullError:
+            raise RefusedRequestError(429, "the buffer is full: send the same again later") from None
+        except DataError as error:
+            raise RefusedRequestError(413, f"send fewer records at once: {error.message}") from None
+        except HeadraceError as error:
+            logger.warning("a request of %d records was answered with 503: %s", len(records), error)
+            raise RefusedRequestError(503, "the records cannot be stored now: send the same again later") from None
+        if appended.dropped:
+            raise RefusedRequestError(429, "the buffer is full, and the records were not taken")
+        return {"records": appended.count}
+
+
+async def _body(headers: Mapping[str, str], receive: Receive, bytes_max: int) -> bytes:
+    """Read the body of a request. Raises RefusedRequestError if it is too large, or if the sender went away."""
+    too_large = RefusedRequestError(413, f"the body has more than {bytes_max} bytes")
+    announced = headers.get("content-length", "")
+    if announced.isdecimal() and int(announced) > bytes_max:
+        raise too_large
+    found = bytearray()
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise RefusedRequestError(400, "the sender went away in the middle of its request")
+        found += message.get("body", b"")
+        if len(found) > bytes_max:
+            raise too_large
+        if not message.get("more_body"):
+            return bytes(found)
+
+
+def _listening(settings: HttpSourceSettings) -> socket.socket:
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    try:
+        return socket.create_server((settings.host, settings.port), family=family, backlog=512)
+    except OSError as error:
+        raise JobError(
+            f"cannot listen on {settings.host} port {settings.port}: {error}", plugin="http", option="port",
+            hint="another program may have the port: choose another one",
+        ) from error  # fmt: skip
+
+
+def _config(answer: Any, settings: HttpSourceSettings) -> uvicorn.Config:
+    secured: dict[str, Any] = {}
+    if settings.ssl_certificate:
+        secured = {
+            "ssl_certfile": settings.ssl_certificate, "ssl_keyfile": settings.ssl_key, "ssl_ca_certs": settings.ssl_client_ca,
+            "ssl_cert_reqs": ssl.CERT_REQUIRED if settings.ssl_client_ca else ssl.CERT_NONE,
+        }  # fmt: skip
+    config = uvicorn.Config(
+        answer, interface="asgi3", log_config=None, access_log=False, lifespan="off", ws="none", server_header=False, date_header=False,
+        proxy_headers=False, limit_concurrency=settings.max_connections, timeout_graceful_shutdown=5, **secured,
+    )  # fmt: skip
+    try:
+        config.load()  # reads the certificates
+    except (OSError, ssl.SSLError) as error:
+        raise JobError(
+            f"the certificate or its key cannot be used: {error}", plugin="http", option="ssl_certificate"
+        ) from error
+    return config

@@ -1,0 +1,30 @@
+"""The source: an address that takes records."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from headrace.interfaces.settings import Settings
+from headrace_buffer import BufferedSource, Listener, RecordLog
+
+from headrace_http.source_settings import HttpSourceSettings
+from headrace_http.table_options import SOURCE_TABLES
+
+
+class HttpSource(BufferedSource):
+    """Takes records by POST and keeps them in a buffer on local disk until a checkpoint covers them.
+
+    A sender gets 200 when its records are durable. One that gets no answer, 429 or 503 must send them again: records whose answer was
+    lost are there twice then. See ``docs/connectors/http.md``.
+    """
+
+    Settings: ClassVar[type[Settings]] = HttpSourceSettings
+    table_options = SOURCE_TABLES
+
+    def listen(self, log: RecordLog) -> Listener:
+        from headrace_http.listener import HttpListener  # not at the top: uvicorn is not needed to plan a job
+
+        return HttpListener(log, self.settings)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_shared": None}
