@@ -76,7 +76,7 @@ def test_a_job_on_a_standalone_cluster_is_upgraded_and_goes_on_after_kills_of_it
 ) -> None:
     cluster = start_spark_cluster(SparkClusterOptions(workers=2))
     server.write_copy()
-    (server.root / "spark.conf").write_text("spark.cores.max 1\n")
+    (server.root / "spark.conf").write_text("spark.executor.extraJavaOptions -Dof.the.file=1\n")
     settings = SETTINGS + (
         f"options:\n  master: '{cluster.master}'\n  conf: {{spark.executor.memory: 600m}}\n"
         f"  submit_arguments: [--properties-file, '{server.root / 'spark.conf'}']\n"
@@ -86,9 +86,9 @@ def test_a_job_on_a_standalone_cluster_is_upgraded_and_goes_on_after_kills_of_it
     server.start()
     server.wait_for_state("running", version=1)
     server.wait_for_rows(100)
-    [executor] = [each for each in cluster.executors() if each.is_running()]  # of two workers with a core each
-    assert "-Xmx600M" in executor.cmdline()
-    executor.kill()
+    executors = [each for each in cluster.executors() if each.is_running()]
+    assert {"-Xmx600M", "-Dof.the.file=1"} <= set(executors[0].cmdline())
+    executors[0].kill()
     server.add_events(100, 200)
     server.wait_for_rows(200)
     server.write_copy(where="n > -7")
