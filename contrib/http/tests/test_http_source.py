@@ -166,7 +166,13 @@ def test_bodies(taking: Callable[..., Taking], kind: str, body: bytes, records: 
         (b"{}", "application/xml", {}, 415, "content type 'application/xml' is not taken"),
         (b"{}", "application/json", {"Content_Encoding": "br"}, 415, "content encoding 'br' is not taken"),
         (b"{}", "application/json", {"Content_Encoding": "gzip"}, 400, "the body is not gzip"),
-        (gzip.compress(b"{}")[:-4], "application/json", {"Content_Encoding": "gzip"}, 400, "ends in the middle"),
+        (
+            gzip.compress(b"{}", mtime=0)[:-4],
+            "application/json",
+            {"Content_Encoding": "gzip"},
+            400,
+            "ends in the middle",
+        ),
         (
             gzip.compress(b" " * 100_000),
             "application/json",
