@@ -331,24 +331,13 @@ fn read_text(column: &mut TextColumn, cursor: &mut Cursor) -> Parsed<()> {
 
 fn read_list(inner: &mut Column, cursor: &mut Cursor) -> Parsed<()> {
     cursor.expect(b'[')?;
-    cursor.skip_blanks();
-    if cursor.peek() == b']' {
-        cursor.at += 1;
+    if cursor.is_empty(b']') {
         return Ok(());
     }
     loop {
         read_element(inner, cursor)?;
-        cursor.skip_blanks();
-        match cursor.peek() {
-            b',' => {
-                cursor.at += 1;
-                cursor.skip_blanks();
-            }
-            b']' => {
-                cursor.at += 1;
-                return Ok(());
-            }
-            _ => return Err(Doubt),
+        if !cursor.goes_on(b']')? {
+            return Ok(());
         }
     }
 }

@@ -59,9 +59,7 @@ impl Fields {
     /// Reads the members of an object whose brace was read, and its closing brace. Keys that are missing leave their column short.
     #[inline(always)]
     pub fn read(&mut self, cursor: &mut Cursor, row: usize) -> Parsed<()> {
-        cursor.skip_blanks();
-        if cursor.peek() == b'}' {
-            cursor.at += 1;
+        if cursor.is_empty(b'}') {
             return Ok(());
         }
         let mut place = 0;
@@ -69,9 +67,7 @@ impl Fields {
             cursor.expect(b'"')?;
             let wanted = self.key(cursor, place)?;
             place += 1;
-            cursor.skip_blanks();
-            cursor.expect(b':')?;
-            cursor.skip_blanks();
+            cursor.colon()?;
             match wanted {
                 Some(number) => {
                     let column = &mut self.columns[number];
@@ -83,17 +79,8 @@ impl Fields {
                 }
                 None => cursor.skip_value()?,
             }
-            cursor.skip_blanks();
-            match cursor.peek() {
-                b',' => {
-                    cursor.at += 1;
-                    cursor.skip_blanks();
-                }
-                b'}' => {
-                    cursor.at += 1;
-                    return Ok(());
-                }
-                _ => return Err(Doubt),
+            if !cursor.goes_on(b'}')? {
+                return Ok(());
             }
         }
     }

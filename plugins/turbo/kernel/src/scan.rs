@@ -67,6 +67,39 @@ impl<'a> Cursor<'a> {
         }
     }
 
+    /// After the bracket or brace that opens an array or object: reads the one that closes it, if nothing stands between.
+    #[inline(always)]
+    pub fn is_empty(&mut self, close: u8) -> bool {
+        self.skip_blanks();
+        let found = self.peek() == close;
+        self.at += usize::from(found);
+        found
+    }
+
+    /// After an element or member: reads the comma before the next one (true), or what closes the array or object (false).
+    #[inline(always)]
+    pub fn goes_on(&mut self, close: u8) -> Parsed<bool> {
+        self.skip_blanks();
+        let found = self.peek();
+        if found == b',' {
+            self.at += 1;
+            self.skip_blanks();
+            Ok(true)
+        } else {
+            self.expect(close)?;
+            Ok(false)
+        }
+    }
+
+    /// Reads the colon between a key and its value.
+    #[inline(always)]
+    pub fn colon(&mut self) -> Parsed<()> {
+        self.skip_blanks();
+        self.expect(b':')?;
+        self.skip_blanks();
+        Ok(())
+    }
+
     pub fn literal(&mut self, word: &[u8]) -> Parsed<()> {
         if self.end - self.at >= word.len() && &self.bytes[self.at..self.at + word.len()] == word {
             self.at += word.len();
@@ -189,21 +222,22 @@ impl<'a> Cursor<'a> {
     /// Reads a value that nobody wants.
     #[inline(always)]
     pub fn skip_value(&mut self) -> Parsed<()> {
+        self.skip_within(SKIPPED_DEPTH_MAX)
+    }
+
+    #[inline(always)]
+    fn skip_within(&mut self, depth: u32) -> Parsed<()> {
         match self.peek() {
             b'"' => {
                 self.at += 1;
                 self.text().map(|_| ())
             }
-            _ => self.skip_other(SKIPPED_DEPTH_MAX),
+            _ => self.skip_other(depth),
         }
     }
 
     fn skip_other(&mut self, depth: u32) -> Parsed<()> {
         match self.peek() {
-            b'"' => {
-                self.at += 1;
-                self.text().map(|_| ())
-            }
             b'{' => self.skip_object(depth),
             b'[' => self.skip_array(depth),
             b't' => self.literal(b"true"),
@@ -225,29 +259,16 @@ impl<'a> Cursor<'a> {
             return Err(Doubt);
         }
         self.at += 1;
-        self.skip_blanks();
-        if self.peek() == b'}' {
-            self.at += 1;
+        if self.is_empty(b'}') {
             return Ok(());
         }
         loop {
             self.expect(b'"')?;
             self.text()?;
-            self.skip_blanks();
-            self.expect(b':')?;
-            self.skip_blanks();
-            self.skip_other(depth - 1)?;
-            self.skip_blanks();
-            match self.peek() {
-                b',' => {
-                    self.at += 1;
-                    self.skip_blanks();
-                }
-                b'}' => {
-                    self.at += 1;
-                    return Ok(());
-                }
-                _ => return Err(Doubt),
+            self.colon()?;
+            self.skip_within(depth - 1)?;
+            if !self.goes_on(b'}')? {
+                return Ok(());
             }
         }
     }
@@ -257,24 +278,13 @@ impl<'a> Cursor<'a> {
             return Err(Doubt);
         }
         self.at += 1;
-        self.skip_blanks();
-        if self.peek() == b']' {
-            self.at += 1;
+        if self.is_empty(b']') {
             return Ok(());
         }
         loop {
-            self.skip_other(depth - 1)?;
-            self.skip_blanks();
-            match self.peek() {
-                b',' => {
-                    self.at += 1;
-                    self.skip_blanks();
-                }
-                b']' => {
-                    self.at += 1;
-                    return Ok(());
-                }
-                _ => return Err(Doubt),
+            self.skip_within(depth - 1)?;
+            if !self.goes_on(b']')? {
+                return Ok(());
             }
         }
     }

@@ -5,6 +5,7 @@ So rows, and the reasons of bad records, are the same with and without this pack
 
 from __future__ import annotations
 
+import enum
 import logging
 import struct
 from collections.abc import Callable, Iterator, Mapping
@@ -31,6 +32,21 @@ _INTEGER_BITS: Mapping[type[pl.DataType], int] = {pl.Int8: 8, pl.Int16: 16, pl.I
 #: When so great a part of a batch is doubtful, the next batches are given to the plain decoder at once.
 _DOUBTFUL_MAX = 0.5
 _BATCHES_PLAIN = 16
+
+
+class _Kind(enum.IntEnum):
+    """Kinds of columns, as ``kernel/src/description.rs`` numbers them."""
+
+    INTEGERS = 0
+    FLOATS = 1
+    BOOLEANS = 2
+    TEXTS = 3
+    MOMENTS = 4
+    DATES = 5
+    NUMBER_TEXTS = 6
+    JSON_TEXTS = 7
+    STRUCT = 8
+    LIST = 9
 
 
 class NotForKernel(Exception):
@@ -120,11 +136,11 @@ class _KernelColumn:
     def of(cls, name: str, data_type: pl.DataType, request: DecoderRequest) -> _KernelColumn:
         """Return the column of a type. Raises NotForKernel."""
         if name in request.json_columns:
-            return cls(_numbers(7), pa.string_view(), lambda texts: (texts, None))
+            return cls(_numbers(_Kind.JSON_TEXTS), pa.string_view(), lambda texts: (texts, None))
         if isinstance(data_type, pl.Decimal):
-            return cls(_numbers(6), pa.string_view(), lambda texts: _decimals(texts, data_type))
+            return cls(_numbers(_Kind.NUMBER_TEXTS), pa.string_view(), lambda texts: _decimals(texts, data_type))
         if data_type == pl.Float32:
-            return cls(_numbers(1), pa.float64(), _floats_of_32_bits)
+            return cls(_numbers(_Kind.FLOATS), pa.float64(), _floats_of_32_bits)
         description, arrow_type = _described(data_type, request)
         return cls(description, arrow_type, lambda values: (values.cast(data_type), None))
 
@@ -149,25 +165,29 @@ def _described(data_type: pl.DataType, request: DecoderRequest) -> tuple[bytes, 
     """Return the description and the Arrow type of a column whose values need no more than a cast. Raises NotForKernel."""
     bits = _INTEGER_BITS.get(type(data_type))
     if bits is not None:
-        return _numbers(0, -(2 ** (bits - 1)), 2 ** (bits - 1) - 1), pa.int64()
+        return _numbers(_Kind.INTEGERS, -(2 ** (bits - 1)), 2 ** (bits - 1) - 1), pa.int64()
     if data_type == pl.Float64:
-        return _numbers(1), pa.float64()
+        return _numbers(_Kind.FLOATS), pa.float64()
     if data_type == pl.Boolean:
-        return _numbers(2), pa.bool_()
+        return _numbers(_Kind.BOOLEANS), pa.bool_()
     if data_type == pl.String:
-        return _numbers(3), pa.string_view()
+        return _numbers(_Kind.TEXTS), pa.string_view()
     if isinstance(data_type, pl.Datetime) and data_type.time_unit == "us" and request.settings.timestamp_format is None:
         units = _UNITS_PER_SECOND[request.settings.timestamp_unit]
-        return _numbers(4, int(data_type.time_zone is not None), units), pa.timestamp("us", data_type.time_zone)
+        return _numbers(_Kind.MOMENTS, int(data_type.time_zone is not None), units), pa.timestamp(
+            "us", data_type.time_zone
+        )
     if data_type == pl.Date:
-        return _numbers(5), pa.date32()
+        return _numbers(_Kind.DATES), pa.date32()
     if isinstance(data_type, pl.Struct) and data_type.fields:
         fields = {field.name: _described(_plain_type(field.dtype), request) for field in data_type.fields}
         arrow_type = pa.struct([pa.field(name, inner) for name, (_, inner) in fields.items()])
-        return _numbers(8) + _fields_description({name: each for name, (each, _) in fields.items()}), arrow_type
+        return _numbers(_Kind.STRUCT) + _fields_description(
+            {name: each for name, (each, _) in fields.items()}
+        ), arrow_type
     if isinstance(data_type, pl.List):
         description, inner = _described(_plain_type(data_type.inner), request)
-        return _numbers(9) + description, pa.large_list(inner)
+        return _numbers(_Kind.LIST) + description, pa.large_list(inner)
     raise NotForKernel(str(data_type))
 
 
