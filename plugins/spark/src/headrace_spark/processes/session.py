@@ -28,7 +28,7 @@ from headrace_spark.processes.driver_changes import DriverChanges
 from headrace_spark.processes.java import find_or_install_java
 from headrace_spark.processes.launch import LocalSpark, environment_with, python_of_workers
 from headrace_spark.processes.reasons import killed_because, reason_of
-from headrace_spark.processes.settings import SparkSettings, is_local_master, local_master
+from headrace_spark.processes.settings import START_OPTIONS, SparkSettings, is_local_master, local_master
 
 logger = logging.getLogger(__name__)
 
@@ -205,7 +205,7 @@ def _answers(own: _OwnSpark) -> bool:
 
 
 def _refuse_start_options(settings: SparkSettings) -> None:
-    for name in ("master", "conf", "submit_arguments", "archive", "ui"):
+    for name in START_OPTIONS:
         if getattr(settings, name):
             raise OptionError(
                 "has no effect: this process already has a Spark session with its own settings",

@@ -13,6 +13,9 @@ from headrace.foundation.errors import OptionError
 from headrace.foundation.secrecy import is_secret_name
 from headrace.interfaces.settings import Secret, Settings, option
 
+#: Options about starting Spark.
+START_OPTIONS = ("master", "conf", "submit_arguments", "archive", "ui")
+
 
 class SparkSettings(Settings, frozen=True, kw_only=True):
     """Options of the Spark backend. Those about starting Spark are without effect when a session is given or found."""
@@ -106,7 +109,7 @@ class SparkSettings(Settings, frozen=True, kw_only=True):
                 )
         _check_submit_arguments(self.submit_arguments)
         if self.session is not None:
-            for name in ("master", "conf", "submit_arguments", "archive", "ui"):
+            for name in START_OPTIONS:
                 if getattr(self, name):
                     raise OptionError(
                         "has no effect: the given session has its own settings",

@@ -148,7 +148,7 @@ def _session(plan: Plan, frames: Mapping[str, DataFrameSource], settings: SparkS
             job=plan.job_name,
             hint="use to_dataframe(), and write the DataFrame with a connector of Spark",
         )
-    for name in ("master", "conf", "ui"):
+    for name in ("master", "conf", "submit_arguments", "ui"):
         if getattr(settings, name):
             raise OptionError(
                 "has no effect: the job runs in the session of its DataFrame",
