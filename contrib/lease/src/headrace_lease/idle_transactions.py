@@ -23,27 +23,22 @@ def limit_idle_transactions(engine: sa.Engine, limit: timedelta = IDLE_TRANSACTI
     MySQL has no such limit for transactions alone: there it counts for each connection, so the pool of ``engine`` must look
     whether a connection still works (``pool_pre_ping=True``). SQLite has none: its file stays locked until the process goes on or ends.
     """
-    statement = _statement(engine, max(1, math.ceil(limit.total_seconds())))
-    if statement is None:
+    kind, seconds = engine.dialect.name, max(1, math.ceil(limit.total_seconds()))
+    if kind == "sqlite":
         return
 
     @event.listens_for(engine, "connect")
     def set_limit(connection: Any, _: Any) -> None:
         cursor = connection.cursor()
-        cursor.execute(statement(connection))
+        cursor.execute(_postgresql(seconds) if kind == "postgresql" else _mysql(connection.get_server_info(), seconds))
         cursor.close()
         connection.commit()
 
 
-def _statement(engine: sa.Engine, seconds: int) -> Any:
-    if engine.dialect.name == "postgresql":
-        text = f"SET SESSION idle_in_transaction_session_timeout = '{seconds}s'"
-        return lambda connection: text
-    if engine.dialect.name in ("mysql", "mariadb"):
-        return lambda connection: _mysql_statement(str(connection.get_server_info()), seconds)
-    return None
+def _postgresql(seconds: int) -> str:
+    return f"SET SESSION idle_in_transaction_session_timeout = '{seconds}s'"
 
 
-def _mysql_statement(version: str, seconds: int) -> str:
+def _mysql(version: str, seconds: int) -> str:
     name = "idle_transaction_timeout" if "mariadb" in version.lower() else "wait_timeout"
     return f"SET SESSION {name} = {seconds}, SESSION innodb_lock_wait_timeout = {seconds}"

@@ -24,6 +24,8 @@ _CONNECT_TIMEOUT_SECONDS = 5
 _ANSWER_TIMEOUT_SECONDS = 20
 #: Less than that: who waits for a lock of a paused server gets it in time.
 _IDLE_TRANSACTION_SECONDS = 10
+#: Parts of a URL that set up sessions of PostgreSQL and MySQL; what they say counts more.
+_OF_SESSIONS = frozenset({"options", "init_command"})
 _HINT = "write sqlite:///FILE, mysql+pymysql://USER@HOST/DATABASE or postgresql+psycopg://USER@HOST/DATABASE"
 
 
@@ -58,8 +60,9 @@ def make_engine(url: str, *, answer_timeout_seconds: int = _ANSWER_TIMEOUT_SECON
         engine = create_engine(parsed, **options)
     except (ArgumentError, NoSuchModuleError, ImportError) as error:
         raise OptionError(f"the registry cannot be opened: {error}", option="registry", hint=_HINT) from None
-    # A server that is paused within a transaction must not keep the others waiting.
-    limit_idle_transactions(engine, timedelta(seconds=min(answer_timeout_seconds, _IDLE_TRANSACTION_SECONDS)))
+    if not _OF_SESSIONS & set(parsed.query):
+        # A server that is paused within a transaction must not keep the others waiting.
+        limit_idle_transactions(engine, timedelta(seconds=min(answer_timeout_seconds, _IDLE_TRANSACTION_SECONDS)))
     if engine.dialect.name == "sqlite":
         event.listen(engine, "connect", _set_up_sqlite)
     return engine
