@@ -174,7 +174,7 @@ def test_bodies(taking: Callable[..., Taking], kind: str, body: bytes, records: 
             "ends in the middle",
         ),
         (
-            gzip.compress(b" " * 100_000),
+            gzip.compress(b" " * 100_000, mtime=0),
             "application/json",
             {"Content_Encoding": "gzip"},
             413,

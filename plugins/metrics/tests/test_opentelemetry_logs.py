@@ -98,7 +98,7 @@ def test_other_libraries_are_sent_from_warning_on_and_the_senders_never(
 
 def test_the_rate_is_limited_and_what_is_left_out_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = ManualClock()
-    monkeypatch.setattr("headrace_metrics.opentelemetry_logs.RateLimit", lambda: RateLimit(3, 60.0, clock))
+    monkeypatch.setattr("headrace.foundation.logs.RateLimit", lambda: RateLimit(3, 60.0, clock))
     sent = Sent()
     sent.exporter.open()
     for number in range(10):

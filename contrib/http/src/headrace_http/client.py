@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import base64
 import gzip
-import hashlib
-import hmac
 import math
 import ssl
 import time
@@ -18,6 +16,7 @@ import urllib3
 from headrace.foundation.errors import HeadraceError, JobError, RetriableError
 
 from headrace_http.settings import HttpSinkSettings
+from headrace_http.signatures import signature_of
 
 #: Of an answer no more is read: it is only quoted in errors.
 _ANSWER_BYTES_MAX = 64 * 1024
@@ -73,8 +72,7 @@ class Client:
             body = gzip.compress(body, compresslevel=1, mtime=0)
             sent["content-encoding"] = "gzip"
         if self._signature_key:
-            digest = hmac.new(self._signature_key, body, hashlib.sha256).hexdigest()
-            sent[self._settings.signature_header] = f"sha256={digest}"
+            sent[self._settings.signature_header] = signature_of(self._signature_key, body)
         try:
             response = self._pool.request(
                 self._settings.method, self._target, body=body, headers=sent, redirect=False, preload_content=False

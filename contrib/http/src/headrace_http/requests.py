@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 import hmac
 import zlib
 from collections.abc import Mapping
 
 import msgspec
 
+from headrace_http.signatures import PREFIX, signature_of
 from headrace_http.source_settings import HttpSourceSettings
 
 _LINES = frozenset(
@@ -50,8 +50,9 @@ def check_signature(settings: HttpSourceSettings, headers: Mapping[str, str], bo
     """Raise RefusedRequestError unless the body is signed with the key that is asked for."""
     if settings.signature_key is None:
         return
-    given = headers.get(settings.signature_header.lower(), "").removeprefix("sha256=")
-    wanted = hmac.new(settings.signature_key.reveal().encode(), body, hashlib.sha256).hexdigest()
+    # Some senders leave the prefix out.
+    given = PREFIX + headers.get(settings.signature_header.lower(), "").removeprefix(PREFIX)
+    wanted = signature_of(settings.signature_key.reveal().encode(), body)
     if not hmac.compare_digest(given.encode(), wanted.encode()):
         raise RefusedRequestError(403, f"the signature in {settings.signature_header} is missing or wrong")
 

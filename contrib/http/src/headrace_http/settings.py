@@ -131,7 +131,7 @@ class HttpSinkSettings(SinkSettings, frozen=True, kw_only=True):
 
 
 def refused(name: str, problem: str, hint: str | None = None) -> OptionError:
-    """Return the error for an option of the sink that cannot be used."""
+    """Return the error for an option that cannot be used."""
     return OptionError(problem, plugin="http", option=name, hint=hint)
 
 
@@ -157,7 +157,7 @@ def _check_address(settings: HttpSinkSettings) -> None:
         raise refused(given[0], "the address has no TLS", "write https://")
     # A signature shows nothing of its key.
     has_secret = any((settings.token, settings.password, settings.api_key, settings.secret_path))
-    if has_secret and not settings.plaintext_login and not _is_loopback(parts.hostname):
+    if has_secret and not settings.plaintext_login and not is_loopback(parts.hostname):
         raise refused("url", "the address has no TLS: the secret would be sent unencrypted, to a server whose identity is not checked",
                       "write https://; plaintext_login=True allows it in a network that you trust")  # fmt: skip
 
@@ -202,7 +202,8 @@ def _check_template(template: str, body: str) -> None:
         raise refused("template", f"with rows in the place of {ROWS} it is not JSON: {error}") from None
 
 
-def _is_loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
+    """Return whether a host or address is this machine."""
     try:
         return host == "localhost" or ip_address(host).is_loopback
     except ValueError:

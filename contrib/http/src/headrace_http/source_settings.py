@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from ipaddress import ip_address
 from typing import Annotated, ClassVar
 
-from headrace.foundation.errors import OptionError
 from headrace.interfaces.settings import Secret, option
 from headrace_buffer import BufferedSourceSettings
 
-from headrace_http.settings import HEADER_NAME
+from headrace_http.settings import HEADER_NAME, is_loopback, refused
 
 
 class HttpSourceSettings(BufferedSourceSettings, frozen=True, kw_only=True):
@@ -47,35 +45,23 @@ class HttpSourceSettings(BufferedSourceSettings, frozen=True, kw_only=True):
     request_bytes: Annotated[int, option("largest body of a request, after decompression", ge=1)] = 16 * 1024**2
     max_connections: Annotated[int, option("requests at the same time; more are answered with 503", ge=1)] = 1_000
 
-    @property
-    def is_loopback(self) -> bool:
-        """Whether only this machine reaches the port."""
-        try:
-            return self.host == "localhost" or ip_address(self.host).is_loopback
-        except ValueError:
-            return False
-
     def validate(self) -> None:
         if not self.path.startswith("/") or "?" in self.path or "#" in self.path:
-            raise _refused("path", f"{self.path!r} is no path such as '/events'")
+            raise refused("path", f"{self.path!r} is no path such as '/events'")
         if not HEADER_NAME.fullmatch(self.signature_header):
-            raise _refused("signature_header", f"{self.signature_header!r} is no name of a header")
+            raise refused("signature_header", f"{self.signature_header!r} is no name of a header")
         for name in ("ssl_key", "ssl_client_ca"):
             if getattr(self, name) and not self.ssl_certificate:
-                raise _refused(name, "it goes together with ssl_certificate", "name the certificate of this server too")
-        if self.is_loopback:
+                raise refused(name, "it goes together with ssl_certificate", "name the certificate of this server too")
+        if is_loopback(self.host):
             return
         if not (self.token or self.signature_key or self.ssl_client_ca or self.anonymous):
-            raise _refused(
+            raise refused(
                 "token", f"anybody who reaches {self.host} could send records",
                 'set token="${VARIABLE}", signature_key or ssl_client_ca; anonymous=True allows it',
             )  # fmt: skip
         if self.token and not self.ssl_certificate and not self.plaintext_login:
-            raise _refused(
+            raise refused(
                 "ssl_certificate", "without TLS everybody on the network could read the token",
                 "name a certificate; plaintext_login=True allows it in a network that you trust, or behind a proxy with TLS",
             )  # fmt: skip
-
-
-def _refused(name: str, problem: str, hint: str | None = None) -> OptionError:
-    return OptionError(problem, plugin="http", option=name, hint=hint)

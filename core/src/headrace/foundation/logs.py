@@ -144,12 +144,15 @@ class RateLimit(logging.Filter):
         return found
 
 
-class EventHandler(logging.StreamHandler[TextIO]):
-    """Writes events to a stream, limited in rate. ``close`` tells what was left out and not told of yet."""
+class LimitedHandler(logging.Handler):
+    """Base of handlers of events: takes those that are ``wanted``, limited in rate.
 
-    def __init__(self, stream: TextIO, *, json: bool, limit: RateLimit | None = None) -> None:
-        super().__init__(stream)
-        self.setFormatter(EventFormatter(json=json))
+    ``close`` tells what was left out and not told of yet.
+    """
+
+    def __init__(self, *, limit: RateLimit | None = None, **more: Any) -> None:
+        """``more`` is for the other base of a subclass."""
+        super().__init__(**more)
         self._limit = limit or RateLimit()
 
     def handle(self, record: logging.LogRecord) -> bool:
@@ -165,8 +168,15 @@ class EventHandler(logging.StreamHandler[TextIO]):
         for template, count in self._limit.left_out().items():
             text = f"{count} events like this were left out: {template}"
             self.emit(logging.LogRecord(__name__, logging.WARNING, __file__, 0, text, None, None))
-        self.flush()
         super().close()
+
+
+class EventHandler(LimitedHandler, logging.StreamHandler[TextIO]):
+    """Writes events to a stream."""
+
+    def __init__(self, stream: TextIO, *, json: bool, limit: RateLimit | None = None) -> None:
+        super().__init__(limit=limit, stream=stream)
+        self.setFormatter(EventFormatter(json=json))
 
 
 def configure(

@@ -8,7 +8,7 @@ import traceback
 from collections.abc import Callable
 from typing import Any, ClassVar
 
-from headrace.foundation.logs import RateLimit, place_of, wanted
+from headrace.foundation.logs import LimitedHandler, RateLimit, place_of
 from headrace.foundation.secrecy import masked
 from opentelemetry._logs import LogRecord, SeverityNumber
 from opentelemetry.sdk._logs import LoggerProvider, LogRecordProcessor
@@ -28,7 +28,7 @@ _SEVERITIES = (
 )
 
 
-class LogSender(logging.Handler):
+class LogSender(LimitedHandler):
     """Gives each event that is logged in this process to a ``LogRecordProcessor``.
 
     It sends what ``headrace.foundation.logs`` writes: the same events, limited to the same rate, with the same secrets masked. Job,
@@ -36,19 +36,12 @@ class LogSender(logging.Handler):
     """
 
     def __init__(self, processor: LogRecordProcessor, resource: Resource, *, limit: RateLimit | None = None) -> None:
-        super().__init__()
+        super().__init__(limit=limit)
         self._provider = LoggerProvider(resource=resource, shutdown_on_exit=False)
         self._provider.add_log_record_processor(processor)
-        self._limit = limit or RateLimit()
 
     def handle(self, record: logging.LogRecord) -> bool:
-        if not wanted(record) or record.name.split(".", 1)[0] in _SENDERS:
-            return False
-        with self.lock:  # type: ignore[union-attr]  # the limit counts for all threads
-            if not self._limit.filter(record):
-                return False
-            self.emit(record)
-        return True
+        return record.name.split(".", 1)[0] not in _SENDERS and super().handle(record)
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
@@ -61,12 +54,9 @@ class LogSender(logging.Handler):
         self._provider.force_flush()
 
     def close(self) -> None:
-        """Tell what was left out, send what is waiting, and end the processor."""
-        for template, count in self._limit.left_out().items():
-            text = f"{count} events like this were left out: {template}"
-            self.emit(logging.LogRecord(__name__, logging.WARNING, __file__, 0, text, None, None))
-        self._provider.shutdown()
+        """Tell what was left out, send what is waiting, and end the processor. Called once."""
         super().close()
+        self._provider.shutdown()
 
 
 def _event(record: logging.LogRecord) -> LogRecord:

@@ -1,0 +1,13 @@
+"""Signatures of bodies: what the sink sends, and the source asks for."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+
+PREFIX = "sha256="
+
+
+def signature_of(key: bytes, body: bytes) -> str:
+    """Return the signature of a body as it is sent: HMAC (RFC 2104) with SHA-256, in hexadecimal digits behind ``sha256=``."""
+    return PREFIX + hmac.new(key, body, hashlib.sha256).hexdigest()
