@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
+import lzma
 import os
 import shutil
 from pathlib import Path
@@ -10,7 +12,8 @@ from pathlib import Path
 import zstandard
 
 #: The ways of rotation that keep what was written.
-KEEPING = ("rename", "dated", "copytruncate", "gzip", "zstd", "copytruncate_gzip")
+KEEPING = ("rename", "dated", "copytruncate", "gzip", "zstd", "xz", "copytruncate_gzip", "copytruncate_bzip2")
+_SUFFIXES = {"gzip": ".gz", "zstd": ".zst", "xz": ".xz", "bzip2": ".bz2"}
 
 
 class RotatingLog:
@@ -44,7 +47,7 @@ class RotatingLog:
                 way = way.removeprefix("copytruncate").removeprefix("_")
             else:
                 os.rename(self.path, aside)
-        if way in ("gzip", "zstd"):
+        if way in _SUFFIXES:
             aside = compress(aside, way)
         if create:
             self.path.touch()
@@ -53,18 +56,19 @@ class RotatingLog:
     def _shift(self) -> None:
         """log.2 becomes log.3, log.1 becomes log.2, whatever comes after."""
         for number in range(20, 0, -1):
-            for suffix in ("", ".gz", ".zst"):
+            for suffix in ("", *_SUFFIXES.values()):
                 old = self.path.with_name(f"{self.path.name}.{number}{suffix}")
                 if old.exists():
                     os.rename(old, self.path.with_name(f"{self.path.name}.{number + 1}{suffix}"))
 
 
 def compress(path: Path, way: str) -> Path:
-    """Compress a file as the gzip and zstd tools do: the time of the last change stays."""
+    """Compress a file as the tools of these names do: the time of the last change stays."""
     status = path.stat()
     data = path.read_bytes()
-    packed = path.with_name(path.name + (".gz" if way == "gzip" else ".zst"))
-    packed.write_bytes(gzip.compress(data) if way == "gzip" else zstandard.ZstdCompressor().compress(data))
+    packed = path.with_name(path.name + _SUFFIXES[way])
+    makers = {"gzip": gzip.compress, "bzip2": bz2.compress, "xz": lzma.compress}
+    packed.write_bytes(zstandard.ZstdCompressor().compress(data) if way == "zstd" else makers[way](data))
     os.utime(packed, ns=(status.st_atime_ns, status.st_mtime_ns))
     path.unlink()
     return packed

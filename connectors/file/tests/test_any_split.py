@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
 import itertools
+import lzma
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +50,7 @@ def expected_lines(data: bytes, *, header: int, limit: int) -> Records:
     polls=st.lists(st.integers(1, 4), min_size=1, max_size=5),
     restarts=st.sets(st.integers(0, 30)),
     header=st.sampled_from([0, 0, 1, 2]),
-    kind=st.sampled_from(["none", "none", "gzip", "zstd"]),
+    kind=st.sampled_from(["none", "none", "none", "gzip", "zstd", "bzip2", "xz"]),
     limit=st.sampled_from([64, 1000]),
     counted=st.booleans(),
 )
@@ -142,6 +144,7 @@ def test_csv(
 
 
 def packed(data: bytes, kind: str) -> bytes:
-    if kind == "gzip":
-        return gzip.compress(data)
-    return zstandard.ZstdCompressor().compress(data) if kind == "zstd" else data
+    if kind == "zstd":
+        return zstandard.ZstdCompressor().compress(data)
+    makers = {"gzip": gzip.compress, "bzip2": bz2.compress, "xz": lzma.compress}
+    return makers[kind](data) if kind in makers else data

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
+import io
+import lzma
 import tracemalloc
+import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import zstandard
 from file_world import NO_WAIT, World, checkpointed, drain, lines
-from headrace.foundation.errors import DataError
+from headrace.foundation.errors import BrokenQueueError, DataError
 from headrace_file.decompression import Decompressor, kind_of, make_decompressor
 from headrace_file.streams import CompressedStream, OpenFile, PlainStream, forget_parked, open_stream
 from hypothesis import given, settings
@@ -19,10 +24,20 @@ from tests.effort import examples
 
 
 def pack(kind: str, data: bytes) -> bytes:
-    return gzip.compress(data) if kind == "gzip" else zstandard.ZstdCompressor(write_checksum=True).compress(data)
+    if kind == "zstd":
+        return zstandard.ZstdCompressor(write_checksum=True).compress(data)
+    return {"gzip": gzip.compress, "bzip2": bz2.compress, "xz": lzma.compress}[kind](data)
 
 
-KINDS = pytest.mark.parametrize("kind", ["gzip", "zstd"])
+def archive(files: dict[str, bytes], *, method: int = zipfile.ZIP_DEFLATED) -> bytes:
+    written = io.BytesIO()
+    with zipfile.ZipFile(written, "w", method, compresslevel=1) as packed:
+        for name, data in files.items():
+            packed.writestr(name, data)
+    return written.getvalue()
+
+
+KINDS = pytest.mark.parametrize("kind", ["gzip", "zstd", "bzip2", "xz"])
 
 
 class TestKind:
@@ -35,6 +50,16 @@ class TestKind:
             (b"", "a.log.gz", "gzip"),
             (b"\x1f", "a.gz", "gzip"),
             (b"", "a.zst", "zstd"),
+            (bz2.compress(b"")[:10], "a.log", "bzip2"),
+            (bz2.compress(b"x")[:10], "a.log", "bzip2"),
+            (b"BZh9 is text", "a.log", "none"),
+            (b"BZh9", "a.bz2", "bzip2"),
+            (b"BZip", "a.bz2", "none"),
+            (lzma.compress(b"")[:6], "a.log", "xz"),
+            (b"\xfd7z", "a.xz", "xz"),
+            (b"PK\x03\x04", "a.log", "zip"),
+            (b"PK\x05\x06", "a.log", "zip"),
+            (b"P", "a.zip", "zip"),
             (b"", "a.log", "none"),
             (b"{}", "a.gz", "none"),
         ],
@@ -59,9 +84,10 @@ class TestDecompressor:
             out += decompressor.decompress(piece, data.draw(st.integers(1, 700)))
         assert out == b"".join(members)
 
-    def test_zeros_between_gzip_members(self) -> None:
-        packed = gzip.compress(b"one ") + bytes(512) + gzip.compress(b"two") + bytes(100)
-        decompressor = make_decompressor("gzip")
+    @pytest.mark.parametrize("kind", ["gzip", "xz"])
+    def test_zeros_between_members(self, kind: str) -> None:
+        packed = pack(kind, b"one ") + bytes(512) + pack(kind, b"two") + bytes(100)
+        decompressor = make_decompressor(kind)
         out = decompressor.decompress(packed, 1000)
         while not decompressor.needs_input:
             out += decompressor.decompress(b"", 1000)
@@ -97,7 +123,7 @@ class TestStream:
 
     @KINDS
     def test_a_cut_member_goes_on_when_the_rest_comes(self, tmp_path: Path, kind: str) -> None:
-        data = b"".join(b"%07d," % (n * 7919 % 1_000_003) for n in range(50_000))
+        data = b"".join(b"%07d," % (n * 7919 % 1_000_003) for n in range(300_000))
         packed = pack(kind, data)
         path = tmp_path / "file"
         path.write_bytes(packed[: len(packed) // 2])
@@ -125,9 +151,19 @@ class TestStream:
         second.close()
         third.close()
 
-    def test_little_memory_for_a_bomb(self, tmp_path: Path) -> None:
-        path = tmp_path / "bomb.gz"
-        path.write_bytes(gzip.compress(bytes(200_000_000), 1))
+    @pytest.mark.parametrize(
+        "make",
+        [
+            lambda data: gzip.compress(data, 1),
+            lambda data: bz2.compress(data, 1),
+            lambda data: lzma.compress(data, preset=0),
+            lambda data: archive({"a": data}),
+        ],
+        ids=["gzip", "bzip2", "xz", "zip"],
+    )
+    def test_little_memory_for_a_bomb(self, tmp_path: Path, make: Callable[[bytes], bytes]) -> None:
+        path = tmp_path / "bomb"
+        path.write_bytes(make(bytes(200_000_000)))
         stream = open_stream(str(path), "auto")
         tracemalloc.start()
         try:
@@ -197,11 +233,92 @@ class TestReading:
         world.write("log", packed[: len(packed) // 2])
         found = drain(world.open(world.source()))
         assert found == list(enumerate(lines(*range(50_000)).split(b"\n")))[: len(found)]
-        assert caplog.messages == [
-            f"{world.path('log')} ends in the middle of its compressed data, after record {len(found) - 1}"
-        ]
+        where = f"after record {len(found) - 1}" if found else "before record 0"
+        assert caplog.messages == [f"{world.path('log')} ends in the middle of its compressed data, {where}"]
 
     def test_compression_can_be_told(self, world: World) -> None:
         world.write("log", gzip.compress(lines(1)))
         assert drain(world.open(world.source(compression="gzip"))).bodies == [b"line 1"]
         assert drain(world.open(world.source(compression="none", until="end"))).bodies != [b"line 1"]
+
+
+class TestXzMemory:
+    def test_a_window_over_the_limit_is_refused(self) -> None:
+        filters = [{"id": lzma.FILTER_LZMA2, "preset": 0, "dict_size": 256 * 1024**2}]
+        packed = lzma.compress(b"a line\n", filters=filters)
+        with pytest.raises(ValueError, match=r"(?i)memory"):
+            _decompress_all(make_decompressor("xz"), packed)
+
+
+class TestZip:
+    def test_records_and_positions(self, world: World) -> None:
+        files = {"a.log": lines(*range(300)), "folder/": b"", "folder/b.log": lines(*range(300, 600))}
+        world.write("log", archive(files))
+        reader = world.open(world.source())
+        assert reader.latest == 600
+        first = drain(reader, per_poll=7, at_most=333)
+        position = checkpointed(reader.position)
+        assert position.hint["byte"] == len(lines(*range(333)))
+        forget_parked()
+        rest = drain(world.open(world.source(), start=position))
+        assert (first + rest) == list(enumerate(lines(*range(600)).split(b"\n")[:-1]))
+
+    def test_no_line_is_made_of_two_files(self, world: World) -> None:
+        world.write("log", archive({"a": b"1\n2", "b": b"", "c": b"3"}, method=zipfile.ZIP_STORED))
+        assert drain(world.open(world.source(until="end"))).bodies == [b"1", b"2", b"3"]
+
+    def test_nothing_comes_before_the_directory_is_there(self, world: World, caplog: pytest.LogCaptureFixture) -> None:
+        packed = archive({"a": lines(*range(5000))})
+        world.write("log", packed[: len(packed) - 30])
+        reader = world.open(world.source())
+        assert reader.poll(10, NO_WAIT) is None
+        assert caplog.messages == [f"{world.path('log')} ends in the middle of its compressed data, before record 0"]
+        world.append("log", packed[len(packed) - 30 :])
+        assert len(drain(reader)) == 5000
+        assert reader.poll(10, NO_WAIT) is None
+
+    def test_a_cut_archive_is_set_aside_in_a_run_to_the_end(self, world: World) -> None:
+        packed = archive({"a": lines(*range(5000))})
+        path = world.write("log", packed[: len(packed) // 2])
+        with pytest.raises(BrokenQueueError, match=rf"{path} ends in the middle of its compressed data"):
+            drain(world.open(world.source(until="end")))
+
+    def test_damage_names_the_file_and_the_place(self, world: World) -> None:
+        packed = bytearray(archive({"a": lines(*range(5000))}, method=zipfile.ZIP_STORED))
+        packed[1000] ^= 1
+        path = world.write("log", bytes(packed))
+        with pytest.raises(
+            BrokenQueueError, match=rf"{path} is not valid zip after \d+ decompressed bytes: Bad CRC-32"
+        ):
+            drain(world.open(world.source()))
+
+    def test_methods_without_a_bound_of_memory_are_refused(self, world: World) -> None:
+        world.write("log", archive({"a": lines(1)}, method=zipfile.ZIP_BZIP2))
+        with pytest.raises(BrokenQueueError, match=r"a in it is compressed by method 12, which is not read"):
+            drain(world.open(world.source()))
+
+    def test_an_encrypted_file_is_refused(self, world: World) -> None:
+        packed = bytearray(archive({"a": lines(1)}))
+        packed[6] |= 1  # the flag in the file's header, and in the directory
+        packed[packed.index(b"PK\x01\x02") + 8] |= 1
+        world.write("log", bytes(packed))
+        with pytest.raises(BrokenQueueError, match=r"is encrypted"):
+            drain(world.open(world.source()))
+
+    def test_several_files_with_headers_are_refused(self, world: World) -> None:
+        world.write("log", archive({"a": b"x\n1\n", "b": b"x\n2\n"}))
+        with pytest.raises(BrokenQueueError, match=r"holds several files"):
+            drain(world.open(world.source(header=True, format="csv")))
+        world.write("one", archive({"a": b"x\n1\n"}))
+        assert drain(world.open(world.source("one", header=True, format="csv"), "one")).bodies == [b"1"]
+
+    def test_an_archive_that_is_written_anew_with_more_is_read_on(self, world: World) -> None:
+        world.write("log", archive({"a": lines(0, 1)}))
+        reader = world.open(world.source())
+        assert len(drain(reader)) == 2
+        world.write("log", archive({"a": lines(0, 1), "b": lines(2)}))
+        assert drain(reader) == [(2, b"line 2")]
+
+    def test_an_empty_archive_has_no_records(self, world: World) -> None:
+        world.write("log", archive({}))
+        assert drain(world.open(world.source(until="end"))) == []

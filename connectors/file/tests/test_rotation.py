@@ -418,7 +418,7 @@ def _interrupt_and_read(follower: Follower) -> None:
 
 
 def test_the_matrix_is_whole() -> None:
-    assert len(list(itertools.product(KEEPING, HOWS))) == 18
+    assert len(list(itertools.product(KEEPING, HOWS))) == 24
 
 
 def test_poll_between_rename_and_create(world: World) -> None:

@@ -277,6 +277,12 @@ class Cursor:
         """Leave out what is no record: the header, and a taken line to which only the newline was added."""
         header = self._context.header_records
         if not self.byte and header and len(ends) >= header:
+            if isinstance(self._stream, CompressedStream) and self._stream.holds_several_files:
+                raise BrokenQueueError(
+                    f"{self._stream.file.path} holds several files: only the first header would be known as one",
+                    plugin="file",
+                    hint="put each into an archive of its own, or read them without header and skip_lines",
+                )
             if self._settings.header and self._context.check_header is not None:
                 start = begin if header == 1 else int(ends[header - 2]) + 1
                 self._context.check_header(self.name, data[start : ends[header - 1]])
@@ -417,16 +423,12 @@ class Cursor:
         """This file has no more data now: check whether another file has taken its place."""
         if self._bound is not None:
             self._step_to_bound(self._bound)
-        if self._is_cut and self._ends_there:
-            raise BrokenQueueError(
-                f"{self._open().file.path} ends in the middle of its compressed data, after record {self.offset - 1}: it was cut, or is "
-                "still being written",
-                plugin="file",
-                hint="put the whole file there, or remove it; records before its end were read",
-            )
-        if self._is_cut and not self._warned:
-            self._warned = True
-            logger.warning("%s ends in the middle of its compressed data, after record %d", self.name, self.offset - 1)
+        if isinstance(self._stream, CompressedStream) and self._stream.is_cut:
+            if self._ends_there:
+                raise self._stream.cut_error(self.offset)
+            if not self._warned:
+                self._warned = True
+                logger.warning("%s", self._stream.describe_cut(self.offset))
         before = self._before_reading
         if not unfinished and before is not None and before[:2] == self._open().file.expected:
             self._quiet = before

@@ -1,31 +1,49 @@
-"""Decompression in pieces of bounded size, over any number of gzip members or zstd frames."""
+"""Decompression in pieces of bounded size, over any number of gzip members, zstd frames, bzip2 or xz streams."""
 
 from __future__ import annotations
 
+import bz2
+import lzma
+import re
 import zlib
 from abc import ABC, abstractmethod
 from typing import Any
 
-MAGIC_LENGTH = 4
-_GZIP_MAGIC = b"\x1f\x8b"
-_ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
+#: What files of each kind begin with. bzip2: the mark of the first block, or that of the end, comes after the size of blocks, so that a
+#: text that begins with "BZh1" is none.
+_MAGIC = {
+    "gzip": re.compile(rb"\x1f\x8b"),
+    "zstd": re.compile(rb"\x28\xb5\x2f\xfd"),
+    "bzip2": re.compile(rb"BZh[1-9](?:\x31\x41\x59\x26\x53\x59|\x17\x72\x45\x38\x50\x90)"),
+    "xz": re.compile(rb"\xfd7zXZ\x00"),
+    "zip": re.compile(rb"PK(?:\x03\x04|\x05\x06)"),
+}
+#: How these begin, for files that do not have all of it yet, and the names that files of the kind have.
+_BEGINNINGS = {
+    "gzip": (b"\x1f\x8b", (".gz", ".gzip")),
+    "zstd": (b"\x28\xb5\x2f\xfd", (".zst", ".zstd")),
+    "bzip2": (b"BZh", (".bz2", ".bzip2")),
+    "xz": (b"\xfd7zXZ\x00", (".xz",)),
+    "zip": (b"PK", (".zip",)),
+}
+MAGIC_LENGTH = 10
 #: A zstd block of four bytes can stand for 128 KiB, so input is fed in pieces so small that none gives more than 16 MiB.
 _ZSTD_FEED_BYTES = 512
 #: Windows over 128 MiB are refused, as the zstd tool does.
 _ZSTD_WINDOW_BYTES_MAX = 128 * 1024**2
+#: ``xz -9`` needs 65 MiB to decompress.
+_XZ_MEMORY_BYTES_MAX = 128 * 1024**2
 
 
 def kind_of(head: bytes, path: str) -> str:
-    """Return "gzip", "zstd" or "none" for a file by its first bytes, or by its name while it has too few of them."""
-    if head.startswith(_GZIP_MAGIC):
-        return "gzip"
-    if head.startswith(_ZSTD_MAGIC):
-        return "zstd"
-    if len(head) < MAGIC_LENGTH and (_GZIP_MAGIC.startswith(head[:2]) or _ZSTD_MAGIC.startswith(head)):
-        if path.endswith((".gz", ".gzip")):
-            return "gzip"
-        if path.endswith((".zst", ".zstd")):
-            return "zstd"
+    """Return the compression of a file, or "none", by its first bytes, or by its name while it has too few of them."""
+    for kind, magic in _MAGIC.items():
+        if magic.match(head):
+            return kind
+    if len(head) < MAGIC_LENGTH:
+        for kind, (beginning, suffixes) in _BEGINNINGS.items():
+            if path.endswith(suffixes) and head[: len(beginning)] == beginning[: len(head)]:
+                return kind
     return "none"
 
 
@@ -38,7 +56,7 @@ class Decompressor(ABC):
 
     @property
     def within_member(self) -> bool:
-        """Whether the input so far ends before its gzip member or zstd frame does."""
+        """Whether the input so far ends before its gzip member, zstd frame, bzip2 or xz stream does."""
         return self._current is not None
 
     @property
@@ -118,6 +136,41 @@ class _ZstdDecompressor(Decompressor):
         return b"".join(pieces)
 
 
+class _BlockDecompressor(Decompressor):
+    """bzip2 and xz: their decompressors keep the input that they have not used, and take a bound of output."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self._kind = kind
+
+    @property
+    def needs_input(self) -> bool:
+        return not self._input and (self._current is None or self._current.needs_input)
+
+    def decompress(self, raw: bytes, size: int) -> bytes:
+        data, self._input = self._input + raw, b""
+        if self._current is None:
+            if self._kind == "xz":
+                data = data.lstrip(b"\x00")  # streams of xz may be padded
+            if not data:
+                return b""
+            self._current = self._make()
+        try:
+            out = bytes(self._current.decompress(data, size))
+        except (OSError, lzma.LZMAError) as error:  # bz2 raises OSError
+            raise ValueError(str(error)) from error
+        if self._current.eof:
+            self._input, self._current = self._current.unused_data, None
+        return out
+
+    def _make(self) -> bz2.BZ2Decompressor | lzma.LZMADecompressor:
+        if self._kind == "bzip2":
+            return bz2.BZ2Decompressor()
+        return lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=_XZ_MEMORY_BYTES_MAX)
+
+
 def make_decompressor(kind: str) -> Decompressor:
-    """Return a decompressor for "gzip" or "zstd"."""
-    return _GzipDecompressor() if kind == "gzip" else _ZstdDecompressor()
+    """Return a decompressor for "gzip", "zstd", "bzip2" or "xz"."""
+    if kind == "gzip":
+        return _GzipDecompressor()
+    return _ZstdDecompressor() if kind == "zstd" else _BlockDecompressor(kind)

@@ -30,7 +30,7 @@ class FileSourceSettings(Settings, frozen=True, kw_only=True):
         option("what ends a record: a newline, or a newline outside CSV quotes; auto: csv for format 'csv'"),
     ] = "auto"
     compression: Annotated[
-        Literal["auto", "none", "gzip", "zstd"],
+        Literal["auto", "none", "gzip", "zstd", "bzip2", "xz", "zip"],
         option("compression of the files; auto: recognised by the first bytes of each file"),
     ] = "auto"
     header: Annotated[bool, option("whether the first record of each file is a header with the column names")] = False

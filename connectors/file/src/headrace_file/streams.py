@@ -141,7 +141,7 @@ class PlainStream(ByteStream):
 class CompressedStream(ByteStream):
     """A compressed file. Reading on is cheap; going back starts from the beginning, with memory bounded by the read's size.
 
-    Files of several members (gzip) or frames (zstd) are read as one. A file that ends within a member gives what can
+    Files of several members (gzip), frames (zstd) or streams (bzip2, xz) are read as one. A file that ends within a member gives what can
     be decompressed so far, and more when it grows. What one read decompresses is given only if all of it is valid: the bytes
     just before the place where the damage is noticed are most likely wrong.
     """
@@ -152,13 +152,16 @@ class CompressedStream(ByteStream):
         self._begin_anew()
 
     def _begin_anew(self) -> None:
-        self._decompressor: Decompressor = make_decompressor(self.kind)
         self._raw_position = 0
         self._raw_tail = b""
         self._kept = b""
         self._kept_at = 0
         #: The error of the content, and the file's size and time of change when it was found.
         self._damage: tuple[BrokenQueueError, tuple[int, int]] | None = None
+        self._begin_decompression()
+
+    def _begin_decompression(self) -> None:
+        self._decompressor: Decompressor = make_decompressor(self.kind)
 
     @property
     def _position(self) -> int:
@@ -212,13 +215,30 @@ class CompressedStream(ByteStream):
         try:
             return self._decompressor.decompress(raw, size)
         except ValueError as error:
-            broken = BrokenQueueError(
-                f"{self.file.path} is not valid {self.kind} after {self._position} decompressed bytes: {error}",
-                plugin="file",
-                hint="repair or remove the file; records before the damage were read",
-            )
-            self._damage = broken, self._version()
-            raise broken from error
+            raise self._damaged(error) from error
+
+    def _damaged(self, error: Exception) -> BrokenQueueError:
+        """Keep that the content is damaged until the file changes; return what readers raise."""
+        broken = BrokenQueueError(
+            f"{self.file.path} is not valid {self.kind} after {self._position} decompressed bytes: {error}",
+            plugin="file",
+            hint="repair or remove the file; records before the damage were read",
+        )
+        self._damage = broken, self._version()
+        return broken
+
+    def describe_cut(self, offset: int) -> str:
+        """Say that the end of the file is not there; ``offset`` is the number of the record that would be next."""
+        where = f"after record {offset - 1}" if offset else "before record 0"
+        return f"{self.file.path} ends in the middle of its compressed data, {where}"
+
+    def cut_error(self, offset: int) -> BrokenQueueError:
+        """Return the error for a file whose end will not come; ``offset`` is the number of the record that would be next."""
+        return BrokenQueueError(
+            f"{self.describe_cut(offset)}: it was cut, or is still being written",
+            plugin="file",
+            hint="put the whole file there, or remove it; records before its end were read",
+        )
 
     def _version(self) -> tuple[int, int]:
         status = self.file.stat()
@@ -254,8 +274,13 @@ class CompressedStream(ByteStream):
 
     @property
     def is_cut(self) -> bool:
-        """Whether the file, as far as it was read, ends within a gzip member or zstd frame."""
+        """Whether the file, as far as it was read, ends within a gzip member, zstd frame, bzip2 or xz stream."""
         return self._decompressor.within_member
+
+    @property
+    def holds_several_files(self) -> bool:
+        """Whether it is an archive of more than one file."""
+        return False
 
     @property
     def is_damaged(self) -> bool:
@@ -310,4 +335,10 @@ def open_stream(path: str, compression: str, expected: tuple[int, int] | None = 
     if kind == "none":
         return PlainStream(file)
     parked = _unpark(file, kind, near) if near else None
-    return parked if parked is not None else CompressedStream(file, kind)
+    if parked is not None:
+        return parked
+    if kind == "zip":
+        from headrace_file.zip_stream import ZipStream
+
+        return ZipStream(file)
+    return CompressedStream(file, kind)
