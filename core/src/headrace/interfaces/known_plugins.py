@@ -25,6 +25,7 @@ PLUGINS: Mapping[str, str] = {
     "spark": "headrace-spark",
     "sql": "headrace-sql",
     "stateful": "headrace-stateful",
+    "syslog": "headrace-syslog",
     "turbo": "headrace-turbo",
 }
 #: The distribution that offers a name, by kind.
@@ -94,6 +95,7 @@ OFFERS: Mapping[str, Mapping[str, str]] = {
         "logfmt": "headrace-grok",
         "maxwell-json": "headrace-changes",
         "ogg-json": "headrace-changes",
+        "syslog": "headrace-syslog",
         "upsert": "headrace-changes",
     },
     "decoder": {

@@ -1,0 +1,23 @@
+"""Syslog for headrace: a format that reads RFC 3164 and RFC 5424. See docs/connectors/syslog.md."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from headrace_syslog.codec import SyslogCodec, SyslogSettings
+
+__all__ = ["SyslogCodec", "SyslogSettings"]
+_PLACES = {
+    "SyslogCodec": "headrace_syslog.codec",
+    "SyslogSettings": "headrace_syslog.codec",
+}
+
+
+def __getattr__(name: str) -> Any:
+    # Loaded on first use: the plug-in module lies in this package and must stay cheap to import.
+    if name not in _PLACES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(_PLACES[name]), name)

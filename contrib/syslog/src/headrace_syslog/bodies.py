@@ -1,0 +1,56 @@
+"""Bodies as one column of texts."""
+
+from __future__ import annotations
+
+import headrace as hr
+import numpy as np
+import polars as pl
+import pyarrow as pa
+from numpy.typing import NDArray
+
+#: What senders put behind a message, beside its framing.
+_ENDS = "\r\n\0"
+
+
+def lines_of(
+    bodies: hr.Bodies, max_body_bytes: int, *, latin_1: bool
+) -> tuple[pl.Series, NDArray[np.int64] | None, list[hr.BadBody]]:
+    """Return the texts of bodies without newlines at their ends, their rows (None: all), and the bodies that are no texts or too large."""
+    if not len(bodies) or int((bodies.ends - bodies.starts).max()) <= max_body_bytes:
+        try:
+            return _ended(_together(bodies)), None, []
+        except pl.exceptions.ComputeError:
+            pass  # some body is not UTF-8: each is looked at
+    texts: list[str] = []
+    rows: list[int] = []
+    bad: list[hr.BadBody] = []
+    for row, body in enumerate(bodies):
+        if len(body) > max_body_bytes:
+            why = f"the body has {len(body)} bytes, more than max_body_bytes = {max_body_bytes}"
+            bad.append(hr.BadBody(row, why))
+            continue
+        try:
+            texts.append(body.decode())
+        except UnicodeDecodeError as error:
+            if not latin_1:
+                bad.append(hr.BadBody(row, f"not valid UTF-8 at byte {error.start}: {error.reason}"))
+                continue
+            texts.append(body.decode("latin-1"))
+        rows.append(row)
+    return _ended(pl.Series(texts, dtype=pl.String)), np.array(rows, dtype=np.int64), bad
+
+
+def _ended(texts: pl.Series) -> pl.Series:
+    return texts.str.strip_chars_end(_ENDS)
+
+
+def _together(bodies: hr.Bodies) -> pl.Series:
+    """Return all bodies as texts, each with the newline behind it, without an object for each. Raises ComputeError if one is not UTF-8."""
+    if not len(bodies):
+        return pl.Series(dtype=pl.String)
+    if not bodies.newline_separated:
+        bodies = hr.Bodies.of(list(bodies))
+    area = bodies.joined() + b"\n"
+    ends = np.append(bodies.starts - bodies.starts[0], len(area))
+    buffers = [None, pa.py_buffer(ends.astype(np.int64)), pa.py_buffer(area)]
+    return pl.Series(pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(bodies), buffers)).cast(pl.String)

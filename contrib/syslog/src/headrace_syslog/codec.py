@@ -1,0 +1,136 @@
+"""The format ``syslog``: each body is a message of RFC 3164 or RFC 5424."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, ClassVar, Literal
+
+import headrace as hr
+import polars as pl
+from headrace.foundation.errors import did_you_mean
+
+from headrace_syslog.decoder import SyslogDecoder
+from headrace_syslog.lines import Standard
+
+#: The columns of a message, and their types where no schema says otherwise.
+COLUMNS: Mapping[str, str] = {
+    "facility": "int64",
+    "facility_name": "string",
+    "severity": "int64",
+    "severity_name": "string",
+    "version": "int64",
+    "timestamp": "timestamp",
+    "host": "string",
+    "app": "string",
+    "process_id": "string",
+    "message_id": "string",
+    "structured_data": "json",
+    "message": "string",
+}
+_NUMBERS = frozenset({"facility", "severity", "version"})
+#: What a source may say of a record in its headers.
+METADATA = ("peer", "protocol")
+
+
+class SyslogSettings(hr.Settings, frozen=True, kw_only=True):
+    """Options of the format ``syslog``."""
+
+    standard: Annotated[
+        Standard, hr.option("Which messages are taken; auto: a message that begins like <13>1 is of RFC 5424.")
+    ] = "auto"
+    timezone: Annotated[
+        str, hr.option("The time zone of times without one, which are those of RFC 3164, such as Europe/Vienna.")
+    ] = "UTC"
+    year: Annotated[
+        int | None,
+        hr.option(
+            "The year of times without one, where the source gives no times of records. Default: such messages are bad."
+        ),
+    ] = None
+    not_utf8: Annotated[
+        Literal["bad", "latin-1"], hr.option("What a body is that is not UTF-8: a bad record, or a text in Latin-1.")
+    ] = "bad"
+    line_column: Annotated[str | None, hr.option("A column for the whole message. Default: none.")] = None
+    max_body_bytes: Annotated[
+        int, hr.option("The largest size of a body, in bytes. A larger body is a bad record.", ge=1)
+    ] = 1024 * 1024
+
+    def validate(self) -> None:
+        """Check that there is such a time zone, and that no other column has the name of the line's."""
+        try:
+            pl.Series([0]).cast(pl.Datetime("us")).dt.replace_time_zone(self.timezone)
+        except pl.exceptions.PolarsError:
+            raise hr.OptionError(
+                f"there is no time zone {self.timezone!r}",
+                plugin="syslog",
+                option="timezone",
+                hint="such as Asia/Tokyo",
+            ) from None
+        if self.year is not None and not 1 <= self.year <= 9999:
+            raise hr.OptionError(f"{self.year} is no year", plugin="syslog", option="year")
+        if self.line_column in COLUMNS:
+            raise hr.OptionError(
+                f"{self.line_column!r} is another column of the message", plugin="syslog", option="line_column"
+            )
+
+
+class SyslogCodec(hr.Codec):
+    """Messages of syslog. Times without a year get it from the time that the source gives of the record."""
+
+    Settings: ClassVar[type[SyslogSettings]] = SyslogSettings
+    header_fields = frozenset({"time", "headers"})
+
+    def default_schema(self) -> hr.Schema:
+        """Return all columns of a message, and that of the line if it is asked for."""
+        line = self.settings.line_column
+        return hr.Schema.of({**COLUMNS, **({} if line is None else {line: "string"})})
+
+    def metadata_types(self) -> Mapping[str, pl.DataType]:
+        """Return what ``from_syslog`` says of a message: who sent it, and over which protocol."""
+        return dict.fromkeys(METADATA, pl.String())
+
+    def decoder(self, schema: hr.Schema, columns: Sequence[str] | None = None) -> hr.Decoder:
+        """Return a decoder. Raises OptionError for columns that a message does not have, or types that they do not become."""
+        return self.record_decoder(schema, columns)
+
+    def record_decoder(
+        self, schema: hr.Schema, columns: Sequence[str] | None = None, metadata: Mapping[str, str] | None = None
+    ) -> hr.Decoder:
+        """Return a decoder that also gives the metadata that is asked for. Raises OptionError as ``decoder`` does."""
+        for name, kind in schema.items():
+            self._check(name, kind)
+        wanted = {name: schema[name] for name in (schema if columns is None else columns)}
+        return SyslogDecoder(self.settings, wanted, dict(metadata or {}))
+
+    def encoder(self, schema: hr.Schema | None) -> hr.Encoder:
+        """Raise PlanError: the format can only be read."""
+        raise hr.PlanError(
+            "the format 'syslog' can only be read",
+            plugin="syslog",
+            hint="write another format, such as format='json'",
+        )
+
+    def _check(self, name: str, kind: pl.DataType) -> None:
+        if name == self.settings.line_column:
+            fits = kind == pl.String()
+        elif name not in COLUMNS:
+            raise hr.OptionError(
+                f"a message has no column {name!r}",
+                plugin="syslog",
+                option="schema",
+                hint=did_you_mean(name, COLUMNS, known="columns"),
+            )
+        elif name == "timestamp":
+            fits = isinstance(kind, pl.Datetime)
+        elif name in ("process_id", "message_id"):
+            fits = kind.is_integer() or kind == pl.String()
+        else:
+            fits = kind.is_integer() if name in _NUMBERS else kind == pl.String()
+        if not fits:
+            expected = COLUMNS.get(name, "string")
+            raise hr.OptionError(
+                f"column {name!r} cannot be {kind}",
+                plugin="syslog",
+                option="schema",
+                hint=f"declare it {expected}, and convert it by an expression",
+            )

@@ -1,0 +1,108 @@
+"""Lines to the texts of their fields: the grammars of RFC 5424, and of what is sent as RFC 3164."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+Standard = Literal["auto", "rfc3164", "rfc5424"]
+
+#: The fields that ``fields_of`` gives.
+FIELDS = ("priority", "version", "time", "host", "app", "process_id", "message_id", "structured_data", "message")
+_BEGIN_5424 = r"^<\d{1,3}>1 "
+#: A name within structured data: printable ASCII without = ] " and blanks.
+NAME = r"[!#-<>-\\^-~]+"
+#: A pair within structured data.
+PAIR = rf' {NAME}="(?:[^"\\\]]|\\.)*"'
+ELEMENT = rf"\[{NAME}(?:{PAIR})*\]"
+#: The parts of a message of RFC 5424: what is missing if a line fits up to a part and not with it, and the part.
+_PARTS_5424 = (
+    ("a priority such as <13>", r"^<(?P<priority>\d{1,3})>"),
+    ("the version 1 and a blank", r"(?P<version>1) "),
+    ("a timestamp and a blank", r"(?P<time>[^ ]+) "),
+    ("a host and a blank", r"(?P<host>[^ ]+) "),
+    ("an app and a blank", r"(?P<app>[^ ]+) "),
+    ("a process id and a blank", r"(?P<process_id>[^ ]+) "),
+    ("a message id and a blank", r"(?P<message_id>[^ ]+) "),
+    ("structured data", rf"(?P<structured_data>-|(?:{ELEMENT})+)"),
+    ("a blank, and the message", r"(?: \x{feff}?(?P<message>.*))?\z"),
+)
+_LINE_5424 = "(?s)" + "".join(part for _, part in _PARTS_5424)
+MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+_TIME_3164 = (
+    rf"(?:{'|'.join(MONTHS)}) [ 0-9]?\d (?:\d{{4}} )?\d\d:\d\d:\d\d(?:[.,]\d{{1,9}})?"
+    r"|\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?"
+)
+#: The host may be missing, as in what programs write to the socket of their machine: then the tag follows, which ends in a colon.
+_LINE_3164 = (
+    r"(?s)^<(?P<priority>\d{1,3})>"
+    rf"(?:(?P<time>{_TIME_3164}):? (?:(?P<host>[^\s\[\]]*[^\s\[\]:]) (?:: )?)?)?"
+    r"(?:(?P<app>[^\s:\[\]]+)(?:\[(?P<process_id>[^\]\s]*)\]:?|:)(?: |\z))?"
+    r"(?P<message>.*)\z"
+)
+_SHOWN_MAX = 60
+
+
+def fields_of(lines: pl.Series, standard: Standard) -> pl.DataFrame:
+    """Return a row of ``FIELDS``, as texts, for each line. ``priority`` is NULL where a line does not fit; others where it has none."""
+    if standard == "rfc5424":
+        return _fields_5424(lines)
+    if standard == "rfc3164":
+        return _fields_3164(lines)
+    newer = lines.str.contains(_BEGIN_5424)
+    if newer.all():
+        return _fields_5424(lines)
+    if not newer.any():
+        return _fields_3164(lines)
+    both = pl.concat([_fields_5424(lines.filter(newer)), _fields_3164(lines.filter(~newer))])
+    places = np.empty(len(lines), dtype=np.int64)
+    places[np.concatenate([newer.arg_true().to_numpy(), (~newer).arg_true().to_numpy()])] = np.arange(len(lines))
+    return both[places]
+
+
+def _fields_5424(lines: pl.Series) -> pl.DataFrame:
+    found = lines.str.extract_groups(_LINE_5424).struct.unnest()
+    optional = ("host", "app", "process_id", "message_id", "structured_data")
+    known = [pl.when(pl.col(name) != "-").then(pl.col(name)).alias(name) for name in optional]
+    return found.with_columns(known).select(FIELDS)
+
+
+def _fields_3164(lines: pl.Series) -> pl.DataFrame:
+    found = lines.str.extract_groups(_LINE_3164).struct.unnest()
+    missing = [pl.lit(None, pl.String).alias(name) for name in FIELDS if name not in found.columns]
+    empty = pl.when(pl.col("process_id") != "").then(pl.col("process_id")).alias("process_id")
+    return found.with_columns(*missing, empty).select(FIELDS)
+
+
+def reasons(lines: Sequence[str], standard: Standard) -> list[str]:
+    """Return for lines that do not fit what they should have at which place."""
+    texts = pl.Series(lines, dtype=pl.String)
+    newer = texts.str.contains(_BEGIN_5424).to_numpy() if standard == "auto" else np.full(len(texts), True)
+    if standard == "rfc3164":
+        newer[:] = False
+    longest: NDArray[np.object_] = np.full(len(texts), "", dtype=object)
+    missing = np.zeros(len(texts), dtype=np.int64)
+    pattern = "(?s)"
+    for number, (_, part) in enumerate(_PARTS_5424):
+        pattern += part
+        begins = texts.str.extract(f"({pattern})", 1)
+        fits = begins.is_not_null().to_numpy()
+        longest[fits] = begins.filter(begins.is_not_null()).to_list()
+        missing[fits] = number + 1
+    made = []
+    for row, text in enumerate(lines):
+        if not newer[row] or not missing[row]:
+            made.append(f"the message begins with no priority such as <13>: {shown(text)}")
+        else:
+            what = _PARTS_5424[min(int(missing[row]), len(_PARTS_5424) - 1)][0]
+            made.append(f"RFC 5424: {what} should stand at {shown(text[len(longest[row]) :])}")
+    return made
+
+
+def shown(text: str) -> str:
+    """Return a text in double quotes as reasons show it, cut when it is long."""
+    return f'"{text}"' if len(text) <= _SHOWN_MAX else f'"{text[:_SHOWN_MAX]}…"'
