@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 #: The distribution of each plug-in, by the name of its entry point.
 PLUGINS: Mapping[str, str] = {
+    "avro": "headrace-avro",
     "changes": "headrace-changes",
     "columnar": "headrace-columnar",
     "dimension": "headrace-dimension",
@@ -86,6 +87,7 @@ OFFERS: Mapping[str, Mapping[str, str]] = {
         "with_columns": "headrace-columnar",
     },
     "codec": {
+        "avro": "headrace-avro",
         "canal-json": "headrace-changes",
         "cef": "headrace-grok",
         "changelog-json": "headrace-changes",
