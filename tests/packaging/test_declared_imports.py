@@ -24,7 +24,6 @@ PROJECTS = sorted(
 _COMMANDS = {
     "plugins/rules/src/headrace_rules/commands.py", "plugins/rules/src/headrace_rules/console.py",
     "plugins/spark/src/headrace_spark/commands.py", "plugins/spark/src/headrace_spark/packaging/making.py",
-    "plugins/sql/src/headrace_sql/commands.py",
 }  # fmt: skip
 #: Imports of what need not be declared, by module: the files that may import it.
 ALLOWED = {

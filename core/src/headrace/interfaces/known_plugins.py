@@ -18,6 +18,7 @@ PLUGINS: Mapping[str, str] = {
     "light": "headrace-light",
     "metrics": "headrace-metrics",
     "mysql": "headrace-mysql",
+    "pipeline": "headrace-pipeline",
     "postgres": "headrace-postgres",
     "print": "headrace-print",
     "rocketmq": "headrace-rocketmq",
@@ -114,6 +115,8 @@ OFFERS: Mapping[str, Mapping[str, str]] = {
     },
     "language": {
         "sql": "headrace-sql",
+        "yaml": "headrace-pipeline",
+        "yml": "headrace-pipeline",
     },
     "connector": {
         "console": "headrace-print",

@@ -20,6 +20,14 @@ class Language(ABC):
     #: Endings of the names of files that hold texts of the language, for the console.
     suffixes: ClassVar[tuple[str, ...]] = ()
 
+    @classmethod
+    def is_job(cls, content: bytes) -> bool:
+        """Return whether a file with one of the suffixes is a job, for a server that looks through a directory.
+
+        Override it if other files have the suffix too, as YAML has. It should answer for damaged files also, and not load much.
+        """
+        return True
+
     @abstractmethod
     def job(self, source: str | os.PathLike[str], **options: Any) -> Job:
         """Return the job of a text, or of a file. Raises JobError for what is wrong with it."""

@@ -272,6 +272,25 @@ def show(
 
 
 @app.command()
+def lint(
+    file: Annotated[str, typer.Argument(metavar="FILE", help="A SQL text, a pipeline, …", show_default=False)],
+    parameters: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Fills in ${KEY}; may be repeated.")
+    ] = None,
+    debug: Debug = False,
+) -> None:
+    """Check a job in a language (.sql, .yaml) without running it. Exit code 0: it can run; 2: it is wrong."""
+    from headrace_console import reporting
+    from headrace_console.job_files import lint_job, parse_assignments
+
+    with reporting.errors_as_messages(debug=debug):
+        notices = lint_job(file, parse_assignments(parameters or (), flag="--set"))
+        for notice in notices:
+            print(f"notice: {notice}")
+        print(f"{file}: ok" + (f", {len(notices)} notice{'s' if len(notices) > 1 else ''}" if notices else ""))
+
+
+@app.command()
 def explain(
     target: Target,
     format: Annotated[

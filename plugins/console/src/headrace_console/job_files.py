@@ -40,7 +40,7 @@ def load_job(target: str, parameters: Mapping[str, str] | None = None) -> Job:
     path, name = _split(target)
     _make_importable(path.parent)
     language = path.suffix.lstrip(".")
-    if language != "py" and default_registry().has("language", language):
+    if language != "py" and _is_language(language):
         return cast(Job, default_registry().find("language", language)().job(path, variables=parameters or {}))
     module = types.ModuleType(MODULE)
     module.__file__ = str(path)
@@ -55,6 +55,23 @@ def load_job(target: str, parameters: Mapping[str, str] | None = None) -> Job:
                 )
             return found
         return _call(path, found, parameters or {})
+
+
+def lint_job(target: str, parameters: Mapping[str, str]) -> list[str]:
+    """Compile a file in an installed language without running it, and return what a person should know of it. Raises JobError."""
+    path, _ = _split(target)
+    language = path.suffix.lstrip(".")
+    if language == "py" or not _is_language(language):
+        _refuse(f"{path.name} is in no language that can be checked", "for a Python file: headrace explain")
+    _make_importable(path.parent)
+    notices: list[str] = default_registry().find("language", language)().lint(str(path), parameters)
+    return notices
+
+
+def _is_language(suffix: str) -> bool:
+    """Return whether files of a suffix are jobs of a language, of one that headrace has and that is not installed too."""
+    registry = default_registry()
+    return registry.has("language", suffix) or registry.to_install("language", suffix) is not None
 
 
 def parse_assignments(texts: Sequence[str], *, flag: str) -> dict[str, str]:

@@ -1,0 +1,164 @@
+"""From a pipeline file to the job that the same verbs make in Python."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import headrace as hr
+from headrace.foundation.errors import did_you_mean
+
+from headrace_pipeline.connectors import Connectors, Ends
+from headrace_pipeline.document import Scalar, Section, Value, read
+from headrace_pipeline.keys import PIPELINE, check_section
+from headrace_pipeline.placing import placed
+from headrace_pipeline.steps import Step, append, verb_of
+
+DEFAULT_NAMESPACE = "pipelines"
+
+
+@dataclass(frozen=True)
+class PipelineFile:
+    """A pipeline file that was read, with keys that are known. ``job`` compiles it."""
+
+    root: Section
+
+    @classmethod
+    def of(cls, path: Path, variables: Mapping[str, str]) -> PipelineFile:
+        """Read a file. Raises PipelineError for what is no YAML, for unknown keys, and for required ones that are missing."""
+        root = read(path, variables)
+        check_section(root, PIPELINE, of="a pipeline")
+        for key in ("sources", "sinks"):
+            section = root.required(key, of="a pipeline").section()
+            if not section.entries:
+                section.fail(f"{key} needs an entry", option=key)
+        defaults = root.get("variables")
+        if defaults is not None:
+            for name, entry in defaults.section().entries.items():
+                root.file.variables.defaults |= _default(name, entry.value)
+        return cls(root)
+
+    def job(self, ends: Ends | None = None) -> hr.Job:
+        """Return the job. ``ends`` stand for the sources and sinks of the file. Raises PipelineError, or RetriableError where a
+        server is asked for columns and is away.
+        """
+        return _Compiler(self.root, ends or Connectors()).job()
+
+
+def _default(name: str, value: Value) -> dict[str, str]:
+    if not isinstance(value, Scalar):
+        value.fail(f"the default of a variable is a text or a number, not {value.kind}", option=name)
+    return {} if value.value is None else {name: value.source}
+
+
+@dataclass
+class _Result:
+    """The stream that a source or a step gives, where it stands in the file, and whether something reads it."""
+
+    stream: hr.Stream
+    what: str
+    place: Value
+    is_read: bool = False
+
+
+class _Compiler:
+    def __init__(self, root: Section, ends: Ends) -> None:
+        self._root = root
+        self._ends = ends
+        #: Sources, steps and outputs by their names, and all of them in their order.
+        self._named: dict[str, _Result] = {}
+        self._results: list[_Result] = []
+        #: The result of the last step.
+        self._last: _Result | None = None
+
+    def job(self) -> hr.Job:
+        pipeline = self._pipeline()
+        for name, entry in self._root.required("sources", of="a pipeline").section().entries.items():
+            self._name(name, entry.key, self._ends.source(pipeline, name, entry.value.section()))
+        steps = self._root.get("steps")
+        for step in [] if steps is None or _is_empty(steps) else steps.items():
+            self._append(step.section())
+        jobs = []
+        for name, entry in self._root.required("sinks", of="a pipeline").section().entries.items():
+            section = entry.value.section()
+            jobs.append(self._ends.sink(self._from(section, of=f"sink {name!r}"), name, section))
+        given = self._root.get("dead_letters")
+        stop = self._root.get("bad_records")
+        if given is not None and stop is not None and stop.text() == "stop":
+            given.fail("with bad_records: stop there are no dead letters", option="dead_letters")
+        bad = self._ends.dead_letters(jobs[0].stream.dead_letters(), None if given is None else given.section())
+        self._check_that_all_is_read()
+        return hr.job(*jobs, *([] if bad is None else [bad]))
+
+    def _pipeline(self) -> hr.Pipeline:
+        root = self._root
+        name, namespace, functions = (
+            root.required("name", of="a pipeline"),
+            root.get("namespace"),
+            root.get("functions"),
+        )
+        given: dict[str, Any] = {}
+        if functions is not None:
+            given["functions"] = {key: entry.value.text() for key, entry in functions.section().entries.items()}
+        bad_records = root.get("bad_records")
+        if bad_records is not None:
+            given["bad_records"] = bad_records.text()
+        with placed(root):
+            space = DEFAULT_NAMESPACE if namespace is None else namespace.text()
+            with placed(name):
+                return hr.stream(space, name.text(), **given)
+
+    def _append(self, section: Section) -> None:
+        verb = verb_of(section)
+        stream = self._from(section, of=f"the step {verb!r}")
+        made = append(Step(verb, section.entries[verb].value, stream, self._stream_of))
+        named = section.get("as")
+        if named is None:
+            self._last = self._result(made, f"the step {verb!r}", section)
+        else:
+            self._last = self._name(named.text(), named, made)
+
+    def _result(self, stream: hr.Stream, what: str, place: Value) -> _Result:
+        self._results.append(_Result(stream, what, place))
+        return self._results[-1]
+
+    def _name(self, name: str, place: Value, stream: hr.Stream) -> _Result:
+        if name in self._named:
+            place.fail(f"{name!r} is already the name of a source or step", hint="give it another name")
+        self._named[name] = self._result(stream, repr(name), place)
+        return self._named[name]
+
+    def _stream_of(self, value: Value) -> hr.Stream:
+        """Return the stream of a name."""
+        name = value.text()
+        found = self._named.get(name)
+        if found is None:
+            hint = did_you_mean(name, self._named, known="sources and steps with a name")
+            value.fail(f"nothing before this is called {name!r}", hint=hint)
+        found.is_read = True
+        return found.stream
+
+    def _from(self, section: Section, *, of: str) -> hr.Stream:
+        """Return the stream that a step or sink reads: what ``from`` names, else the last step, else the only source."""
+        named = section.get("from")
+        if named is not None:
+            return self._stream_of(named)
+        found = self._last
+        if found is None:
+            if len(self._results) > 1:
+                section.fail(f"{of} must say what it reads: from: {' or '.join(self._named)}", option="from")
+            found = self._results[0]
+        found.is_read = True
+        return found.stream
+
+    def _check_that_all_is_read(self) -> None:
+        """Raise PipelineError for a source or step whose rows nothing reads: they would vanish."""
+        for each in self._results:
+            if not each.is_read:
+                each.place.fail(f"nothing reads {each.what}", hint="name it in a step or sink: from: NAME")
+
+
+def _is_empty(value: Value) -> bool:
+    return isinstance(value, Scalar) and value.value is None

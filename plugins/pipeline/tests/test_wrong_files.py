@@ -1,0 +1,164 @@
+"""What is wrong with a file is told with its place, and how to mend it."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+
+import pytest
+from headrace_pipeline import PipelineError, pipeline
+from pipeline_files import Write, error_of
+
+GOOD = """
+    name: orders
+    sources:
+      orders: {connector: file, path: orders.ndjson, format: json, schema: {id: int64, note: STRING}}
+    steps:
+      - where: id > 1
+      - select: [id, note]
+    sinks:
+      large: {connector: print}
+"""
+
+#: What is replaced in the good file, by what, and the message.
+WRONG = {
+    "an unknown key of the file": (
+        "sinks:", "sink:",
+        "pipeline.yaml, line 7, column 1: a pipeline has no key 'sink' [option 'sink']\n"
+        "    sink:\n    ^\n  hint: did you mean 'sinks'?",
+    ),
+    "a key that comes twice": (
+        "name: orders", "name: orders\n    name: others",
+        "pipeline.yaml, line 2, column 1: the key 'name' comes twice\n"
+        "    name:…\n    ^\n  hint: the first one is in line 1",
+    ),
+    "a key that is missing": (
+        "name: orders\n", "\n", "line 1, column 1: a pipeline needs the key 'name' [option 'name']",
+    ),
+    "an unknown option": (
+        "path: orders", "pth: orders",
+        "line 3, column 29: source 'orders' has no key 'pth' [option 'pth']",
+    ),
+    "an option of a sink": (
+        "connector: print", "connector: print, tagret: stderr",
+        "line 8, column 29: sink 'large' has no key 'tagret' [option 'tagret']",
+    ),
+    "an unknown connector": ("connector: file", "connector: fiel", "line 3, column 23: no source 'fiel' is installed"),
+    "a connector that is not installed": ("connector: print", "connector: nothing", "line 8, column 22: no sink 'nothing'"),
+    "an unknown type": ("STRING", "STRIN", "line 3, column 90: unknown type 'STRIN' for column 'note'"),
+    "an unknown format": ("format: json", "format: jsn", "line 3, column 58: no codec 'jsn' is installed"),
+    "an unknown verb": (
+        "where:", "filtr:", "line 5, column 5: a step has no key 'filtr' [option 'filtr']",
+    ),
+    "a verb of Python": ("where:", "map:", "line 5, column 5: 'map' takes what only Python can give"),
+    "two verbs in a step": (
+        "- select:", "  select:",
+        "line 6, column 5: a step does one thing, and this one has 'where' and 'select'",
+    ),
+    "a step without a verb": ("where: id > 1", "as: x", "line 5, column 5: the step says not what to do"),
+    "an unknown column": (
+        "id > 1", "id > 1 AND ide < 3",
+        "line 5, column 23: unknown column 'ide' [plugin 'where']\n"
+        "      - where: id > 1 AND ide < 3\n" + " " * 26 + "^\n  hint: did you mean 'id'?",
+    ),
+    "an unknown column in quotes": ("id > 1", "'ide < 3'", "line 5, column 13: unknown column 'ide'"),
+    "an unknown column in a text of lines": (
+        "id > 1", "|\n          id > 1\n          AND ide < 3", "line 7, column 11: unknown column 'ide'",
+    ),
+    "an unknown column in a list": ("[id, note]", "[id, lower(nte) AS n]", "line 6, column 24: unknown column 'nte'"),
+    "a list instead of a text": ("id > 1", "[id]", "line 5, column 12: expected a SQL expression, found a list"),
+    "a text instead of a mapping": (
+        "{connector: print}", "print", "line 8, column 10: expected keys and values, found a text",
+    ),
+    "a name that nothing has": (
+        "{connector: print}", "{connector: print, from: ordes}",
+        "line 8, column 35: nothing before this is called 'ordes'\n",
+    ),
+    "a name that nothing reads": (
+        "- select: [id, note]", "- select: [id, note]\n        as: chosen\n      - {from: orders, where: id < 1}",
+        "line 7, column 9: nothing reads 'chosen'",
+    ),
+    "a step that nothing reads": (
+        "- select: [id, note]", "- select: [id, note]\n      - {from: orders, where: id < 1}",
+        "line 6, column 5: nothing reads the step 'select'",
+    ),
+    "a name that is taken": (
+        "where: id > 1", "where: id > 1\n        as: orders", "line 6, column 9: 'orders' is already the name",
+    ),
+    "no sink": ("large: {connector: print}", "", "line 7, column 7: sinks needs an entry"),
+    "a name of the job": ("name: orders", "name: a b", "line 1, column 7: 'a b' is not a valid name"),
+    "a number as name": ("name: orders", "name: 5", "line 1, column 7: expected a text, found 5\n"),
+    "no YAML": ("[id, note]", "[id, note", "pipeline.yaml, line 7, column 6: this is not YAML: expected ',' or ']'"),
+    "a tag": ("id > 1", "!!python/object/apply:os.abort []", "line 5, column 12: the tag 'tag:yaml.org,2002:python/"),
+    "a tag of its own": ("id > 1", "!where id > 1", "line 5, column 12: the tag '!where' has no meaning here"),
+    "a merge key": ("- where: id > 1", "- <<: {where: id > 1}", "line 5, column 5: a step has no key '<<'"),
+    "a variable without a value": (
+        "id > 1", "id > ${LEAST}", "line 5, column 17: the variable 'LEAST' has no value\n",
+    ),
+    "a variable that is a secret": (
+        "id > 1", "note = '${DB_PASSWORD}'", "line 5, column 20: 'DB_PASSWORD' is the name of a secret",
+    ),
+    "a place that is no variable": ("id > 1", "note = '${file:x}'", "line 5, column 20: '${file:x}' is no variable"),
+    "dead letters that there are not": (
+        "name: orders", "name: orders\n    bad_records: stop\n    dead_letters: {connector: print}",
+        "line 3, column 15: with bad_records: stop there are no dead letters",
+    ),
+}  # fmt: skip
+
+
+def test_the_good_file_is_good(write: Write) -> None:
+    assert pipeline(write(GOOD)).name == "pipelines.orders"
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_wrong(write: Write, what: str) -> None:
+    before, after, expected = WRONG[what]
+    assert before in GOOD
+    assert expected in error_of(write(GOOD.replace(before, after, 1)))
+
+
+def test_there_is_no_file(tmp_path: Path) -> None:
+    assert error_of(tmp_path / "none.yaml") == "none.yaml: cannot be read: No such file or directory"
+
+
+def test_no_text(tmp_path: Path) -> None:
+    path = tmp_path / "p.yaml"
+    path.write_bytes(b"name: \xff")
+    assert "p.yaml: is not UTF-8" in error_of(path)
+    path.write_bytes(b"# nothing\n")
+    assert "p.yaml: the file is empty" in error_of(path)
+    path.write_text("a: 1\n---\nb: 2\n")
+    assert "this is not YAML: but found another document" in error_of(path)
+    path.write_text("[" * 1000)
+    assert "values nest deeper than 50 levels" in error_of(path)
+
+
+def test_aliases_that_stand_for_too_much(write: Write) -> None:
+    lines = "\n".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 9))
+    path = write("a0: &a0 [1]\n" + lines)
+    assert "aliases stand for too many values" in error_of(path)
+    assert "aliases stand for too many values" in error_of(write("a: &a [*a]"))
+
+
+def test_an_alias_is_what_it_stands_for(write: Write) -> None:
+    made = GOOD.replace("id > 1", "&least id > 1").replace("- select", "- where: *least\n      - select")
+    assert len(pipeline(write(made)).plan().nodes) > 0
+
+
+def test_a_secret_does_not_show(write: Write) -> None:
+    line = "large: {connector: mysql, table: t, host: h, database: d, user: u, passwrd: hunter2}"
+    for wrong in (line, line.replace("passwrd", "password").replace("table", "tabel")):
+        said = error_of(write(GOOD.replace("large: {connector: print}", wrong)))
+        assert "hunter2" not in said
+    below = "large:\n        password:\n          !secret hunter2\n"
+    said = error_of(write(GOOD.replace("large: {connector: print}", below)))
+    assert "hunter2" not in said
+    assert "line 10, column 7: the tag '!secret' has no meaning here\n" in said
+
+
+def test_the_error_passes_process_borders(write: Write) -> None:
+    with pytest.raises(PipelineError) as caught:
+        pipeline(write(GOOD.replace("id > 1", "ide > 1")))
+    copy = pickle.loads(pickle.dumps(caught.value))  # noqa: S301
+    assert (copy.line, copy.column, copy.file) == (5, 12, caught.value.file)
+    assert str(copy) == str(caught.value)
