@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from headrace.interfaces.settings import Settings, describe_options
-from headrace_syslog import SyslogSettings
+from headrace_syslog import SyslogSettings, SyslogSourceSettings
 
 PAGE = Path(__file__).parents[3] / "docs" / "connectors" / "syslog.md"
 BLOCK = re.compile(r"^```(\w+)(?: ([^\n]*))?\n(.*?)^```$", re.DOTALL | re.MULTILINE)
@@ -39,6 +39,7 @@ def rows_of(settings: type[Settings]) -> list[tuple[str, str, str]]:
 
 def test_options_are_tabled() -> None:
     row = re.compile(r"^\| `(\w+)` \| (.*?) \| (.*?) \|$", re.MULTILINE)
-    section = PAGE.read_text(encoding="utf-8").split("\n## Format\n")[1].split("\n## ")[0]
-    table = section.split("\n| option | default | meaning |\n")[1]
-    assert row.findall(table) == rows_of(SyslogSettings)
+    for part, settings in (("Format", SyslogSettings), ("Source", SyslogSourceSettings)):
+        section = PAGE.read_text(encoding="utf-8").split(f"\n## {part}\n")[1].split("\n## ")[0]
+        table = section.split("\n| option | default | meaning |\n")[1]
+        assert row.findall(table) == rows_of(settings)

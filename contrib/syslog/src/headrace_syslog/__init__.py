@@ -1,4 +1,4 @@
-"""Syslog for headrace: a format that reads RFC 3164 and RFC 5424. See docs/connectors/syslog.md."""
+"""Syslog for headrace: a source that takes messages, and a format that reads them. See docs/connectors/syslog.md."""
 
 from __future__ import annotations
 
@@ -6,11 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from headrace_syslog.codec import SyslogCodec, SyslogSettings
+    from headrace_syslog.source import SyslogSource
+    from headrace_syslog.source_settings import SyslogSourceSettings
 
-__all__ = ["SyslogCodec", "SyslogSettings"]
+__all__ = ["SyslogCodec", "SyslogSettings", "SyslogSource", "SyslogSourceSettings"]
 _PLACES = {
     "SyslogCodec": "headrace_syslog.codec",
     "SyslogSettings": "headrace_syslog.codec",
+    "SyslogSource": "headrace_syslog.source",
+    "SyslogSourceSettings": "headrace_syslog.source_settings",
 }
 
 

@@ -6,5 +6,10 @@ import headrace as hr
 
 
 @hr.hookimpl
+def headrace_sources() -> Mapping[str, str]:
+    return {"syslog": "headrace_syslog.source:SyslogSource"}
+
+
+@hr.hookimpl
 def headrace_codecs() -> Mapping[str, str]:
     return {"syslog": "headrace_syslog.codec:SyslogCodec"}

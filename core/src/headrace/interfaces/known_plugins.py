@@ -46,6 +46,7 @@ OFFERS: Mapping[str, Mapping[str, str]] = {
         "postgres": "headrace-postgres",
         "postgres_changes": "headrace-postgres",
         "rocketmq": "headrace-rocketmq",
+        "syslog": "headrace-syslog",
     },
     "sink": {
         "blackhole": "headrace-sql",

@@ -1,0 +1,141 @@
+"""Takes datagrams in a thread of its own, and puts them into the log, many at once."""
+
+from __future__ import annotations
+
+import logging
+import select
+import socket
+import threading
+import time
+from collections.abc import Mapping
+from concurrent.futures import Future
+from datetime import timedelta
+
+import headrace as hr
+import numpy as np
+from headrace.foundation.errors import HeadraceError
+from headrace_buffer import Appended, BufferFullError, RecordLog
+
+from headrace_syslog.appends import OVERHEAD_BYTES, SPARE_BYTES
+from headrace_syslog.losses import KERNEL, NOT_STORED, REFUSED, TELL_SECONDS, TOO_LONG, Losses
+from headrace_syslog.peers import Peers
+from headrace_syslog.sockets import dropped_datagrams
+from headrace_syslog.source_settings import SyslogSourceSettings
+
+logger = logging.getLogger(__name__)
+_BATCH_BYTES = 1024**2
+#: Between two appends, so that they are not small when there is much to do.
+_PAUSE_SECONDS = 0.002
+_WAIT_SECONDS = 0.5
+_WAIT_FOR_ROOM = timedelta(seconds=0.5)
+
+
+class DatagramReceiver:
+    """Receives from a socket until ``close``."""
+
+    def __init__(
+        self, log: RecordLog, receiving: socket.socket, settings: SyslogSourceSettings, losses: Losses
+    ) -> None:
+        self._log = log
+        self._socket = receiving
+        self._message_bytes = settings.message_bytes
+        self._losses = losses
+        self._peers = Peers(settings.allow, "udp")
+        self._batch_bytes = min(_BATCH_BYTES, log.append_max_bytes - SPARE_BYTES)
+        self._dropped = 0
+        self._counting = threading.Lock()
+        self._closing = threading.Event()
+        self._failure: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name="headrace syslog datagrams", daemon=True)
+        self._thread.start()
+
+    @property
+    def failure(self) -> BaseException | None:
+        """What has ended it, if anything has."""
+        return self._failure
+
+    def count_kernel_losses(self) -> None:
+        """Ask the kernel how many datagrams it has dropped."""
+        with self._counting:
+            dropped = dropped_datagrams(self._socket)
+            self._losses.add(KERNEL, max(0, dropped - self._dropped))
+            self._dropped = max(dropped, self._dropped)
+
+    def close(self) -> None:
+        """Store what the kernel has taken so far, and end."""
+        self._closing.set()
+        self._thread.join()
+        self.count_kernel_losses()
+        self._socket.close()
+
+    def _run(self) -> None:
+        # One datagram more than the batch may come, and a newline behind each.
+        area = bytearray(self._batch_bytes + self._message_bytes + 2)
+        counted_seconds = time.monotonic()
+        try:
+            while not self._closing.is_set():
+                if time.monotonic() - counted_seconds >= TELL_SECONDS:
+                    counted_seconds = time.monotonic()
+                    self.count_kernel_losses()
+                if not select.select([self._socket], [], [], _WAIT_SECONDS)[0]:
+                    continue
+                if not self._take(area):
+                    self._closing.wait(_PAUSE_SECONDS)
+            self._take(area)
+        except BaseException as error:  # told by ``failure``, in the thread of the job
+            self._failure = error
+
+    def _take(self, area: bytearray) -> bool:
+        """Append what the kernel has, as much as one append takes; return whether there may be more."""
+        view, receive, known = memoryview(area), self._socket.recvfrom_into, self._peers.headers
+        ends: list[int] = []
+        headers: list[Mapping[str, bytes]] = []
+        place = cost = refused = too_long = 0
+        most = self._message_bytes
+        more = True
+        while place + cost < self._batch_bytes:
+            try:
+                size, address = receive(view[place : place + most + 1])
+            except (BlockingIOError, InterruptedError):
+                more = False
+                break
+            found = known(address)
+            if found is None:
+                refused += 1
+            elif size > most:
+                too_long += 1
+            elif size:
+                place += size
+                area[place] = 0x0A
+                ends.append(place)
+                headers.append(found)
+                place += 1
+                cost += OVERHEAD_BYTES
+        self._losses.add(REFUSED, refused)
+        self._losses.add(TOO_LONG, too_long)
+        if ends:
+            behind = np.array(ends, dtype=np.int64)
+            starts = np.concatenate([[0], behind[:-1] + 1])
+            self._append(hr.Bodies(bytes(view[: place - 1]), starts, behind, newline_separated=True), headers)
+        return more
+
+    def _append(self, bodies: hr.Bodies, headers: list[Mapping[str, bytes]]) -> None:
+        """Put messages into the log, and go on as soon as they have their place in the line. Waits while the log is full."""
+        count = len(bodies)
+
+        def done(future: Future[Appended]) -> None:
+            if future.exception() is not None:
+                self._losses.add(NOT_STORED, count)
+                logger.warning("syslog: %d messages were lost: %s", count, future.exception())
+
+        while True:
+            try:
+                self._log.submit(bodies, headers=headers, timeout=_WAIT_FOR_ROOM).add_done_callback(done)
+                return
+            except BufferFullError:
+                if self._closing.is_set():
+                    self._losses.add(NOT_STORED, count)
+                    return
+            except HeadraceError:
+                self._losses.add(NOT_STORED, count)
+                raise

@@ -1,0 +1,49 @@
+"""Who sends: addresses as they are shown, and which of them may."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+from typing import Any
+
+#: Anybody can forge addresses of datagrams, so what is known of them is limited.
+_KNOWN_MAX = 10_000
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether a host or address is this machine."""
+    try:
+        return host == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+class Peers:
+    """Knows for addresses of senders what a record says of them, and whether they may send. Used by one thread."""
+
+    def __init__(self, allow: Sequence[str], protocol: str) -> None:
+        self._networks: list[IPv4Network | IPv6Network] = [ip_network(network) for network in allow]
+        self._protocol = protocol.encode()
+        self._known: dict[str, Mapping[str, bytes] | None] = {}
+
+    def headers(self, address: Any) -> Mapping[str, bytes] | None:
+        """Return the headers of records of a sender, by its address as a socket gives it; None: it may not send.
+
+        Equal addresses give the same object, which a buffer stores once.
+        """
+        text = address[0]
+        try:
+            return self._known[text]
+        except KeyError:
+            if len(self._known) >= _KNOWN_MAX:
+                self._known.clear()
+            found = self._known[text] = self._headers(text)
+            return found
+
+    def _headers(self, text: str) -> Mapping[str, bytes] | None:
+        found = ip_address(text.partition("%")[0])
+        if isinstance(found, IPv6Address) and found.ipv4_mapped is not None:
+            found = found.ipv4_mapped
+        if self._networks and not any(found in network for network in self._networks):
+            return None
+        return {"peer": str(found).encode(), "protocol": self._protocol}
