@@ -7,6 +7,7 @@ import gzip
 import lzma
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import zstandard
@@ -67,7 +68,7 @@ def compress(path: Path, way: str) -> Path:
     status = path.stat()
     data = path.read_bytes()
     packed = path.with_name(path.name + _SUFFIXES[way])
-    makers = {"gzip": gzip.compress, "bzip2": bz2.compress, "xz": lzma.compress}
+    makers: dict[str, Callable[[bytes], bytes]] = {"gzip": gzip.compress, "bzip2": bz2.compress, "xz": lzma.compress}
     packed.write_bytes(zstandard.ZstdCompressor().compress(data) if way == "zstd" else makers[way](data))
     os.utime(packed, ns=(status.st_atime_ns, status.st_mtime_ns))
     path.unlink()

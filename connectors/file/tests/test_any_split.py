@@ -6,6 +6,7 @@ import bz2
 import gzip
 import itertools
 import lzma
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -146,5 +147,5 @@ def test_csv(
 def packed(data: bytes, kind: str) -> bytes:
     if kind == "zstd":
         return zstandard.ZstdCompressor().compress(data)
-    makers = {"gzip": gzip.compress, "bzip2": bz2.compress, "xz": lzma.compress}
+    makers: dict[str, Callable[[bytes], bytes]] = {"gzip": gzip.compress, "bzip2": bz2.compress, "xz": lzma.compress}
     return makers[kind](data) if kind in makers else data

@@ -26,7 +26,8 @@ from tests.effort import examples
 def pack(kind: str, data: bytes) -> bytes:
     if kind == "zstd":
         return zstandard.ZstdCompressor(write_checksum=True).compress(data)
-    return {"gzip": gzip.compress, "bzip2": bz2.compress, "xz": lzma.compress}[kind](data)
+    makers: dict[str, Callable[[bytes], bytes]] = {"gzip": gzip.compress, "bzip2": bz2.compress, "xz": lzma.compress}
+    return makers[kind](data)
 
 
 def archive(files: dict[str, bytes], *, method: int = zipfile.ZIP_DEFLATED) -> bytes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -372,6 +373,42 @@ class TestNames:
         names = [("log.10", 5), ("log.2.gz", 5), ("log.1", 5), ("log", 5)]
         assert sorted(names, key=lambda entry: order_key(*entry)) == names
         assert order_key("log.1", 4) < order_key("log.2", 5)
+
+
+def test_a_truncated_file_that_begins_again_as_before_is_read(world: World) -> None:
+    banner = b"#" * 1100 + b"\n"
+    world.write("log", banner + lines(0, 1, 2))
+    reader = world.open(world.source())
+    assert drain(reader).bodies[1:] == [b"line 0", b"line 1", b"line 2"]
+    world.write("log", banner + lines(3))
+    world.quiet()
+    assert drain(reader).bodies[1:] == [b"line 3"]
+
+
+@pytest.mark.parametrize("how", HOWS)
+@pytest.mark.parametrize("packed", [None, "gzip"])
+@pytest.mark.parametrize("matching", [False, True])
+def test_lines_read_between_copy_and_truncation_do_not_bring_the_copy_twice(
+    world: World, how: str, packed: str | None, matching: bool
+) -> None:
+    """copytruncate loses these lines from the files, but a reader that was quick has them: it has read more than the copy holds."""
+    log = RotatingLog(world.path("log"))
+    log.write(100)
+    follower = Follower(world, how, **({"path": "log*"} if matching else {}))
+    follower.read(40)
+    shutil.copy(log.path, world.path("log.1"))  # with a time of its own, as logrotate copies
+    log.write(3)
+    follower.read()
+    os.truncate(log.path, 0)
+    follower.interrupt()
+    if packed:
+        compress(world.path("log.1"), packed)
+    log.write(4)
+    world.quiet()
+    for _ in range(2):
+        follower.read()
+        follower.interrupt()
+    follower.expect(log.lines)
 
 
 @settings(max_examples=examples(60), deadline=None)

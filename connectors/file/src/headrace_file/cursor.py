@@ -553,6 +553,7 @@ class Cursor:
             current,
             current_path,
             settled_before_ns=int(settled_before * 1e9),
+            byte=self.byte,
             is_excluded=lambda seen: context.tracker.excludes(self.name, seen, current),
         )
         if successor is None or not successor.settled:

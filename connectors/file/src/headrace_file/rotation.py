@@ -108,6 +108,8 @@ class Glimpse:
     identity: FileIdentity
     head: bytes
     compressed: bool
+    #: Of the file as it is, compressed or not.
+    size: int = 0
 
     def is_same_as(self, known: FileIdentity) -> bool:
         """Return whether this is the file that was known: the same inode, and it still begins as it did."""
@@ -116,6 +118,12 @@ class Glimpse:
     def is_copy_of(self, known: FileIdentity) -> bool:
         """Return whether this is a compressed copy of the file that was known."""
         return self.compressed and known.head.length > 0 and known.head.matches(self.head)
+
+    def is_copy_before(self, known: FileIdentity, byte: int) -> bool:
+        """Return whether this is a copy of the beginning of the file that was known, from before it had ``byte`` bytes."""
+        if self.compressed:
+            return self.is_copy_of(known)
+        return self.size < byte and known.head.length > 0 and known.head.matches(self.head)
 
 
 def glimpse(path: str, compression: str) -> Glimpse | None:
@@ -126,7 +134,7 @@ def glimpse(path: str, compression: str) -> Glimpse | None:
         return None
     try:
         identity, head = FileIdentity.of(stream)
-        return Glimpse(identity, head, not isinstance(stream, PlainStream))
+        return Glimpse(identity, head, not isinstance(stream, PlainStream), stream.file.stat().st_size)
     except FileMovedError:
         return None
     finally:
@@ -205,10 +213,12 @@ def find_successor(
     current_path: str,
     *,
     settled_before_ns: int,
+    byte: int,
     is_excluded: Callable[[Glimpse], bool],
 ) -> Successor | None:
     """Return the file that came after ``current`` under the name ``path``: a rotated one, else the one there now.
 
+    ``current`` was read up to ``byte``; ``current_path`` is "" when it was truncated and no copy holds all that was read.
     ``is_excluded`` is asked whether a file belongs to another queue or was read before. Raises BrokenQueueError when a
     file that could be it cannot be read.
     """
@@ -223,7 +233,9 @@ def find_successor(
             found.append((order_key(sibling.path, status.st_mtime_ns), sibling.path))
     for (modified_ns, _, _), candidate in sorted(found):
         seen = glimpse(candidate, compression)
-        if seen is not None and not is_excluded(seen):
+        if seen is None or (not current_path and seen.is_copy_before(current, byte)):
+            continue  # lines were read after the copy was made: it holds nothing new
+        if not is_excluded(seen):
             return Successor(candidate, settled=modified_ns < settled_before_ns)
     seen = glimpse(path, compression)
     if seen is None or is_excluded(seen):
