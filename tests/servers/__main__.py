@@ -5,7 +5,7 @@ python -m tests.servers up NAME [--dir DIR]  start, wait until it answers, print
 python -m tests.servers down NAME [--dir DIR]    stop and remove
 python -m tests.servers status               what runs, with process ids and memory
 
-NAME is rocketmq, kafka, mysql, postgresql, elasticsearch, spark-cluster or s3.
+NAME is rocketmq, kafka, mysql, postgresql, elasticsearch, redis, spark-cluster or s3.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from tests.servers.kafka import KafkaServer
 from tests.servers.mysql import MySQLServer
 from tests.servers.postgresql import PostgreSQLServer
 from tests.servers.processes import ProcessGroup
+from tests.servers.redis import RedisServer
 from tests.servers.rocketmq import RocketMQServer
 from tests.servers.s3 import S3Server
 from tests.servers.server import Server
@@ -37,6 +38,7 @@ KINDS: dict[str, type[Server[Any]]] = {
         MySQLServer,
         PostgreSQLServer,
         ElasticsearchServer,
+        RedisServer,
         SparkCluster,
         S3Server,
     )

@@ -22,6 +22,7 @@ from tests.servers.errors import MissingDownloadError, MissingProgramError, Test
 from tests.servers.kafka import KafkaOptions, KafkaServer
 from tests.servers.mysql import MySQLOptions, MySQLServer
 from tests.servers.postgresql import PostgreSQLOptions, PostgreSQLServer
+from tests.servers.redis import RedisOptions, RedisServer
 from tests.servers.rocketmq import RocketMQOptions, RocketMQServer
 from tests.servers.rocketmq_native_library import native_library_directory
 from tests.servers.s3 import S3Server, s3_client_jars
@@ -34,7 +35,7 @@ ServerT_co = TypeVar("ServerT_co", covariant=True)
 OptionsT_contra = TypeVar("OptionsT_contra", contravariant=True)
 
 _SERVER_FIXTURE = re.compile(
-    r"(start_|secure_|logging_)?(kafka|rocketmq|mysql|postgresql|elasticsearch)_server|(logging_)?(mysql|postgresql)_database|(start_)?spark_cluster|s3_server|s3_bucket"
+    r"(start_|secure_|logging_)?(kafka|rocketmq|mysql|postgresql|elasticsearch|redis)_server|(logging_)?(mysql|postgresql)_database|(start_)?spark_cluster|s3_server|s3_bucket"
 )
 
 
@@ -51,6 +52,7 @@ StartMySQLServer = StartServer[MySQLServer, MySQLOptions]
 StartPostgreSQLServer = StartServer[PostgreSQLServer, PostgreSQLOptions]
 StartSparkCluster = StartServer[SparkCluster, SparkClusterOptions]
 StartElasticsearchServer = StartServer[ElasticsearchServer, ElasticsearchOptions]
+StartRedisServer = StartServer[RedisServer, RedisOptions]
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -222,6 +224,27 @@ def secure_elasticsearch_server() -> Iterator[ElasticsearchServer]:
 def start_elasticsearch_server() -> Iterator[StartElasticsearchServer]:
     """Start Elasticsearch servers that this test may stop, kill and configure."""
     with _starter(ElasticsearchServer) as start:
+        yield start
+
+
+@pytest.fixture(scope="session")
+def redis_server() -> Iterator[RedisServer]:
+    """Redis, or the server that HEADRACE_TEST_REDIS=user:password@host:port names."""
+    with _shared(RedisServer) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def secure_redis_server() -> Iterator[RedisServer]:
+    """Redis that takes connections with TLS too: see `.security`."""
+    with _shared_by_name(RedisServer, "secure-redis", RedisOptions(secure=True)) as server:
+        yield server
+
+
+@pytest.fixture
+def start_redis_server() -> Iterator[StartRedisServer]:
+    """Start Redis servers that this test may stop, kill and configure."""
+    with _starter(RedisServer) as start:
         yield start
 
 

@@ -21,6 +21,7 @@ PLUGINS: Mapping[str, str] = {
     "pipeline": "headrace-pipeline",
     "postgres": "headrace-postgres",
     "print": "headrace-print",
+    "redis": "headrace-redis",
     "rocketmq": "headrace-rocketmq",
     "rocksdb": "headrace-rocksdb",
     "rules": "headrace-rules",
@@ -45,6 +46,7 @@ OFFERS: Mapping[str, Mapping[str, str]] = {
         "parquet": "headrace-dimension",
         "postgres": "headrace-postgres",
         "postgres_changes": "headrace-postgres",
+        "redis": "headrace-redis",
         "rocketmq": "headrace-rocketmq",
         "syslog": "headrace-syslog",
     },
@@ -58,6 +60,7 @@ OFFERS: Mapping[str, Mapping[str, str]] = {
         "mysql": "headrace-mysql",
         "postgres": "headrace-postgres",
         "print": "headrace-print",
+        "redis": "headrace-redis",
         "rocketmq": "headrace-rocketmq",
     },
     "operator": {

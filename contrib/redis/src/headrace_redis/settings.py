@@ -1,0 +1,175 @@
+"""The options of source and sink."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from ipaddress import ip_address
+from typing import Annotated, ClassVar, Literal
+
+from headrace.foundation.errors import OptionError
+from headrace.interfaces.settings import Secret, Settings, option
+from headrace.interfaces.sink import SinkSettings
+
+PLUGIN = "redis"
+
+# What source and sink have in common is described once.
+_Host = Annotated[str, option("address of the server")]
+_Port = Annotated[int, option("port of the server", ge=1, le=65_535)]
+_Database = Annotated[int, option("number of the database", ge=0)]
+_User = Annotated[str | None, option("user name of the server's access control list; default: the user default")]
+_Password = Annotated[Secret | None, option('password; "${VARIABLE}" reads an environment variable')]
+_PlaintextLogin = Annotated[
+    bool, option("allow a password without TLS on an address beside loopback; anybody on the network can then read it")
+]
+_Ssl = Annotated[bool, option("whether TLS is used, with a check of the server's certificate and host name")]
+_SslCa = Annotated[str | None, option("file with the trusted certificates; default: those of the system; implies ssl")]
+_SslCertificate = Annotated[str | None, option("file with the client's certificate; implies ssl")]
+_SslKey = Annotated[str | None, option("file with the client's key, if it is not in ssl_certificate")]
+_ConnectTimeout = Annotated[timedelta, option("how long to wait for a connection")]
+_ReadTimeout = Annotated[timedelta, option("how long to wait for the answer to a command")]
+_Entry = Annotated[
+    Literal["body", "columns"],
+    option(
+        "what an entry holds: body: a record in one field; columns: a field for each column, with its value as text"
+    ),
+]
+_Field = Annotated[str, option("field of the entries that holds the record, with entry='body'")]
+
+
+class RedisSourceSettings(Settings, frozen=True, kw_only=True):
+    """Options of ``from_redis``."""
+
+    in_pictures: ClassVar[tuple[str, ...]] = ("stream",)
+
+    stream: Annotated[
+        str,
+        option(
+            "streams to read: keys, or patterns with *, ? and [...], separated by commas; new keys that fit a pattern are read"
+        ),
+    ]
+    host: _Host = "localhost"
+    port: _Port = 6379
+    database: _Database = 0
+    entry: _Entry = "body"
+    field: _Field = "data"
+    trim: Annotated[
+        bool, option("whether entries are removed from the server (XTRIM) once a checkpoint covers them")
+    ] = False
+    discovery_interval: Annotated[timedelta, option("how often keys that fit a pattern are looked for")] = timedelta(
+        seconds=5
+    )
+    user: _User = None
+    password: _Password = None
+    plaintext_login: _PlaintextLogin = False
+    ssl: _Ssl = False
+    ssl_ca: _SslCa = None
+    ssl_certificate: _SslCertificate = None
+    ssl_key: _SslKey = None
+    connect_timeout: _ConnectTimeout = timedelta(seconds=10)
+    read_timeout: _ReadTimeout = timedelta(seconds=30)
+
+    def validate(self) -> None:
+        check_connection(self)
+        if not self.streams:
+            raise refused("stream", "names no stream", "stream='events'")
+
+    @property
+    def streams(self) -> tuple[str, ...]:
+        """The names and patterns, each once, in the order given."""
+        return tuple(dict.fromkeys(name.strip() for name in self.stream.split(",") if name.strip()))
+
+
+class RedisSinkSettings(SinkSettings, frozen=True, kw_only=True):
+    """Options of ``to_redis``."""
+
+    in_pictures: ClassVar[tuple[str, ...]] = ("stream", "key_prefix")
+
+    stream: Annotated[str | None, option("stream that the rows are added to; either this or key is given")] = None
+    host: _Host = "localhost"
+    port: _Port = 6379
+    database: _Database = 0
+    entry: _Entry = "body"
+    field: _Field = "data"
+    max_length: Annotated[
+        int | None,
+        option("about how many entries the stream keeps: older ones are removed when new ones are added"),
+    ] = None
+    key: Annotated[
+        str | list[str] | None,
+        option("column, or columns, by whose values rows are kept: the newest row of each, under a key of its own"),
+    ] = None
+    key_prefix: Annotated[str, option("what the keys begin with, such as 'user:'")] = ""
+    value: Annotated[
+        Literal["hash", "json"],
+        option("what a key holds: hash: a field for each column; json: a string with the row as a JSON object"),
+    ] = "hash"
+    ttl: Annotated[timedelta | None, option("how long a key is kept after its last row")] = None
+    user: _User = None
+    password: _Password = None
+    plaintext_login: _PlaintextLogin = False
+    ssl: _Ssl = False
+    ssl_ca: _SslCa = None
+    ssl_certificate: _SslCertificate = None
+    ssl_key: _SslKey = None
+    connect_timeout: _ConnectTimeout = timedelta(seconds=10)
+    read_timeout: _ReadTimeout = timedelta(seconds=30)
+
+    @property
+    def key_columns(self) -> tuple[str, ...]:
+        """The columns of the key; none: rows are added to a stream."""
+        return () if self.key is None else (self.key,) if isinstance(self.key, str) else tuple(self.key)
+
+    def validate(self) -> None:
+        check_connection(self)
+        if (self.stream is None) == (self.key is None):
+            raise refused(
+                "stream", "either stream or key is given", "stream='alerts' adds rows to a stream; key='user' keeps one row of each user",
+            )  # fmt: skip
+        if self.stream == "":
+            raise refused("stream", "names no stream", "stream='alerts'")
+        if self.key is not None and not self.key_columns:
+            raise refused("key", "names no column", "key='user'")
+        if self.key is not None and self.max_length is not None:
+            raise refused("max_length", "it is of streams", "use ttl to forget keys")
+        if self.key is None:
+            for name, unset in (("key_prefix", ""), ("value", "hash"), ("ttl", None)):
+                if getattr(self, name) != unset:
+                    raise refused(name, "it is of rows by key", "name the columns of the key: key='user'")
+        if self.max_length is not None and self.max_length < 1:
+            raise refused("max_length", f"{self.max_length} is less than 1", "max_length=1000000")
+        if self.ttl is not None and self.ttl < timedelta(milliseconds=1):
+            raise refused("ttl", f"{self.ttl} is shorter than a millisecond", "ttl='1 h'")
+
+
+RedisSettings = RedisSourceSettings | RedisSinkSettings
+
+
+def refused(option: str, reason: str, hint: str) -> OptionError:
+    """Return the error for an option that cannot be used as it is."""
+    return OptionError(reason, plugin=PLUGIN, option=option, hint=hint)
+
+
+def uses_ssl(settings: RedisSettings) -> bool:
+    """Return whether connections have TLS."""
+    return settings.ssl or settings.ssl_ca is not None or settings.ssl_certificate is not None
+
+
+def check_connection(settings: RedisSettings) -> None:
+    """Raise OptionError when the options for reaching the server do not go together."""
+    if settings.ssl_key is not None and settings.ssl_certificate is None:
+        raise refused("ssl_key", "it goes together with ssl_certificate", "name the client's certificate too")
+    if settings.user is not None and settings.password is None:
+        raise refused("user", "a user has a password", 'password="${VARIABLE}"')
+    if settings.password is None or uses_ssl(settings) or settings.plaintext_login or _is_loopback(settings.host):
+        return
+    raise refused(
+        "ssl", "without TLS everybody on the network could read the password",
+        "set ssl=True; plaintext_login=True allows it in a network that you trust",
+    )  # fmt: skip
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return host == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,94 @@
+"""What a server says of a stream, and whether a reader that stands somewhere in it has lost entries."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from headrace.foundation.errors import DataError
+
+from headrace_redis.entry_ids import id_of, offset_of
+from headrace_redis.settings import PLUGIN
+
+
+@dataclass(frozen=True, slots=True)
+class StreamState:
+    """A stream at one moment, with offsets in the place of ids."""
+
+    name: str
+    #: The greatest id that was ever added; 0 when there was none.
+    last_added: int
+    #: The first and the last entry that are there; None: it is empty.
+    first: int | None
+    last: int | None
+    #: How many entries are there.
+    length: int
+    #: How many were ever added; None: the server does not count them (before Redis 7).
+    added: int | None
+    #: The greatest id that was removed by itself (XDEL), and not from the beginning; 0 when there was none.
+    last_deleted: int
+
+    @classmethod
+    def of(cls, name: str, info: Mapping[str, Any]) -> StreamState:
+        """Return what XINFO STREAM says. Raises DataError for ids that cannot be offsets."""
+
+        def place(entry: Any) -> int | None:
+            return None if not entry else offset_of(entry[0], name)
+
+        return cls(
+            name, offset_of(info["last-generated-id"], name), place(info["first-entry"]), place(info["last-entry"]),
+            int(info["length"]), info.get("entries-added"), offset_of(info.get("max-deleted-entry-id", b"0-0"), name),
+        )  # fmt: skip
+
+    @property
+    def earliest(self) -> int:
+        """The smallest offset that is there, or ``latest``."""
+        return self.latest if self.first is None else self.first
+
+    @property
+    def latest(self) -> int:
+        """The offset after the last entry that was added."""
+        return self.last_added + 1
+
+    @property
+    def added_before_first(self) -> int | None:
+        """How many entries were added before the first one that is there; None: not known."""
+        if self.added is None or (self.first is not None and self.last_deleted > self.first):
+            return None
+        return self.added - self.length
+
+    def check(self, next_offset: int, read: int | None) -> None:
+        """Raise DataError if a reader that goes on at ``next_offset`` would miss entries. Its last entry is not there any more.
+
+        ``read``: how many entries had been added when its last one was; None: not known.
+        """
+        if next_offset > self.latest:
+            raise self._lost(next_offset, "it has lost entries, or the key was deleted and made anew")
+        if next_offset == self.latest or (self.first is not None and self.first <= next_offset):
+            return
+        removed = None if self.added is None or read is None else self.added - self.length - read
+        if removed is None:
+            raise self._lost(next_offset, "entries from there on may have been removed before they were read")
+        if removed < 0:
+            raise self._lost(next_offset, "the key was deleted and made anew")
+        if removed:
+            raise self._lost(
+                next_offset, f"{removed} entries from there on were removed (by XTRIM or MAXLEN) before they were read"
+            )
+
+    def _lost(self, next_offset: int, happened: str) -> DataError:
+        held = (
+            "is empty"
+            if self.first is None or self.last is None
+            else f"holds {id_of(self.first)} to {id_of(self.last)} (offsets {self.first} to {self.last})"
+        )
+        return DataError(
+            f"stream {self.name!r} was read up to entry {id_of(max(0, next_offset - 1))} (next offset {next_offset}), and {held}; the "
+            f"earliest offset is {self.earliest}: {happened}",
+            plugin=PLUGIN,
+            queue=self.name,
+            offset=next_offset,
+            hint="to continue with what is there, start with a new checkpoint directory; and keep more entries in the stream than the job "
+            "may lag behind",
+        )
