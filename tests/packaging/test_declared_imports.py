@@ -22,6 +22,7 @@ PROJECTS = sorted(
 )
 #: Commands are loaded by the console, which brings what they import.
 _COMMANDS = {
+    "plugins/pipeline/src/headrace_pipeline/commands.py",
     "plugins/rules/src/headrace_rules/commands.py", "plugins/rules/src/headrace_rules/console.py",
     "plugins/spark/src/headrace_spark/commands.py", "plugins/spark/src/headrace_spark/packaging/making.py",
 }  # fmt: skip

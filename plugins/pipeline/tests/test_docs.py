@@ -54,7 +54,7 @@ def test_commands_print_what_the_page_shows(tmp_path: Path, monkeypatch: pytest.
             done = CliRunner().invoke(app, command.split())
             assert done.stdout == expected, done.output
             compared += 1
-    assert compared >= 2
+    assert compared >= 3
     letters = [line for file in Path("bad-lines").rglob("part-*") for line in file.read_text().splitlines()]
     assert len(letters) == 1
     assert "the pattern does not fit" in letters[0]
@@ -68,6 +68,15 @@ def test_the_error_is_as_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     done = CliRunner().invoke(app, ["lint", "failures.yaml"])
     assert done.exit_code == 2
     assert done.stderr.replace(f"{tmp_path}/", "").replace("error: ", "") == shown
+
+
+def test_the_difference_is_as_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (shown,) = [text for kind, name, text in written_blocks(tmp_path) if (kind, name) == ("text", "test")]
+    file = Path("failures.yaml")
+    file.write_text(file.read_text().replace("response: 404}", "response: 500}"))
+    done = CliRunner().invoke(app, ["test", "failures.yaml"])
+    assert (done.exit_code, done.stdout) == (1, shown)
 
 
 def test_parts_of_files_compile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 import headrace as hr
 from headrace.foundation.errors import JobError
 
+from headrace_pipeline.cases import cases_of
 from headrace_pipeline.compiling import PipelineFile
 
 #: A file is a pipeline if one of these begins a line. It need not be right: a mistake in it is told when it is compiled.
@@ -45,5 +46,7 @@ class PipelineLanguage(hr.Language):
         raise JobError("pipelines read no frames of Python", hint="frames are for SQL texts: headrace.register")
 
     def lint(self, path: str, parameters: Mapping[str, str]) -> list[str]:
-        pipeline(path, variables=parameters).plan()
+        file = PipelineFile.of(Path(path), parameters)
+        file.job().plan()
+        cases_of(file.root)
         return []

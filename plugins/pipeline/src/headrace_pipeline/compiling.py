@@ -85,10 +85,12 @@ class _Compiler:
             section = entry.value.section()
             jobs.append(self._ends.sink(self._from(section, of=f"sink {name!r}"), name, section))
         given = self._root.get("dead_letters")
-        stop = self._root.get("bad_records")
-        if given is not None and stop is not None and stop.text() == "stop":
+        bad_records = self._root.get("bad_records")
+        bad = None
+        if bad_records is None or bad_records.text() != "stop":
+            bad = self._ends.dead_letters(jobs[0].stream.dead_letters(), None if given is None else given.section())
+        elif given is not None:
             given.fail("with bad_records: stop there are no dead letters", option="dead_letters")
-        bad = self._ends.dead_letters(jobs[0].stream.dead_letters(), None if given is None else given.section())
         self._check_that_all_is_read()
         return hr.job(*jobs, *([] if bad is None else [bad]))
 

@@ -41,13 +41,9 @@ class Connectors:
         return made
 
     def sink(self, stream: hr.Stream, name: str, section: Section) -> hr.Job:
-        connector, settings = plugin_of(section, "sink", (), of=f"sink {name!r}")
-        section.check_keys([*(key.name for key in SINK), *_names(settings)], of=f"sink {name!r}")
-        own = {
-            key: value_of(each.value, key, _secrets(settings))
-            for key, each in section.entries.items()
-            if key not in _OF_SINK
-        }
+        connector, settings = check_sink(section, name)
+        secrets = _secrets(settings)
+        own = {key: value_of(each.value, key, secrets) for key, each in section.entries.items() if key not in _OF_SINK}
         with placed(section):
             made: hr.Job = getattr(stream, f"to_{connector}")(name=name, **own)
         return made
@@ -72,6 +68,13 @@ def plugin_of(section: Section, kind: str, keys: Sequence[Key], *, of: str) -> t
                 found.append(default_registry().find("codec", format_named.text()).Settings)
         section.check_keys(["connector", *(key.name for key in keys), *_names(found)], of=of)
     return connector, found
+
+
+def check_sink(section: Section, name: str) -> tuple[str, list[type[Settings]]]:
+    """Return the name of a sink's plug-in and the options that it declares. Raises PipelineError for a key that is not known."""
+    connector, settings = plugin_of(section, "sink", (), of=f"sink {name!r}")
+    section.check_keys([*_OF_SINK, *_names(settings)], of=f"sink {name!r}")
+    return connector, settings
 
 
 def source_options(section: Section, settings: list[type[Settings]]) -> dict[str, Any]:

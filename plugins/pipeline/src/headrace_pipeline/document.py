@@ -262,7 +262,7 @@ def read(path: Path, given: Mapping[str, str]) -> Section:
         raise PipelineError(f"cannot be read: {error.strerror}", file=name) from error
     except UnicodeDecodeError as error:
         raise PipelineError(f"is not UTF-8: {error.reason} at byte {error.start}", file=name) from None
-    file = Source(name, tuple(text.splitlines()), Variables(given))
+    file = Source(name, tuple(text.splitlines()), Variables(given, str(path.absolute().parent)))
     loader = _Loader(text)
     try:
         node = loader.get_single_node()

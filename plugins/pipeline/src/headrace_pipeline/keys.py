@@ -28,6 +28,7 @@ PIPELINE = (
     Key("steps", "list of steps", "what is done to them, from top to bottom"),
     Key("sinks", "names and sinks", "where rows go", required=True),
     Key("dead_letters", "a sink", "where bad records go; default: files beside the checkpoint"),
+    Key("cases", "list of cases", "tests of the pipeline, for `headrace test`"),
     Key("bad_records", "`dead_letters` or `stop`", "`stop`: the first bad record stops the job"),
 )
 SOURCE = (
@@ -52,6 +53,19 @@ SINK = (
 STEP = (
     Key("from", "name", "the source, step or output that the step reads; default: the step before"),
     Key("as", "name", "the name of its result, for a later `from`"),
+)
+CASE = (
+    Key("name", "text", "what the case shows", required=True),
+    Key("in", "names and rows or lines", "what each source gives: a list of rows, or lines of text", required=True),
+    Key("out", "names and rows", "the rows that each sink gets, in any order; a sink that is not named gets none"),
+    Key("dead_letters", "list, or a number", "the bad records; default: none"),
+    Key("variables", "names and values", "values of `${NAME}` in this case"),
+)
+LETTER = (
+    Key("reason", "text", "a part of the reason"),
+    Key("line", "text", "the record, where it could not be decoded"),
+    Key("row", "columns and values", "columns of the row, where it could be decoded; others are not compared"),
+    Key("origin", "text", "the source or verb that refused the record"),
 )
 
 

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from headrace_pipeline.keys import PIPELINE, SINK, SOURCE, STEP, Key
+from headrace_pipeline.keys import CASE, LETTER, PIPELINE, SINK, SOURCE, STEP, Key
 from headrace_pipeline.steps import VERBS
 
 
@@ -20,6 +20,7 @@ def tables() -> Mapping[str, list[str]]:
         "key of a step": _rows(STEP),
         "verb": [f"| `{name}` | {verb.form} | {verb.meaning} |" for name, verb in VERBS.items()],
     }
+    found |= {"key of a case": _rows(CASE), "key of a dead letter": _rows(LETTER)}
     for name, verb in VERBS.items():
         if verb.keys:
             found[f"key of `{name}`"] = _rows(verb.keys)

@@ -19,10 +19,13 @@ _SECRET_PLACE = re.compile(r"\$\{(?:[A-Za-z]\w*:[^{}]+|\w+)\}")
 
 
 class Variables:
-    """The values of ``${NAME}``: those that are given (``--set``, ``variables:`` of a server), then the environment, then defaults."""
+    """The values of ``${NAME}``: those that are given (``--set``, ``variables:`` of a server), then the environment, then defaults.
 
-    def __init__(self, given: Mapping[str, str]) -> None:
-        self._given = dict(given)
+    ``${HERE}`` is the directory of the file.
+    """
+
+    def __init__(self, given: Mapping[str, str], directory: str) -> None:
+        self._given = {**given, "HERE": directory}
         #: Of the file's own ``variables:``, which are read after the file.
         self.defaults: dict[str, str] = {}
 
