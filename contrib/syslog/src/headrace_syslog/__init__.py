@@ -1,4 +1,4 @@
-"""Syslog for headrace: a source that takes messages, and a format that reads them. See docs/connectors/syslog.md."""
+"""Syslog for headrace: a source, a format and a sink. See docs/connectors/syslog.md."""
 
 from __future__ import annotations
 
@@ -6,13 +6,19 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from headrace_syslog.codec import SyslogCodec, SyslogSettings
+    from headrace_syslog.sink import SyslogSink
+    from headrace_syslog.sink_settings import SyslogSinkSettings
     from headrace_syslog.source import SyslogSource
     from headrace_syslog.source_settings import SyslogSourceSettings
 
-__all__ = ["SyslogCodec", "SyslogSettings", "SyslogSource", "SyslogSourceSettings"]
+__all__ = [
+    "SyslogCodec", "SyslogSettings", "SyslogSink", "SyslogSinkSettings", "SyslogSource", "SyslogSourceSettings",
+]  # fmt: skip
 _PLACES = {
     "SyslogCodec": "headrace_syslog.codec",
     "SyslogSettings": "headrace_syslog.codec",
+    "SyslogSink": "headrace_syslog.sink",
+    "SyslogSinkSettings": "headrace_syslog.sink_settings",
     "SyslogSource": "headrace_syslog.source",
     "SyslogSourceSettings": "headrace_syslog.source_settings",
 }

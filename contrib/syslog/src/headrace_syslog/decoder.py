@@ -12,18 +12,12 @@ from numpy.typing import NDArray
 
 from headrace_syslog.bodies import lines_of
 from headrace_syslog.lines import fields_of, reasons, shown
+from headrace_syslog.priorities import FACILITIES, PRIORITY_MAX, SEVERITIES
 from headrace_syslog.structured_data import to_json
 from headrace_syslog.timestamps import moments
 
 if TYPE_CHECKING:
     from headrace_syslog.codec import SyslogSettings
-
-FACILITIES = (
-    "kern", "user", "mail", "daemon", "auth", "syslog", "lpr", "news", "uucp", "cron", "authpriv", "ftp", "ntp", "audit", "alert",
-    "clock", *(f"local{number}" for number in range(8)),
-)  # fmt: skip
-SEVERITIES = ("emerg", "alert", "crit", "err", "warning", "notice", "info", "debug")
-PRIORITY_MAX = 191
 
 Integers = NDArray[np.int64]
 

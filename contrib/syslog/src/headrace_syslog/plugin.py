@@ -11,5 +11,10 @@ def headrace_sources() -> Mapping[str, str]:
 
 
 @hr.hookimpl
+def headrace_sinks() -> Mapping[str, str]:
+    return {"syslog": "headrace_syslog.sink:SyslogSink"}
+
+
+@hr.hookimpl
 def headrace_codecs() -> Mapping[str, str]:
     return {"syslog": "headrace_syslog.codec:SyslogCodec"}

@@ -62,6 +62,7 @@ OFFERS: Mapping[str, Mapping[str, str]] = {
         "print": "headrace-print",
         "redis": "headrace-redis",
         "rocketmq": "headrace-rocketmq",
+        "syslog": "headrace-syslog",
     },
     "operator": {
         "aggregate": "headrace-stateful",
