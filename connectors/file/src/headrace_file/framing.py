@@ -56,7 +56,7 @@ class Framing(ABC):
         """Return the positions of the newlines that end the records of ``buffer[begin:]``, which starts a record.
 
         ``final`` says that no byte follows the buffer. Records longer than ``limit`` bytes are not held together
-        beyond their first line. What comes after the last end is an incomplete record.
+        beyond it: they end at one of their lines. What comes after the last end is an incomplete record.
         """
 
 

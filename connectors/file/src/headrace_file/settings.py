@@ -26,8 +26,11 @@ class FileSourceSettings(Settings, frozen=True, kw_only=True):
 
     path: Annotated[str | tuple[str, ...], option("file, directory or glob (** includes folders), or a list of them")]
     framing: Annotated[
-        Literal["auto", "newline", "csv"],
-        option("what ends a record: a newline, or a newline outside CSV quotes; auto: csv for format 'csv'"),
+        Literal["auto", "newline", "csv", "cri", "docker-json", "journal-export"],
+        option(
+            "what ends a record: a newline; a newline outside CSV quotes; the last part of a line of a container's log; the empty line "
+            "after an entry of the journal; auto: that of the format of the same name, else a newline"
+        ),
     ] = "auto"
     compression: Annotated[
         Literal["auto", "none", "gzip", "zstd", "bzip2", "xz", "zip"],

@@ -14,6 +14,7 @@ from headrace.interfaces.settings import Settings
 from headrace.interfaces.source import LATEST, Source, StartAt, StartPosition
 
 from headrace_file.context import Context
+from headrace_file.entry_framing import CriFraming, DockerJsonFraming, JournalExportFraming
 from headrace_file.framing import CsvFraming, Framing, NewlineFraming
 from headrace_file.header import HeaderCheck
 from headrace_file.paths import PathSet
@@ -28,6 +29,11 @@ if TYPE_CHECKING:
     from headrace.interfaces.codec import Codec
 
 logger = logging.getLogger(__name__)
+_FRAMINGS: Mapping[str, type[Framing]] = {
+    "cri": CriFraming,
+    "docker-json": DockerJsonFraming,
+    "journal-export": JournalExportFraming,
+}
 
 
 class FileSource(Source):
@@ -83,10 +89,10 @@ class FileSource(Source):
 
     @property
     def framing(self) -> str:
-        """ "newline" or "csv"."""
+        """What ends a record: one of the values of the option but "auto"."""
         if self.settings.framing != "auto":
             return self.settings.framing
-        return "csv" if self._format == "csv" else "newline"
+        return self._format if self._format in ("csv", *_FRAMINGS) else "newline"
 
     def check(self) -> None:
         """Check the options. Raises OptionError."""
@@ -125,6 +131,8 @@ class FileSource(Source):
         return self._context
 
     def _make_framing(self) -> Framing:
+        if self.framing in _FRAMINGS:
+            return _FRAMINGS[self.framing]()
         delimiter, quote = self._csv_options
         return CsvFraming(delimiter, quote) if self.framing == "csv" and quote else NewlineFraming()
 

@@ -1,0 +1,106 @@
+"""What the formats share: bodies to lines and texts, and what becomes of bodies that are bad."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Annotated, ClassVar
+
+import headrace as hr
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+MaxBodyBytes = Annotated[int, hr.option("The largest size of a body, in bytes. A larger body is a bad record.", ge=1)]
+MAX_BODY_BYTES = 16 * 1024 * 1024
+_SHOWN_MAX = 60
+_NEWLINE = 10
+
+
+class LogSettings(hr.Settings, frozen=True, kw_only=True):
+    """Options of the formats of logs."""
+
+    max_body_bytes: MaxBodyBytes = MAX_BODY_BYTES
+
+
+class ReadOnlyCodec(hr.Codec):
+    """A format that writes nothing."""
+
+    name: ClassVar[str]
+    Settings: ClassVar[type[hr.Settings]] = LogSettings
+
+    def encoder(self, schema: hr.Schema | None) -> hr.Encoder:
+        """Raise PlanError: the format can only be read."""
+        raise hr.PlanError(
+            f"the format {self.name!r} can only be read",
+            plugin=self.name,
+            hint="write another format, such as format='json'",
+        )
+
+
+def fitting(bodies: hr.Bodies, max_body_bytes: int) -> tuple[hr.Bodies, NDArray[np.int64] | None, dict[int, str]]:
+    """Return the bodies that are not too large, their rows (None: all), and what is wrong with the others, by row."""
+    sizes = bodies.ends - bodies.starts
+    if not len(bodies) or int(sizes.max()) <= max_body_bytes:
+        return bodies, None, {}
+    rows = np.flatnonzero(sizes <= max_body_bytes).astype(np.int64)
+    bad = {
+        int(row): f"the body has {int(sizes[row])} bytes, more than max_body_bytes = {max_body_bytes}"
+        for row in np.flatnonzero(sizes > max_body_bytes)
+    }
+    return bodies.take(rows), rows, bad
+
+
+def lines_of(bodies: hr.Bodies) -> tuple[hr.Bodies, NDArray[np.int64] | None]:
+    """Return the lines of bodies, and for each line the row of its body (None: each body is one line)."""
+    data = bodies.joined()
+    newlines = np.flatnonzero(np.frombuffer(data, dtype=np.uint8) == _NEWLINE).astype(np.int64)
+    if len(newlines) == len(bodies) - 1 or not len(bodies):
+        return bodies, None
+    starts = np.concatenate((np.zeros(1, dtype=np.int64), newlines + 1))
+    ends = np.append(newlines, len(data))
+    lengths = bodies.ends - bodies.starts + 1
+    body_starts = np.cumsum(lengths) - lengths
+    rows = np.searchsorted(body_starts, starts, side="right") - 1
+    return hr.Bodies(data, starts, ends, newline_separated=True), rows.astype(np.int64)
+
+
+def texts_of(bodies: Iterable[bytes]) -> tuple[pl.Series, dict[int, str]]:
+    """Return bodies as texts, NULL where one is no UTF-8; and why, by row."""
+    every = list(bodies)
+    try:
+        return pl.Series(every, dtype=pl.Binary).cast(pl.String), {}
+    except pl.exceptions.ComputeError:
+        pass  # some body is not UTF-8: each is looked at
+    texts: list[str | None] = []
+    bad: dict[int, str] = {}
+    for row, body in enumerate(every):
+        try:
+            texts.append(body.decode())
+        except UnicodeDecodeError as error:
+            texts.append(None)
+            bad[row] = f"not valid UTF-8 at byte {error.start}: {error.reason}"
+    return pl.Series(texts, dtype=pl.String), bad
+
+
+def shown(text: str) -> str:
+    """Return a text in double quotes as reasons show it, cut when it is long."""
+    return f'"{text}"' if len(text) <= _SHOWN_MAX else f'"{text[:_SHOWN_MAX]}…"'
+
+
+def decoded(
+    frame: pl.DataFrame,
+    made_from: NDArray[np.int64],
+    faults: Mapping[int, str],
+    rows: NDArray[np.int64] | None,
+    too_large: Mapping[int, str],
+    count: int,
+) -> hr.Decoded:
+    """Return what ``count`` bodies gave. ``rows`` and ``too_large`` are those of ``fitting``; the others count its bodies.
+
+    ``made_from``: the body of each row of ``frame``. ``faults``: what is wrong with bodies.
+    """
+    if not faults and not too_large and len(made_from) == count and np.array_equal(made_from, np.arange(count)):
+        return hr.Decoded(frame)
+    places = np.arange(count, dtype=np.int64) if rows is None else rows
+    every = {**too_large, **{int(places[row]): reason for row, reason in faults.items()}}
+    return hr.Decoded(frame, places[made_from], [hr.BadBody(row, every[row]) for row in sorted(every)])
