@@ -139,7 +139,8 @@ class ConnectionReceiver:
                     ssl_handshake_timeout=None if context is None else _HANDSHAKE_SECONDS,
                 )  # fmt: skip
             except (OSError, ssl.SSLError) as error:  # such as a sender without a certificate
-                logger.warning("syslog: no connection with %s: %s", headers["peer"].decode(), error)
+                told = error if str(error) else type(error).__name__
+                logger.warning("syslog: no connection with %s: %s", headers["peer"].decode(), told)
                 accepted.close()
             finally:
                 under_way -= 1
@@ -151,7 +152,7 @@ class ConnectionReceiver:
                 logger.warning("syslog: a connection cannot be taken: %s", error)
                 await asyncio.sleep(_ACCEPT_SECONDS)
                 continue
-            headers = peers.headers(address)
+            headers = peers.headers(address[0])
             full = len(self.open) + under_way >= self.settings.max_connections
             if headers is None or full:
                 self.losses.add(REFUSED if headers is None else CONNECTIONS)

@@ -12,11 +12,11 @@ from concurrent.futures import Future
 from datetime import timedelta
 
 import headrace as hr
-import numpy as np
 from headrace.foundation.errors import HeadraceError
 from headrace_buffer import Appended, BufferFullError, RecordLog
 
-from headrace_syslog.appends import OVERHEAD_BYTES, SPARE_BYTES
+from headrace_syslog.appends import OVERHEAD_BYTES, SPARE_BYTES, parts_of
+from headrace_syslog.datagram_reading import reader_of
 from headrace_syslog.losses import KERNEL, NOT_STORED, REFUSED, TELL_SECONDS, TOO_LONG, Losses
 from headrace_syslog.peers import Peers
 from headrace_syslog.sockets import dropped_datagrams
@@ -25,7 +25,7 @@ from headrace_syslog.source_settings import SyslogSourceSettings
 logger = logging.getLogger(__name__)
 _BATCH_BYTES = 1024**2
 #: Between two appends, so that they are not small when there is much to do.
-_PAUSE_SECONDS = 0.002
+_PAUSE_SECONDS = 0.005
 _WAIT_SECONDS = 0.5
 _WAIT_FOR_ROOM = timedelta(seconds=0.5)
 
@@ -38,6 +38,7 @@ class DatagramReceiver:
     ) -> None:
         self._log = log
         self._socket = receiving
+        self._reader = reader_of(receiving, settings.message_bytes)
         self._message_bytes = settings.message_bytes
         self._losses = losses
         self._peers = Peers(settings.allow, "udp")
@@ -69,8 +70,6 @@ class DatagramReceiver:
         self._socket.close()
 
     def _run(self) -> None:
-        # One datagram more than the batch may come, and a newline behind each.
-        area = bytearray(self._batch_bytes + self._message_bytes + 2)
         counted_seconds = time.monotonic()
         try:
             while not self._closing.is_set():
@@ -79,44 +78,37 @@ class DatagramReceiver:
                     self.count_kernel_losses()
                 if not select.select([self._socket], [], [], _WAIT_SECONDS)[0]:
                     continue
-                if not self._take(area):
+                if not self._take():
                     self._closing.wait(_PAUSE_SECONDS)
-            self._take(area)
+            self._take()
         except BaseException as error:  # told by ``failure``, in the thread of the job
             self._failure = error
 
-    def _take(self, area: bytearray) -> bool:
+    def _take(self) -> bool:
         """Append what the kernel has, as much as one append takes; return whether there may be more."""
-        view, receive, known = memoryview(area), self._socket.recvfrom_into, self._peers.headers
-        ends: list[int] = []
+        bodies: list[bytes] = []
         headers: list[Mapping[str, bytes]] = []
-        place = cost = refused = too_long = 0
-        most = self._message_bytes
+        cost = refused = too_long = 0
         more = True
-        while place + cost < self._batch_bytes:
-            try:
-                size, address = receive(view[place : place + most + 1])
-            except (BlockingIOError, InterruptedError):
-                more = False
-                break
-            found = known(address)
-            if found is None:
-                refused += 1
-            elif size > most:
-                too_long += 1
-            elif size:
-                place += size
-                area[place] = 0x0A
-                ends.append(place)
-                headers.append(found)
-                place += 1
-                cost += OVERHEAD_BYTES
+        while more and cost < self._batch_bytes:
+            datagrams, peers = self._reader.read()
+            more = bool(datagrams)
+            for body, peer in zip(datagrams, peers, strict=True):
+                found = self._peers.headers(peer)
+                if found is None:
+                    refused += 1
+                elif len(body) > self._message_bytes:
+                    too_long += 1
+                elif body:
+                    bodies.append(body)
+                    headers.append(found)
+                    cost += len(body) + OVERHEAD_BYTES
         self._losses.add(REFUSED, refused)
         self._losses.add(TOO_LONG, too_long)
-        if ends:
-            behind = np.array(ends, dtype=np.int64)
-            starts = np.concatenate([[0], behind[:-1] + 1])
-            self._append(hr.Bodies(bytes(view[: place - 1]), starts, behind, newline_separated=True), headers)
+        first = 0
+        for part in parts_of(hr.Bodies.of(bodies), self._log.append_max_bytes):
+            self._append(part, headers[first : first + len(part)])
+            first += len(part)
         return more
 
     def _append(self, bodies: hr.Bodies, headers: list[Mapping[str, bytes]]) -> None:

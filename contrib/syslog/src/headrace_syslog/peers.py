@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
-from typing import Any
 
 #: Anybody can forge addresses of datagrams, so what is known of them is limited.
 _KNOWN_MAX = 10_000
@@ -26,12 +25,11 @@ class Peers:
         self._protocol = protocol.encode()
         self._known: dict[str, Mapping[str, bytes] | None] = {}
 
-    def headers(self, address: Any) -> Mapping[str, bytes] | None:
-        """Return the headers of records of a sender, by its address as a socket gives it; None: it may not send.
+    def headers(self, text: str) -> Mapping[str, bytes] | None:
+        """Return the headers of records of a sender, by its address; None: it may not send.
 
         Equal addresses give the same object, which a buffer stores once.
         """
-        text = address[0]
         try:
             return self._known[text]
         except KeyError:

@@ -70,6 +70,9 @@ def tls_context(settings: SyslogSourceSettings) -> ssl.SSLContext:
     """Return what connections with TLS are made by. Raises JobError."""
     assert settings.ssl_certificate is not None
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    # Senders of syslog often read nothing. If one closes its connection with a ticket unread, its kernel resets it, and ours throws away
+    # what the sender had sent before.
+    context.num_tickets = 0
     try:
         context.load_cert_chain(settings.ssl_certificate, settings.ssl_key)
         if settings.ssl_client_ca:
