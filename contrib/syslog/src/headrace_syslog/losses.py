@@ -12,7 +12,7 @@ logger = logging.getLogger(__name__)
 #: Losses are told at most so often.
 TELL_SECONDS = 10.0
 
-KERNEL = "datagrams that the kernel had no room for"
+KERNEL = "datagrams that the kernel had no room for (net.core.rmem_max limits it)"
 TOO_LONG = "messages longer than message_bytes"
 REFUSED = "datagrams and connections of senders that are not in allow"
 CONNECTIONS = "connections beyond max_connections"

@@ -45,7 +45,7 @@ def receiving(settings: SyslogSourceSettings, port: int, option: str) -> socket.
     # Linux doubles what is asked for, as it counts what it needs itself.
     given = made.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) // 2
     if given < settings.udp_receive_bytes:
-        logger.warning(
+        logger.info(
             "syslog: the kernel keeps %d bytes of datagrams, not %d; raise net.core.rmem_max if datagrams are lost",
             given, settings.udp_receive_bytes,
         )  # fmt: skip
