@@ -82,12 +82,12 @@ def test_the_difference_is_as_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 def test_parts_of_files_compile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KAFKA", "localhost:9092")
     parts = [text for kind, name, text in written_blocks(tmp_path) if kind == "yaml" and not name]
-    assert len(parts) >= 3
+    assert len(parts) >= 7
     for number, text in enumerate(parts):
         keys = yaml.safe_load(text).keys()
         whole = f"name: part{number}\n{text}"
         if "sources" not in keys:
-            whole += REQUESTS if "duration_ms" in text else SOURCES
+            whole += SOURCES if "amount" in text else REQUESTS
         if "sinks" not in keys:
             whole += SINKS
         file = tmp_path / f"part{number}.yaml"

@@ -69,6 +69,33 @@ def two_ways(begin: hr.Pipeline) -> hr.Job:
     return job
 
 
+def enriched(begin: hr.Pipeline) -> hr.Job:
+    customers = begin.from_file("customers.csv", format="csv", schema={"customer": "string", "team": "string"})
+    found = orders(begin).lookup_join(customers.where("team <> 'none'"), on="customer", how="left")
+    judged = found.rules([{"id": "large", "expression": "amount > 100", "severity": "high"}], output="tag")
+    parts = judged.select("id", "team", "rule_ids", "amount").split(ours="team = 'one'", large="amount > 200")
+    return hr.job(
+        parts.ours.to_file("out/ours", format="json"), parts.large.to_file("out/large", format="json"),
+        parts.rest.to_file("out/others", format="json"),
+    )  # fmt: skip
+
+
+def counted(begin: hr.Pipeline) -> hr.Job:
+    read = orders(begin)
+    window = read.key_by(who="upper(customer)").window(hr.sliding("40 s", "20 s", on="at"), late="1 min")
+    running = read.where("id >= 0").key_by("customer").agg(n="count(*)", total="sum(amount)")
+    return hr.job(
+        window.agg(n="count(*)", most="max(amount)").to_file("out/windows", format="json"),
+        running.to_file("out/running", format="changelog-json"),
+    )
+
+
+def nested(begin: hr.Pipeline) -> hr.Job:
+    read = orders(begin).with_columns(payload="'{\"a\": ' || CAST(id AS STRING) || '}'").select("id", "payload")
+    job: hr.Job = read.parse_format("json", on="payload", schema={"a": "int64"}).to_file("out/rows", format="json")
+    return job
+
+
 CASES: dict[str, tuple[Callable[[hr.Pipeline], hr.Job], str]] = {
     "simple": (simple, f"""
     name: same
@@ -120,6 +147,58 @@ CASES: dict[str, tuple[Callable[[hr.Pipeline], hr.Job], str]] = {
       rows: {{connector: file, path: out/rows, format: json}}
       large: {{from: large, connector: file, path: out/large, format: csv}}
     """),
+    "enriched": (enriched, f"""
+    name: same
+    sources: {SOURCE}
+      customers: {{connector: file, path: customers.csv, format: csv, schema: {{customer: string, team: string}}}}
+    steps:
+      - from: customers
+        where: team <> 'none'
+        as: known
+      - from: orders
+        lookup: {{table: known, on: customer, how: left}}
+      - rules: {{inline: [{{id: large, expression: amount > 100, severity: high}}], output: tag}}
+      - select: [id, team, rule_ids, amount]
+      - route:
+          outputs:
+            ours: team = 'one'
+            large: amount > 200
+          default: others
+    sinks:
+      ours: {{from: ours, connector: file, path: out/ours, format: json}}
+      large: {{from: large, connector: file, path: out/large, format: json}}
+      others: {{from: others, connector: file, path: out/others, format: json}}
+    """),
+    "counted": (counted, f"""
+    name: same
+    sources: {SOURCE}
+    steps:
+      - from: orders
+        aggregate:
+          by: {{who: upper(customer)}}
+          window: {{sliding: 40 s, every: 20 s, on: at}}
+          late: 1 min
+          columns: {{n: count(*), most: max(amount)}}
+        as: windows
+      - from: orders
+        where: id >= 0
+      - aggregate: {{by: customer, columns: {{n: count(*), total: sum(amount)}}}}
+    sinks:
+      windows: {{from: windows, connector: file, path: out/windows, format: json}}
+      running: {{connector: file, path: out/running, format: changelog-json}}
+    """),
+    "nested": (nested, f"""
+    name: same
+    sources: {SOURCE}
+    steps:
+      - with_columns:
+          payload: |-
+            '{{"a": ' || CAST(id AS STRING) || '}}'
+      - select: [id, payload]
+      - parse: {{format: json, on: payload, schema: {{a: int64}}}}
+    sinks:
+      rows: {{connector: file, path: out/rows, format: json}}
+    """),
 }  # fmt: skip
 
 
@@ -137,7 +216,7 @@ def run(job: hr.Job, directory: Path, backend: str) -> tuple[dict[str, list[str]
 
 
 #: The plan is the same for both backends: few cases show that Spark takes it.
-RUNS = [(case, "light") for case in CASES] + [pytest.param("two ways", "spark", marks=pytest.mark.spark)]
+RUNS = [(case, "light") for case in CASES] + [pytest.param("enriched", "spark", marks=pytest.mark.spark)]
 
 
 @pytest.mark.parametrize(("case", "backend"), RUNS)
@@ -150,9 +229,12 @@ def test_same_rows(write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         path = write(text)
         monkeypatch.chdir(directory)
         Path("orders.ndjson").write_text("".join(json.dumps(row) + "\n" for row in ORDERS))
+        Path("customers.csv").write_text(
+            "".join(f"c{n},{'one' if n < 3 else 'two' if n < 5 else 'none'}\n" for n in range(6))
+        )
         Path("access.log").write_text("".join(f"{line}\n" for line in LOG))
         job = in_python(hr.stream("pipelines", "same")) if way == "python" else pipeline(path)
         made.append(run(job, directory, backend))
     assert made[0] == made[1]
-    assert all(len(lines) > 10 for lines in made[0][0].values())
+    assert all(len(lines) >= 7 for lines in made[0][0].values())
     assert made[0][1] == 1

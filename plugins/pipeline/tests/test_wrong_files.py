@@ -99,6 +99,81 @@ WRONG = {
         "id > 1", "note = '${DB_PASSWORD}'", "line 5, column 20: 'DB_PASSWORD' is the name of a secret",
     ),
     "a place that is no variable": ("id > 1", "note = '${file:x}'", "line 5, column 20: '${file:x}' is no variable"),
+    "a route without a default": (
+        "select: [id, note]", "route: {outputs: {a: id > 1}}", "line 6, column 12: route needs the key 'default'",
+    ),
+    "a name of a route that is taken": (
+        "select: [id, note]", "route: {outputs: {orders: id > 1}, default: b}", "line 6, column 23: 'orders' is already the name",
+    ),
+    "a name of a route that cannot be": (
+        "select: [id, note]", "route: {outputs: {rest: id > 1}, default: b}",
+        "line 6, column 29: 'rest' is the branch of the rows that no condition takes",
+    ),
+    "a condition of a route": (
+        "select: [id, note]", "route: {outputs: {a: ide > 1}, default: b}", "line 6, column 26: unknown column 'ide'",
+    ),
+    "an output that nothing reads": (
+        "select: [id, note]\n    sinks:\n      large: {connector: print}",
+        "route: {outputs: {a: id > 1}, default: b}\n    sinks:\n      large: {connector: print, from: a}",
+        "line 6, column 44: nothing reads 'b'",
+    ),
+    "a sink behind a route that names no output": (
+        "select: [id, note]", "route: {outputs: {a: id > 1}, default: b}",
+        "line 8, column 10: sink 'large' must say what it reads: from: orders or a or b",
+    ),
+    "a name for a route": (
+        "select: [id, note]", "route: {outputs: {a: id > 1}, default: b}\n        as: c",
+        "line 7, column 9: a route gives several results",
+    ),
+    "a table that there is not": (
+        "select: [id, note]", "lookup: {table: users, on: id}", "line 6, column 21: nothing before this is called 'users'",
+    ),
+    "an option of a lookup": (
+        "select: [id, note]", "lookup: {table: orders, on: id, hwo: left}", "line 6, column 37: lookup has no key 'hwo'",
+    ),
+    "a column of a lookup": (
+        "select: [id, note]", "lookup: {table: orders, on: ide}", "the table has no column 'ide'",
+    ),
+    "rules from two places": (
+        "select: [id, note]", "rules: {file: x.yaml, inline: {a: id > 1}}", "line 6, column 12: rules come from one place",
+    ),
+    "a rule that is wrong": (
+        "select: [id, note]", "rules: {inline: {a: ide > 1}}", "unknown column 'ide'",
+    ),
+    "a file of rules that there is not": ("select: [id, note]", "rules: none.yaml", "none.yaml"),
+    "an option of rules": ("select: [id, note]", "rules: {file: x, outptu: tag}", "line 6, column 22: rules has no key 'outptu'"),
+    "a window of no kind": (
+        "select: [id, note]", "aggregate: {columns: {n: count(*)}, window: {hopping: 1 s}}",
+        "line 6, column 49: a window is of one kind [option 'window']",
+    ),
+    "an option of a window": (
+        "select: [id, note]", "aggregate: {columns: {n: count(*)}, window: {tumbling: 1 s, evry: 1 s}}",
+        "line 6, column 65: a tumbling window has no key 'evry'",
+    ),
+    "a window without a step": (
+        "select: [id, note]", "aggregate: {columns: {n: count(*)}, window: {sliding: 1 s}}", "a sliding window needs the key 'every'",
+    ),
+    "a length that is none": (
+        "select: [id, note]", "aggregate: {columns: {n: count(*)}, window: {tumbling: long}}", "'long' is not a duration",
+    ),
+    "late without a window": (
+        "select: [id, note]", "aggregate: {columns: {n: count(*)}, late: 1 s}", "line 6, column 41: belongs to a window",
+    ),
+    "an aggregate that there is not": (
+        "select: [id, note]", "aggregate: {columns: {n: cuont(*)}}", "line 6, column 30: unknown function 'cuont'",
+    ),
+    "a format that is a source's": (
+        "select: [id, note]", "parse: {format: debezium-json, on: note, schema: {a: int64}}",
+        "line 6, column 21: format 'debezium-json' reads more than one text",
+    ),
+    "an option of a format": (
+        "select: [id, note]", "parse: {format: json, on: note, schema: {a: int64}, maxbody: 1}",
+        "line 6, column 57: parse has no key 'maxbody'",
+    ),
+    "a column that there is already": (
+        "select: [id, note]", "parse: {format: json, on: note, schema: {id: int64}}", "'id' is a column already",
+    ),
+    "nothing to parse by": ("select: [id, note]", "parse: {on: note}", "line 6, column 12: parse needs grok: PATTERN or format"),
     "dead letters that there are not": (
         "name: orders", "name: orders\n    bad_records: stop\n    dead_letters: {connector: print}",
         "line 3, column 15: with bad_records: stop there are no dead letters",

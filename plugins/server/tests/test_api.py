@@ -267,6 +267,8 @@ def test_the_document_names_every_body_and_answer(api: Api) -> None:
         ("POST", "/v1/jobs/clicks/savepoints", {"name": "../x"}, 409, "cannot be the name"),
         ("PUT", "/v1/jobs/a:b:c/file", {"suffix": ".py", "text": ""}, 409, "cannot be the name of a job"),
         ("PUT", "/v1/jobs/..:x/file", {"suffix": ".py", "text": ""}, 409, "cannot be the name of a job"),
+        ("PUT", "/v1/jobs/clicks/file", {"suffix": ".yaml", "text": ""}, 409, "the job is a .py file"),
+        ("PUT", "/v1/jobs/job/file", {"suffix": ".yaml", "text": ""}, 409, "job.yaml is the file of settings"),
         ("PUT", "/v1/jobs/clicks/file", {"suffix": ".sh", "text": ""}, 422, "body does not fit"),
         ("PUT", "/v1/jobs/clicks/offsets", {"offsets": {"s/q": 1}}, 409, "needs a job that is stopped"),
         ("DELETE", "/v1/jobs/clicks/offsets", None, 409, "needs a job that is stopped"),

@@ -99,6 +99,29 @@ def test_what_cannot_be_a_job_is_told_and_does_not_hide_the_others(tmp_path: Pat
     assert {each.name for each in unusable} == {"two words", "twice"}
 
 
+def test_a_pipeline_is_told_from_other_yaml_by_its_keys(tmp_path: Path) -> None:
+    pipeline = "name: a\nsources: {}\nsinks: {}\n"
+    for name, text in (
+        ("orders.yaml", pipeline), ("clicks.yml", "steps: [\n"), ("rules.yaml", "- id: sources\n  expression: a > 1\n"),
+        ("sigma.yml", "title: x\ndetection: {}\n"), ("_shared.yaml", pipeline), ("job.yaml", "labels: {sinks: none}\n"),
+        ("two.py", "x"), ("two.yaml", "- id: x\n  expression: a > 1\n"),
+    ):  # fmt: skip
+        (tmp_path / name).write_text(text)
+    found = found_in(tmp_path)
+    assert {name: each.file.name for name, each in found.items()} == {
+        "clicks": "clicks.yml", "orders": "orders.yaml", "two": "two.py",
+    }  # fmt: skip
+    assert sorted(found["orders"].files) == ["_shared.yaml", "orders.yaml", "rules.yaml", "sigma.yml", "two.yaml"]
+
+
+def test_a_pipeline_cannot_have_the_name_of_the_settings(tmp_path: Path) -> None:
+    (tmp_path / "job.yaml").write_text("name: a\nsources: {}\nsinks: {}\n")
+    found, [unusable] = scan(tmp_path)
+    assert found == []
+    assert unusable.name == "job"
+    assert "job.yaml is the file of settings, and this one holds a pipeline" in unusable.reason
+
+
 def test_a_link_out_of_the_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "jobs").mkdir()
     (tmp_path / "secret").write_text("x")

@@ -333,3 +333,16 @@ def test_sources_give_the_records_times_where_the_watermark_looks_at_them(
     )
     stream.watermark("at", **options).to(MemorySink()).plan()
     assert source.header_fields == fields
+
+
+@pytest.mark.parametrize("branch", ["early", "rest"])
+def test_windows_of_a_branch_have_its_rows(branch: str) -> None:
+    """The watermark gave its rows to the output of the verb before it, so that they vanished."""
+    bodies = [b'{"k": "a", "v": %d, "ts": "2026-01-01 00:00:%02d"}' % (n, n) for n in range(20)]
+    source, sink = MemorySource({"q": bodies}), MemorySink()
+    rows = hr.stream("test", "branches").from_(
+        source, format="json", schema={"k": "string", "v": "int64", "ts": "timestamp"}
+    )
+    of_branch = rows.split(early="v < 7")[branch].key_by("k").window(tumbling("1 min", on="ts"))
+    of_branch.agg(n="count(*)").to(sink).run("light")
+    assert [row["n"] for row in sink.rows] == [7 if branch == "early" else 13]

@@ -80,6 +80,7 @@ OFFERS: Mapping[str, Mapping[str, str]] = {
         "map": "headrace-columnar",
         "map_batches": "headrace-columnar",
         "normalize_changes": "headrace-stateful",
+        "parse_format": "headrace-pipeline",
         "process": "headrace-stateful",
         "reduce": "headrace-stateful",
         "rename": "headrace-columnar",

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from headrace.flow.dead_letters import dead_letter_schema
 from headrace.foundation.errors import did_you_mean
 
-from headrace_pipeline.document import Items, Scalar, Section, Value
+from headrace_pipeline.document import Items, Scalar, Section, Value, is_nothing
 from headrace_pipeline.keys import CASE, LETTER, check_section
 
 #: Columns of a dead letter that a case may compare, beside ``line``: the body as text.
@@ -38,7 +38,7 @@ class Case:
 def cases_of(root: Section) -> list[Case]:
     """Return the cases of a pipeline file. Raises PipelineError for what is wrong with one, and for one that expects nothing."""
     given = root.get("cases")
-    if given is None or (isinstance(given, Scalar) and given.value is None):
+    if given is None or is_nothing(given):
         return []
     ends = {kind: list(root.required(kind, of="a pipeline").section().entries) for kind in ("sources", "sinks")}
     cases: list[Case] = []

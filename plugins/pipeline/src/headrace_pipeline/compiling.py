@@ -11,10 +11,10 @@ import headrace as hr
 from headrace.foundation.errors import did_you_mean
 
 from headrace_pipeline.connectors import Connectors, Ends
-from headrace_pipeline.document import Scalar, Section, Value, read
+from headrace_pipeline.document import Scalar, Section, Value, is_nothing, read
 from headrace_pipeline.keys import PIPELINE, check_section
 from headrace_pipeline.placing import placed
-from headrace_pipeline.steps import Step, append, verb_of
+from headrace_pipeline.steps import Step, append, outputs_of, verb_of
 
 DEFAULT_NAMESPACE = "pipelines"
 
@@ -78,7 +78,7 @@ class _Compiler:
         for name, entry in self._root.required("sources", of="a pipeline").section().entries.items():
             self._name(name, entry.key, self._ends.source(pipeline, name, entry.value.section()))
         steps = self._root.get("steps")
-        for step in [] if steps is None or _is_empty(steps) else steps.items():
+        for step in [] if steps is None or is_nothing(steps) else steps.items():
             self._append(step.section())
         jobs = []
         for name, entry in self._root.required("sinks", of="a pipeline").section().entries.items():
@@ -115,12 +115,26 @@ class _Compiler:
     def _append(self, section: Section) -> None:
         verb = verb_of(section)
         stream = self._from(section, of=f"the step {verb!r}")
-        made = append(Step(verb, section.entries[verb].value, stream, self._stream_of))
+        step = Step(verb, section.entries[verb].value, stream, self._stream_of)
         named = section.get("as")
+        if verb == "route":
+            self._route(step, named)
+            return
+        made = append(step)
         if named is None:
             self._last = self._result(made, f"the step {verb!r}", section)
         else:
             self._last = self._name(named.text(), named, made)
+
+    def _route(self, step: Step, named: Value | None) -> None:
+        if named is not None:
+            named.fail("a route gives several results, which have the names of its outputs", option="as")
+        with placed(step.value):
+            outputs = outputs_of(step)
+        for place, stream in outputs.items():
+            self._name(place.text(), place, stream)
+        # There is no one result that the next step could read without naming it.
+        self._last = None
 
     def _result(self, stream: hr.Stream, what: str, place: Value) -> _Result:
         self._results.append(_Result(stream, what, place))
@@ -160,7 +174,3 @@ class _Compiler:
         for each in self._results:
             if not each.is_read:
                 each.place.fail(f"nothing reads {each.what}", hint="name it in a step or sink: from: NAME")
-
-
-def _is_empty(value: Value) -> bool:
-    return isinstance(value, Scalar) and value.value is None

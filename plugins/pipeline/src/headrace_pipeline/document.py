@@ -250,6 +250,11 @@ class Section(Value):
             yield from entry.value.scalars()
 
 
+def is_nothing(value: Value) -> bool:
+    """Return whether a value is null, or a key without a value."""
+    return isinstance(value, Scalar) and value.value is None
+
+
 def read(path: Path, given: Mapping[str, str]) -> Section:
     """Return the content of a pipeline file. Raises PipelineError for what is no YAML, for a key that comes twice, and for tags."""
     name = str(path)

@@ -11,3 +11,8 @@ from headrace.interfaces.hookspecs import hookimpl
 def headrace_languages() -> Mapping[str, str]:
     # A language is found by the suffix of the file.
     return dict.fromkeys(("yaml", "yml"), "headrace_pipeline.api:PipelineLanguage")
+
+
+@hookimpl
+def headrace_operators() -> Mapping[str, str]:
+    return {"parse_format": "headrace_pipeline.parse_format:ParseFormat"}

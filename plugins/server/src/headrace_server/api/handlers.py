@@ -39,7 +39,8 @@ from headrace_server.api.views import (
     VersionDetail,
     VersionView,
 )
-from headrace_server.jobs_directory.settings import is_name
+from headrace_server.jobs_directory.scanning import SUFFIXES, is_job_file
+from headrace_server.jobs_directory.settings import SETTINGS_FILE, is_name
 from headrace_server.registry.records import (
     Desired,
     JobRecord,
@@ -227,9 +228,12 @@ class Handlers:
         """Write the file of a job into the jobs directory; the server takes it as a new version."""
         body: FileBody = asked.body
         file = self._file(asked)
-        other = file.with_suffix(".sql" if body.suffix == ".py" else ".py")
-        if other.exists():
-            raise JobError(f"the job is a {other.suffix} file", job=asked.job, hint="remove that first")
+        if file.name == SETTINGS_FILE:
+            raise JobError(f"{SETTINGS_FILE} is the file of settings", job=asked.job, hint="give the job another name")
+        for suffix in SUFFIXES:
+            other = file.with_suffix(suffix)
+            if suffix != body.suffix and other.name != SETTINGS_FILE and other.exists() and is_job_file(other):
+                raise JobError(f"the job is a {suffix} file", job=asked.job, hint="remove that first")
         file.parent.mkdir(parents=True, exist_ok=True)
         # The scan leaves out names that begin with a dot, so it never takes a part of the file.
         self._supervisor.files.note_author(asked.job, body.text.encode(), asked.principal.name)

@@ -116,7 +116,7 @@ class ActionBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 class FileBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The text of a job's file, which is written into the jobs directory."""
 
-    suffix: Literal[".py", ".sql"]
+    suffix: Literal[".py", ".sql", ".yaml", ".yml"]
     text: str
 
 

@@ -141,7 +141,9 @@ def _text_of(file: Path) -> str:
 
 @submit_app.command()
 def submit(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A .py or .sql file.", show_default=False)],
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="A .py or .sql file, or a pipeline in YAML.", show_default=False)
+    ],
     name: Annotated[
         str | None, typer.Option("--name", metavar="NAME", help="The job.", show_default="the file's name")
     ] = None,

@@ -11,11 +11,14 @@ from pathlib import Path
 import msgspec
 from headrace.foundation.clock import Clock, SystemClock
 from headrace.foundation.errors import HeadraceError, JobError
+from headrace.interfaces.registry import default_registry
 
 from headrace_server.jobs_directory.plugin_wheels import LOCK_FILE, PluginWheels
 from headrace_server.jobs_directory.settings import SETTINGS_FILE, FolderSettings, JobSettings, is_name
 
-SUFFIXES = (".py", ".sql")
+#: Of files of jobs. What other files have too, such as rules in YAML, is a job if its language says so.
+SUFFIXES = (".py", ".sql", ".yaml", ".yml")
+_OF_OTHERS_TOO = (".yaml", ".yml")
 #: A job's folder is copied into every version, so it must hold sources and not data.
 FILES_MAX_BYTES = 20 * 1024 * 1024
 _LEFT_OUT = ("__pycache__", SETTINGS_FILE)
@@ -70,8 +73,8 @@ class Scanner:
     def scan(self) -> tuple[list[FoundJob], list[Unusable]]:
         """Return the jobs below the directory by name, and those that cannot be used. Called by the server every few seconds.
 
-        A job is a ``.py`` or ``.sql`` file in the directory or in a folder of it. Names that begin with ``_`` or ``.`` are no jobs:
-        files with ``_`` are for jobs to import. Raises JobError if the directory cannot be read.
+        A job is a ``.py`` or ``.sql`` file, or a pipeline in YAML, in the directory or in a folder of it. Names that begin with ``_``
+        or ``.`` are no jobs: files with ``_`` are for jobs to import. Raises JobError if the directory cannot be read.
         """
         try:
             folders = sorted(each for each in self._directory.iterdir() if each.is_dir() and is_name(each.name))
@@ -124,6 +127,17 @@ def scan(directory: Path) -> tuple[list[FoundJob], list[Unusable]]:
     return Scanner(directory, SystemClock()).scan()
 
 
+def is_job_file(path: Path) -> bool:
+    """Return whether a file with the suffix of jobs is one. A YAML file is asked for by its language, if that is installed."""
+    if path.suffix not in _OF_OTHERS_TOO:
+        return True
+    registry, name = default_registry(), path.suffix.lstrip(".")
+    try:
+        return registry.has("language", name) and bool(registry.find("language", name).is_job(path.read_bytes()))
+    except OSError:  # what cannot be read is told where the files of a version are read
+        return False
+
+
 def _files_of(folder: Path) -> dict[str, Path]:
     """Return the files of a folder by their path in it. Folders count if their name begins with ``_``. Raises OSError."""
     found: dict[str, Path] = {}
@@ -154,13 +168,17 @@ def _jobs_of(folder: Path, prefix: str, files: Mapping[str, Path]) -> tuple[list
         path
         for name, path in files.items()
         if "/" not in name and path.suffix in SUFFIXES and not name.startswith("_") and path.is_file()
-    ]
+        and name != SETTINGS_FILE and is_job_file(path)
+    ]  # fmt: skip
     others = {name: path for name, path in files.items() if path not in set(jobs) and path.name not in _LEFT_OUT}
     settings = FolderSettings(folder)
     stems = [each.stem for each in jobs]
     shared: dict[str, bytes] | None = None
     found: list[FoundJob] = []
     unusable: list[Unusable] = []
+    if SETTINGS_FILE in files and is_job_file(files[SETTINGS_FILE]):
+        reason = f"{SETTINGS_FILE} is the file of settings, and this one holds a pipeline: give it another name"
+        unusable.append(Unusable(name=f"{prefix}{Path(SETTINGS_FILE).stem}", reason=reason))
     for file in jobs:
         name = prefix + file.stem
         try:

@@ -18,6 +18,7 @@ from headrace.foundation.errors import JobError, OptionError
 
 from headrace_server.access.secret_places import SecretPlaces
 from headrace_server.jobs_directory.plugin_wheels import LOCK_FILE
+from headrace_server.jobs_directory.scanning import SUFFIXES, is_job_file
 from headrace_server.jobs_directory.settings import JobSettings, keeps_nothing_on_disk
 from headrace_server.jobs_directory.versions import VersionFiles
 from headrace_server.registry.database import Registry
@@ -211,7 +212,8 @@ class Services:
     def _job(self, record: VersionRecord, settings: JobSettings) -> JobSpecification:
         place = self.versions.check(record.job, record.number, record.files)
         stem = record.job.rpartition("/")[2]
-        files = [place / f"{stem}{suffix}" for suffix in (".py", ".sql") if f"{stem}{suffix}" in record.files]
+        present = [place / f"{stem}{suffix}" for suffix in SUFFIXES if f"{stem}{suffix}" in record.files]
+        files = [file for file in present if is_job_file(file)]  # rules in YAML beside the job may have its name
         if not files:
             raise JobError(f"version {record.number} has no file of the job", job=record.job)
         return JobSpecification(

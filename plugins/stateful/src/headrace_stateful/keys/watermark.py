@@ -94,7 +94,7 @@ class WatermarkOperator(Operator):
         behind_us = self._spec.delay_us - (_MILLISECOND_US if self._spec.inclusive else 0)
         reached = np.where(reached == _NEVER, _NEVER, reached - behind_us)
         before = np.concatenate([np.array([_NEVER], dtype=np.int64), reached[:-1]])
-        yield batch.with_frame(with_column(frame, watermark_column(before)), batch.output)
+        yield batch.with_frame(with_column(frame, watermark_column(before)))
         if reached[-1] > _NEVER:
             yield Watermark(batch.queue, int(reached[-1]))
 

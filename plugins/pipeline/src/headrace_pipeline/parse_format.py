@@ -1,0 +1,118 @@
+"""The verb ``parse_format``: a column of texts is decoded by a format, as bodies of a source are."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
+
+import headrace as hr
+import numpy as np
+import polars as pl
+from headrace.flow.messages import Bodies
+from headrace.foundation.errors import did_you_mean
+from headrace.interfaces.registry import default_registry
+from numpy.typing import NDArray
+
+
+class ParseFormat(hr.OperatorSpec):
+    """Adds the columns that a format makes of a text: JSON in a field of a log line, pairs behind a prefix.
+
+    ``stream.parse_format("json", on="payload", schema={"user": "string"})`` decodes each text of ``payload`` as a source with
+    ``format="json"`` decodes a record, and keeps the other columns. A NULL gives NULLs. A text that is not of the format makes its row a
+    dead letter. Raises JobError when the job is built for an unknown format or option, and for columns that there are already.
+
+    Args:
+        format: the name of an installed format. Formats whose records are changes are refused.
+        on: the column of texts or bytes.
+        schema: the columns, as for a source. Formats that know their columns, such as ``grok``, need none.
+        options: those of the format.
+    """
+
+    name = "parse_format"
+
+    def __init__(
+        self, format: str, *, on: str = "message", schema: Mapping[str, Any] | None = None, **options: Any
+    ) -> None:
+        codec_class = default_registry().find("codec", format)
+        self.format = format
+        self.on = on
+        self._codec: hr.Codec = codec_class(codec_class.Settings.of(options, plugin=format))
+        self._options = options
+        fields = hr.Schema.of(schema) if schema is not None else self._codec.default_schema()
+        if fields is None:
+            raise hr.OptionError(f"format {format!r} needs a schema", plugin=self.name, option="schema")
+        if self._codec.changes() is not None or self._codec.header_fields:
+            raise hr.OptionError(
+                f"format {format!r} reads more than one text, or makes several rows of it", plugin=self.name,
+                option="format", hint="name it as the format of a source",
+            )  # fmt: skip
+        self._fields = fields
+        self._codec.decoder(fields)  # says now what the format cannot do with these columns
+
+    def output_schema(self, schema: hr.Schema | None, output: str = "") -> hr.Schema | None:
+        """Return the columns before and those of the format behind them. Raises PlanError if they do not fit together."""
+        if schema is None:
+            raise hr.PlanError(
+                "the columns are not known here", plugin=self.name, hint="declare them: map(function, schema={…})"
+            )
+        if self.on not in schema:
+            hint = did_you_mean(self.on, schema, known="columns")
+            raise hr.PlanError(f"unknown column {self.on!r}", plugin=self.name, hint=hint)
+        if schema[self.on] not in (pl.String(), pl.Binary()):
+            raise hr.PlanError(f"column {self.on!r} holds no texts", plugin=self.name, hint="cast it to string")
+        taken = [name for name in self._fields if name in schema]
+        if taken:
+            raise hr.PlanError(
+                f"{taken[0]!r} is a column already", plugin=self.name, hint="rename or drop it before this verb"
+            )
+        return hr.Schema({**schema, **self._fields}, json_columns=schema.json_columns | self._fields.json_columns)
+
+    def required_columns(self, wanted: Collection[str] | None, schema: hr.Schema) -> Collection[str] | None:
+        """Return the column of texts, which decides which rows go on, and the wanted columns that the format does not make."""
+        if wanted is None:
+            return None
+        return [self.on, *(name for name in wanted if name in schema and name != self.on)]
+
+    def open(self, schema: hr.Schema | None) -> hr.Operator:
+        return _Running(self.on, self._codec.decoder(self._fields))
+
+    def describe(self) -> str:
+        """Return what explain shows, and what a state behind this verb is compared by."""
+        given = "".join(f", {name}={value!r}" for name, value in sorted(self._options.items()))
+        return f"{self.on} as {self.format}{given}: {', '.join(self._fields)}"
+
+
+class _Running(hr.Operator):
+    """Runs in the lane of one queue."""
+
+    def __init__(self, on: str, decoder: hr.Decoder) -> None:
+        self._on = on
+        self._decoder = decoder
+
+    def process(self, batch: hr.Batch) -> Iterable[hr.Batch | hr.RejectedRows]:
+        frame = batch.frame
+        present = np.flatnonzero(frame[self._on].is_not_null().to_numpy())
+        decoded = self._decoder.decode(_bodies_of(frame[self._on].drop_nulls()))
+        bad = np.array([each.row for each in decoded.bad], dtype=np.int64)
+        rows = decoded.rows if decoded.rows is not None else np.setdiff1d(np.arange(len(present)), bad)
+        # For each row the place of its fields; rows without a text get the row of NULLs behind them.
+        places = np.full(frame.height, decoded.frame.height, dtype=np.int64)
+        places[present[rows]] = np.arange(len(rows))
+        good = np.ones(frame.height, dtype=np.bool_)
+        good[present[bad]] = False
+        kept = np.flatnonzero(good)
+        fields = [column.extend_constant(None, 1).gather(places[kept]) for column in decoded.frame]
+        out: list[hr.Batch | hr.RejectedRows] = [batch.with_frame(frame[kept].with_columns(fields))]
+        if len(bad):
+            out.append(hr.RejectedRows(frame[present[bad]], [each.reason for each in decoded.bad]))
+        return out
+
+
+def _bodies_of(texts: pl.Series) -> Bodies:
+    """Return texts or bytes as bodies in one buffer; of texts no Python object is made for each."""
+    if texts.dtype != pl.String():
+        return Bodies.of(texts.to_list())
+    lengths: NDArray[np.int64] = texts.str.len_bytes().cast(pl.Int64).to_numpy()
+    ends = np.cumsum(lengths + 1) - 1
+    joined = texts.str.join("\n").item() if len(texts) else ""
+    return Bodies(joined.encode(), ends - lengths, ends, newline_separated=True)
