@@ -99,6 +99,12 @@ WRONG = {
         "id > 1", "note = '${DB_PASSWORD}'", "line 5, column 20: 'DB_PASSWORD' is the name of a secret",
     ),
     "a place that is no variable": ("id > 1", "note = '${file:x}'", "line 5, column 20: '${file:x}' is no variable"),
+    "metadata of nothing": (
+        "format: json", "format: json, metadata: {q: null}", "line 3, column 78: expected a text, found nothing",
+    ),
+    "metadata that there is not": (
+        "format: json", "format: json, metadata: {q: quue}", "line 3, column 78: unknown header field 'quue'",
+    ),
     "a route without a default": (
         "select: [id, note]", "route: {outputs: {a: id > 1}}", "line 6, column 12: route needs the key 'default'",
     ),
@@ -204,6 +210,8 @@ def test_no_text(tmp_path: Path) -> None:
     assert "p.yaml: the file is empty" in error_of(path)
     path.write_text("a: 1\n---\nb: 2\n")
     assert "this is not YAML: but found another document" in error_of(path)
+    path.write_text("name: \x00\n")
+    assert "this is not YAML: unacceptable character" in error_of(path)
     path.write_text("[" * 1000)
     assert "values nest deeper than 50 levels" in error_of(path)
 

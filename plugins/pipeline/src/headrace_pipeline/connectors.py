@@ -85,9 +85,11 @@ def source_options(section: Section, settings: list[type[Settings]]) -> dict[str
         for key, entry in section.entries.items()
         if key not in ("connector", "schema")
     }
-    schema = section.get("schema")
+    schema, metadata = section.get("schema"), section.get("metadata")
     if schema is not None:
         options["schema"] = schema_of(schema)
+    if metadata is not None:
+        options["metadata"] = {column: entry.value.text() for column, entry in metadata.section().entries.items()}
     return options
 
 

@@ -268,8 +268,9 @@ def read(path: Path, given: Mapping[str, str]) -> Section:
     except UnicodeDecodeError as error:
         raise PipelineError(f"is not UTF-8: {error.reason} at byte {error.start}", file=name) from None
     file = Source(name, tuple(text.splitlines()), Variables(given, str(path.absolute().parent)))
-    loader = _Loader(text)
+    loader = None
     try:
+        loader = _Loader(text)
         node = loader.get_single_node()
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
@@ -280,7 +281,8 @@ def read(path: Path, given: Mapping[str, str]) -> Section:
     except yaml.YAMLError as error:
         raise PipelineError(f"this is not YAML: {' '.join(str(error).split())}", file=name) from None
     finally:
-        loader.dispose()
+        if loader is not None:
+            loader.dispose()
     if node is None:
         raise PipelineError(
             "the file is empty", file=name, hint="a pipeline has the keys name, sources, steps and sinks"
