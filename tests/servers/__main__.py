@@ -5,7 +5,7 @@ python -m tests.servers up NAME [--dir DIR]  start, wait until it answers, print
 python -m tests.servers down NAME [--dir DIR]    stop and remove
 python -m tests.servers status               what runs, with process ids and memory
 
-NAME is rocketmq, kafka, mysql, postgresql, elasticsearch, redis, spark-cluster or s3.
+NAME is rocketmq, kafka, mysql, postgresql, elasticsearch, redis, spark-cluster, s3 or schema-registry.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from tests.servers.processes import ProcessGroup
 from tests.servers.redis import RedisServer
 from tests.servers.rocketmq import RocketMQServer
 from tests.servers.s3 import S3Server
+from tests.servers.schema_registry import SchemaRegistryServer
 from tests.servers.server import Server
 from tests.servers.spark_cluster import SparkCluster
 
@@ -41,6 +42,7 @@ KINDS: dict[str, type[Server[Any]]] = {
         RedisServer,
         SparkCluster,
         S3Server,
+        SchemaRegistryServer,
     )
 }
 

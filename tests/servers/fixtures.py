@@ -26,6 +26,7 @@ from tests.servers.redis import RedisOptions, RedisServer
 from tests.servers.rocketmq import RocketMQOptions, RocketMQServer
 from tests.servers.rocketmq_native_library import native_library_directory
 from tests.servers.s3 import S3Server, s3_client_jars
+from tests.servers.schema_registry import SchemaRegistryOptions, SchemaRegistryServer
 from tests.servers.server import Server
 from tests.servers.sharing import own_server, shared_server
 from tests.servers.spark_cluster import SparkCluster, SparkClusterOptions
@@ -35,7 +36,7 @@ ServerT_co = TypeVar("ServerT_co", covariant=True)
 OptionsT_contra = TypeVar("OptionsT_contra", contravariant=True)
 
 _SERVER_FIXTURE = re.compile(
-    r"(start_|secure_|logging_)?(kafka|rocketmq|mysql|postgresql|elasticsearch|redis)_server|(logging_)?(mysql|postgresql)_database|(start_)?spark_cluster|s3_server|s3_bucket"
+    r"(start_|secure_|logging_)?(kafka|rocketmq|mysql|postgresql|elasticsearch|redis|schema_registry)_server|(logging_)?(mysql|postgresql)_database|(start_)?spark_cluster|s3_server|s3_bucket"
 )
 
 
@@ -53,6 +54,7 @@ StartPostgreSQLServer = StartServer[PostgreSQLServer, PostgreSQLOptions]
 StartSparkCluster = StartServer[SparkCluster, SparkClusterOptions]
 StartElasticsearchServer = StartServer[ElasticsearchServer, ElasticsearchOptions]
 StartRedisServer = StartServer[RedisServer, RedisOptions]
+StartSchemaRegistryServer = StartServer[SchemaRegistryServer, SchemaRegistryOptions]
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -211,6 +213,20 @@ def elasticsearch_server() -> Iterator[ElasticsearchServer]:
     """Elasticsearch on one node, or the one that HEADRACE_TEST_ELASTICSEARCH=url names."""
     with _shared(ElasticsearchServer) as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def schema_registry_server() -> Iterator[SchemaRegistryServer]:
+    """Apicurio Registry, or the registry of Confluent's protocol that HEADRACE_TEST_SCHEMA_REGISTRY=url names."""
+    with _shared(SchemaRegistryServer) as server:
+        yield server
+
+
+@pytest.fixture
+def start_schema_registry_server() -> Iterator[StartSchemaRegistryServer]:
+    """Start registries that this test may stop and kill."""
+    with _starter(SchemaRegistryServer) as start:
+        yield start
 
 
 @pytest.fixture(scope="session")

@@ -44,7 +44,7 @@ class Server(ABC, Generic[OptionsT]):
     """Data, configuration and logs; None for a server that somebody else runs."""
 
     kind: ClassVar[str]
-    """The name on the command line: kafka, rocketmq, mysql, postgresql, elasticsearch or spark-cluster."""
+    """The name on the command line: kafka, rocketmq, mysql, postgresql, elasticsearch, spark-cluster, s3 or schema-registry."""
     variable: ClassVar[str]
     """The environment variable that names a server which already runs."""
     stop_timeout: ClassVar[timedelta] = timedelta(seconds=30)

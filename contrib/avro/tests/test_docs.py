@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from headrace.interfaces.settings import Settings, describe_options
+from headrace_avro.registry_settings import ConfluentSettings
 from headrace_avro.settings import AvroSettings
 
 PAGE = Path(__file__).parents[3] / "docs" / "avro.md"
@@ -18,7 +19,7 @@ def test_examples(capsys: pytest.CaptureFixture[str]) -> None:
     names: dict[str, object] = {}
     compared = 0
     for kind, what, text in BLOCK.findall(PAGE.read_text()):
-        if kind == "python":
+        if (kind, what) == ("python", ""):
             exec(text, names)
         elif (kind, what) == ("text", "output"):
             printed = [json.loads(line) for line in capsys.readouterr().out.splitlines() if line.startswith("{")]
@@ -27,7 +28,9 @@ def test_examples(capsys: pytest.CaptureFixture[str]) -> None:
     assert compared == 1
 
 
-@pytest.mark.parametrize(("heading", "settings"), [("Options", AvroSettings)])
+@pytest.mark.parametrize(
+    ("heading", "settings"), [("Options", AvroSettings), ("Options of avro-confluent", ConfluentSettings)]
+)
 def test_options_are_tabled(heading: str, settings: type[Settings]) -> None:
     section = PAGE.read_text().split(f"\n## {heading}\n")[1].split("\n## ")[0]
     assert [line for line in section.splitlines() if line.startswith("| `")] == option_rows(settings)

@@ -40,6 +40,7 @@ class RecordDecoder(Decoder):
         self._columns = dict(columns)
         self._max_body_bytes = max_body_bytes
         pruned = wanted.with_fields(list(columns))
+        _check_logical_types(written, pruned)
         self._conversions: dict[str, Conversion] = {}
         for name, kind in columns.items():
             found = pruned.field(name)
@@ -109,6 +110,27 @@ class RecordDecoder(Decoder):
                 good &= ~bad
         frame = pl.DataFrame(columns) if columns else pl.DataFrame(height=len(rows))
         return (frame, rows) if good.all() else (frame.filter(good), rows[good])
+
+
+def _check_logical_types(written: AvroType, wanted: AvroType) -> None:
+    """Raise TypeMismatchError where the same number means another value in the reader's schema; Avro itself does not look at that."""
+    for each in wanted.fields:
+        found = written.field(each.name) or next((f for f in written.fields if f.name in each.aliases), None)
+        if found is not None:
+            _check_logical_type(found.type, each.type, each.name)
+
+
+def _check_logical_type(written: AvroType, wanted: AvroType, name: str) -> None:
+    written = written.nullable[1] if written.nullable else written
+    wanted = wanted.nullable[1] if wanted.nullable else wanted
+    if written.kind == wanted.kind == "record":
+        _check_logical_types(written, wanted)
+    elif written.kind == wanted.kind == "array":
+        _check_logical_type(written.inner, wanted.inner, name)
+    elif written.logical and wanted.logical:
+        other = written.logical != wanted.logical or written.scale != wanted.scale
+        if other or written.precision > wanted.precision:
+            raise TypeMismatchError(f"field {name!r} is written as {written}, and the reader's schema has {wanted}")
 
 
 def _outside(name: str, value: object, kind: pl.DataType) -> str:

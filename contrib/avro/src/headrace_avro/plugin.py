@@ -9,4 +9,4 @@ from headrace.interfaces.hookspecs import hookimpl
 
 @hookimpl
 def headrace_codecs() -> Mapping[str, str]:
-    return {"avro": "headrace_avro.codec:AvroCodec"}
+    return {"avro": "headrace_avro.codec:AvroCodec", "avro-confluent": "headrace_avro.confluent:AvroConfluentCodec"}

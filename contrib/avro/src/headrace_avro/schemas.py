@@ -78,15 +78,22 @@ class AvroType:
         return f"{shown} ({self.logical})" if self.logical else shown
 
 
-def parse_schema(text: str, *, plugin: str, option: str) -> AvroType:
-    """Return the record that a schema describes. Raises OptionError for a text that is none, with the reason."""
+def parse_schema(text: str, *, plugin: str, option: str, references: Sequence[str] = ()) -> AvroType:
+    """Return the record that a schema describes. Raises OptionError for a text that is none, with the reason.
+
+    ``references``: schemas of types that it uses by their names, those that others need first.
+    """
 
     def refused(why: str) -> OptionError:
         hint = 'a schema is a JSON text such as \'{"type": "record", "name": "event", "fields": […]}\''
         return OptionError(f"this is no Avro schema of a record: {why}", plugin=plugin, option=option, hint=hint)
 
+    named: dict[str, Any] = {}
+    tree = _Tree({})
     try:
-        parsed = fastavro.parse_schema(json.loads(text))
+        for each in references:
+            tree.read(fastavro.parse_schema(json.loads(each), named_schemas=named))
+        parsed = fastavro.parse_schema(json.loads(text), named_schemas=named)
     except RecursionError:
         raise refused("it nests too deep") from None
     except (SchemaParseException, UnknownType, ValueError, KeyError, TypeError, AttributeError) as error:
@@ -94,7 +101,7 @@ def parse_schema(text: str, *, plugin: str, option: str) -> AvroType:
     if not isinstance(parsed, Mapping) or parsed.get("type") != "record":
         raise refused("it describes another type")
     try:
-        return _Tree({}).read(parsed)
+        return tree.read(parsed)
     except (KeyError, TypeError, ValueError) as error:
         raise refused(str(error)) from error
 
@@ -185,6 +192,11 @@ def _logical(given: Mapping[str, Any], kind: str) -> str | None:
 def rendered(kind: AvroType, *, logical: bool = True) -> Any:
     """Return a schema as JSON values, as fastavro takes it. ``logical``: whether it has its logical types."""
     return _rendered(kind, set(), logical)
+
+
+def canonical_text(record: AvroType) -> str:
+    """Return a schema as a text, the same one for the same schema."""
+    return json.dumps(rendered(record), separators=(",", ":"))
 
 
 def _rendered(kind: AvroType, known: set[str], logical: bool) -> Any:

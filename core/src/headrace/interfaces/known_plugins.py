@@ -97,6 +97,7 @@ OFFERS: Mapping[str, Mapping[str, str]] = {
     },
     "codec": {
         "avro": "headrace-avro",
+        "avro-confluent": "headrace-avro",
         "canal-json": "headrace-changes",
         "cef": "headrace-grok",
         "changelog-json": "headrace-changes",
