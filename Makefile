@@ -82,6 +82,7 @@ bench: setup  ## the figures of docs/benchmarks*.md (takes long; keep the machin
 	$(BIN)/python -m benchmarks.keyed_state
 	$(BIN)/python -m benchmarks.grok
 	$(BIN)/python -m benchmarks.avro
+	$(BIN)/python -m benchmarks.protobuf
 
 bench-peers: setup  ## other stream processors on the same jobs: docs/benchmarks-peers.md; installs them
 	$(BIN)/python -m benchmarks.peers.run --results demo-output/peers.jsonl

@@ -101,5 +101,5 @@ def test_mistakes_are_named(place: Path, tmp_path: Path) -> None:
     (tmp_path / "a.parquet").write_bytes((place / "b.parquet").read_bytes())
     made = source(tmp_path)
     last = sorted(made.queues())[-1]
-    with pytest.raises(DataError, match="the file has the columns"):
+    with pytest.raises(DataError, match="the file has none of the columns 'k', 'v'"):
         made.open(last, EARLIEST)

@@ -22,6 +22,7 @@ PLUGINS: Mapping[str, str] = {
     "pipeline": "headrace-pipeline",
     "postgres": "headrace-postgres",
     "print": "headrace-print",
+    "protobuf": "headrace-protobuf",
     "redis": "headrace-redis",
     "rocketmq": "headrace-rocketmq",
     "rocksdb": "headrace-rocksdb",
@@ -35,6 +36,7 @@ PLUGINS: Mapping[str, str] = {
 #: The distribution that offers a name, by kind.
 OFFERS: Mapping[str, Mapping[str, str]] = {
     "source": {
+        "arrow": "headrace-dimension",
         "dataframe": "headrace-spark",
         "datagen": "headrace-sql",
         "elasticsearch": "headrace-elasticsearch",
@@ -44,6 +46,7 @@ OFFERS: Mapping[str, Mapping[str, str]] = {
         "kafka": "headrace-kafka",
         "mysql": "headrace-mysql",
         "mysql_changes": "headrace-mysql",
+        "orc": "headrace-dimension",
         "parquet": "headrace-dimension",
         "postgres": "headrace-postgres",
         "postgres_changes": "headrace-postgres",
@@ -111,6 +114,7 @@ OFFERS: Mapping[str, Mapping[str, str]] = {
         "logfmt": "headrace-grok",
         "maxwell-json": "headrace-changes",
         "ogg-json": "headrace-changes",
+        "protobuf": "headrace-protobuf",
         "syslog": "headrace-syslog",
         "upsert": "headrace-changes",
     },
