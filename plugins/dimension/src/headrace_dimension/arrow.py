@@ -51,7 +51,6 @@ class _ArrowFile(ColumnarFile):
             self._reader = self._opened([self._schema.get_field_index(name) for name in columns])
             self._columns = tuple(columns)
         batch: pa.RecordBatch = self._reader.get_batch(group)
-        batch.validate(full=True)
         for begin in range(0, batch.num_rows, DECODED_ROWS):
             yield batch.slice(begin, DECODED_ROWS)
 

@@ -225,6 +225,7 @@ class ColumnarFileReader(Reader):
             self._rows = self._from(group)
         for batch in self._rows:
             if batch.num_rows > skipped:
+                batch.validate(full=True)  # polars takes it that offsets and texts are right
                 return self._frame(batch.slice(skipped))
             skipped -= batch.num_rows
         return None
@@ -264,7 +265,7 @@ def _damage_told(
 
     try:
         yield
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise kind(
             f"{path} cannot be read as a file of {plugin}: {error}",
             plugin=plugin,
