@@ -1,0 +1,67 @@
+"""Bodies to frames: each becomes the JSON text that says the same, and the decoder of ``json`` makes columns of these."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+import numpy as np
+from headrace.flow.messages import Bodies
+from headrace.interfaces.codec import BadBody, Decoded, Decoder
+
+from headrace_msgpack.notations import Notation, NotationError
+
+
+class BinaryDecoder(Decoder):
+    """Decodes with the rules of ``json`` for types, missing keys, texts of times and reasons."""
+
+    def __init__(self, notation: Notation, inner: Decoder, max_body_bytes: int) -> None:
+        self._notation = notation
+        self._inner = inner
+        self._max_body_bytes = max_body_bytes
+        self._encode = msgspec.json.Encoder().encode
+
+    def decode(self, bodies: Bodies) -> Decoded:
+        """Decode all bodies; see ``Decoder``."""
+        texts: list[bytes] = []
+        rows: list[int] = []
+        bad: list[BadBody] = []
+        for row, body in enumerate(bodies):
+            try:
+                texts.append(self._text(body))
+                rows.append(row)
+            except NotationError as error:
+                bad.append(BadBody(row, str(error)))
+        decoded = self._inner.decode(Bodies.of(texts))
+        if not bad and decoded.rows is None:
+            return decoded
+        places = np.array(rows, dtype=np.int64)
+        bad += [BadBody(int(places[each.row]), each.reason) for each in decoded.bad]
+        kept = places if decoded.rows is None else places[decoded.rows]
+        return Decoded(decoded.frame, kept, sorted(bad, key=lambda each: each.row))
+
+    def _text(self, body: bytes) -> bytes:
+        if len(body) > self._max_body_bytes:
+            raise NotationError(f"the body has {len(body)} bytes, more than max_body_bytes = {self._max_body_bytes}")
+        value = self._notation.read(body)
+        try:
+            text = self._encode(value)
+        except (msgspec.EncodeError, TypeError, ValueError, OverflowError, RecursionError) as error:
+            raise NotationError(f"a value has no form as JSON: {error}") from error
+        if b"null" in text:  # which is also what NaN would become
+            _check_numbers(value)
+        return text
+
+
+def _check_numbers(value: Any) -> None:
+    """Raise NotationError for a number that is none, or infinite."""
+    if isinstance(value, float) and not math.isfinite(value):
+        raise NotationError(f"{value} is no number")
+    if isinstance(value, Mapping):
+        for each in value.values():
+            _check_numbers(each)
+    elif isinstance(value, list | tuple):
+        for each in value:
+            _check_numbers(each)

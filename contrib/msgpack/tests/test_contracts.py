@@ -1,0 +1,90 @@
+"""Runs the contract suite on both formats."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import cbor2
+import headrace as hr
+import msgspec
+import polars as pl
+import pytest
+from headrace.flow.messages import Bodies
+from headrace.interfaces.registry import default_registry
+from headrace_contract import CodecContract
+from headrace_msgpack.codec import CborCodec, MsgpackCodec
+
+TYPES = (
+    "string", "boolean", "int8", "int16", "int32", "int64", "float32", "float64", "decimal(38, 18)", "decimal(12, 2)", "date",
+    "time", "timestamp", "timestamp_ntz", "duration", "binary", "json", "array<int64>", "array<string>",
+    "struct<a: int64, b: string>",
+)  # fmt: skip
+
+
+class BinaryContract(CodecContract):
+    types = TYPES
+    one_line = False
+
+    def edge_values(self, type_name: str) -> Sequence[Any]:
+        """Return the values; JSON comes back without blanks, as it was a value on the way."""
+        values = super().edge_values(type_name)
+        return (
+            [msgspec.json.encode(msgspec.json.decode(value)).decode() for value in values]
+            if type_name == "json"
+            else values
+        )
+
+
+class TestMsgpack(BinaryContract):
+    def make_codec(self) -> MsgpackCodec:
+        return MsgpackCodec(MsgpackCodec.Settings.of({}))
+
+    def bad_bodies(self) -> list[bytes]:
+        good = self.make_body(self.make_row(0))
+        return [b"", good[:-1], good + b"\xc0", b"\xc0", b"\x91\xc0", b"\x81\x01\xc0", b"\x81\xa2id\xa1x"]
+
+
+class TestCbor(BinaryContract):
+    def make_codec(self) -> CborCodec:
+        return CborCodec(CborCodec.Settings.of({}))
+
+    def bad_bodies(self) -> list[bytes]:
+        good = self.make_body(self.make_row(0))
+        return [b"", good[:-1], good + b"\xf6", b"\xf6", b"\x81\xf6", b"\xa1\x01\xf6", b"\xa1bid\xf7", b"\xa1bid\x61x"]
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "write"), [("msgpack", MsgpackCodec, msgspec.msgpack.encode), ("cbor", CborCodec, cbor2.dumps)]
+)
+def test_bodies_of_others(name: str, kind: Any, write: Any) -> None:
+    assert default_registry().find("codec", name) is kind
+    columns = hr.Schema.of({"id": "int64", "hash": "binary", "rest": "json", "score": "float64"})
+    values = [
+        {"id": 1, "hash": b"\x00\xff", "rest": {"a": [None, 1.5]}, "score": 2, "other": None},
+        {"id": 1.0},
+        {"id": 2, "score": math.nan},
+        {"id": 3, "score": None, "rest": [math.inf]},
+        {"id": 2**63},
+        {},
+    ]
+    decoded = kind(kind.Settings.of({})).decoder(columns).decode(Bodies.of([write(value) for value in values]))
+    assert decoded.frame.rows() == [(1, b"\x00\xff", '{"a":[null,1.5]}', 2.0), (None, None, None, None)]
+    assert [(bad.row, bad.reason.partition(":")[0]) for bad in decoded.bad] == [
+        (1, "column 'id'"), (2, "nan is no number"), (3, "inf is no number"), (4, "column 'id'"),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "read"), [(MsgpackCodec, msgspec.msgpack.decode), (CborCodec, cbor2.loads)])
+def test_values_have_types_of_the_format(kind: Any, read: Any) -> None:
+    import datetime as dt
+
+    columns = hr.Schema.of({"at": "timestamp", "hash": "binary", "rest": "json"})
+    moment = dt.datetime(2024, 2, 29, 1, 2, 3, 4, dt.UTC)
+    frame = pl.DataFrame({"at": [moment], "hash": [b"\xff"], "rest": ['{"a": [1]}']}, schema=dict(columns))
+    encoder = kind(kind.Settings.of({})).encoder(columns)
+    [body] = encoder.encode(frame)
+    assert read(body) == {"at": moment, "hash": b"\xff", "rest": {"a": [1]}}
+    with pytest.raises(hr.OptionError, match="cannot be the lines of a file"):
+        encoder.encode_lines(frame)
