@@ -26,6 +26,15 @@ def program(name: str) -> str:
     return found
 
 
+def logger() -> str:
+    """Return the path of util-linux's logger; those of other systems cannot send over TCP. Skips the test where it is another one."""
+    path = program("logger")
+    shown = subprocess.run([path, "--version"], capture_output=True, text=True, check=False).stdout
+    if "util-linux" not in shown:
+        pytest.skip(f"{path} is not that of util-linux")
+    return path
+
+
 def listens(port: int) -> bool:
     """Return whether something listens on a TCP port of this machine."""
     try:

@@ -22,6 +22,15 @@ def free_port() -> int:
         return int(found.getsockname()[1])
 
 
+def has_ipv6() -> bool:
+    """Return whether this machine has the loopback address of IPv6."""
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError:
+        return False
+    return socket.has_dualstack_ipv6()
+
+
 def make(directory: Path, **options: Any) -> SyslogSource:
     given = {"buffer": str(directory / "buffer"), **options}
     return SyslogSource(SyslogSourceSettings.of(given, plugin="syslog"))

@@ -100,6 +100,8 @@ def test_a_message_of_rfc_5424() -> None:
          {"timestamp": at(2019, 11, 26, 23, 52, 20), "app": "%ASA-6-302013", "message": "Built"}),
         (b"<13>Nov 26 2019 23:52:20 asa : %ASA-6-302013: Built",
          {"timestamp": at(2019, 11, 26, 23, 52, 20), "host": "asa", "app": "%ASA-6-302013", "message": "Built"}),
+        (b"<189>45: *Mar  1 18:46:11.123: %SYS-5-CONFIG_I: Configured",
+         {"timestamp": at(2027, 3, 1, 18, 46, 11, 123_000), "app": "%SYS-5-CONFIG_I", "message": "Configured"}),
         (b"<13>app: no time", {"app": "app", "message": "no time"}),
         (b"<13>GET http://example.org/", {"message": "GET http://example.org/"}),
         (b"<13>", {"message": ""}),

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 from headrace_syslog.datagram_reading import DatagramReader, EachDatagram, ManyDatagrams
+from taking import has_ipv6
 
 from tests.eventually import eventually
 
@@ -17,7 +18,7 @@ READERS = [EachDatagram, *([ManyDatagrams] if sys.platform == "linux" else [])]
 @pytest.fixture(params=["127.0.0.1", "::1"])
 def sockets(request: pytest.FixtureRequest) -> Iterator[tuple[socket.socket, socket.socket]]:
     host = str(request.param)
-    if host == "::1" and not socket.has_dualstack_ipv6():
+    if host == "::1" and not has_ipv6():
         pytest.skip("this machine has no IPv6")
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family, socket.SOCK_DGRAM) as receiving, socket.socket(family, socket.SOCK_DGRAM) as sending:

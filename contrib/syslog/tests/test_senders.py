@@ -17,7 +17,7 @@ import pytest
 from headrace.testing import MemorySource
 from headrace_buffer import RecordLog
 from headrace_syslog import SyslogCodec
-from programs import forwarding_rsyslog, forwarding_syslog_ng, listens, program, rsyslog, syslog_ng
+from programs import forwarding_rsyslog, forwarding_syslog_ng, listens, logger, rsyslog, syslog_ng
 from taking import Taking, free_port
 
 from tests.eventually import eventually
@@ -48,7 +48,7 @@ def taking(tmp_path: Path) -> Iterator[Taking]:
 @pytest.mark.parametrize("counted", [False, True])
 def test_logger(taking: Taking, protocol: str, standard: str, counted: bool) -> None:
     port = taking.ports[protocol]
-    command = [program("logger"), "--server", "127.0.0.1", "--port", str(port), f"--{protocol}", f"--{standard}"]
+    command = [logger(), "--server", "127.0.0.1", "--port", str(port), f"--{protocol}", f"--{standard}"]
     command += ["--tag", "app/part", "--id=77", "--priority", "local3.warning"]
     if counted and protocol == "tcp":
         command.append("--octet-count")

@@ -15,7 +15,7 @@ from headrace.foundation.errors import OptionError
 from headrace.testing import MemorySink
 from headrace_contract import SourceContract
 from headrace_syslog import SyslogSource, losses
-from taking import Taking, counted, free_port, make
+from taking import Taking, counted, free_port, has_ipv6, make
 
 from tests.eventually import eventually
 from tests.servers.certificates import make_certificates
@@ -134,7 +134,7 @@ def test_only_allowed_peers(taking: Callable[..., Taking]) -> None:
     assert one.stored() == []
 
 
-@pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="this machine has no IPv6")
+@pytest.mark.skipif(not has_ipv6(), reason="this machine has no IPv6")
 def test_addresses_of_both_kinds(taking: Callable[..., Taking]) -> None:
     one = taking(**TCP, host="::", allow=("127.0.0.1", "::1"))
     for host in ("127.0.0.1", "::1"):

@@ -37,10 +37,11 @@ _TIME_3164 = (
     rf"(?:{'|'.join(MONTHS)}) [ 0-9]?\d (?:\d{{4}} )?\d\d:\d\d:\d\d(?:[.,]\d{{1,9}})?"
     r"|\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?"
 )
+#: Before the time may stand a sequence number, and a sign that the clock is not set, as routers write them.
 #: The host may be missing, as in what programs write to the socket of their machine: then the tag follows, which ends in a colon.
 _LINE_3164 = (
     r"(?s)^<(?P<priority>\d{1,3})>"
-    rf"(?:(?P<time>{_TIME_3164}):? (?:(?P<host>[^\s\[\]]*[^\s\[\]:]) (?:: )?)?)?"
+    rf"(?:(?:\d+: )?[*.]?(?P<time>{_TIME_3164}):? (?:(?P<host>[^\s\[\]]*[^\s\[\]:]) (?:: )?)?)?"
     r"(?:(?P<app>[^\s:\[\]]+)(?:\[(?P<process_id>[^\]\s]*)\]:?|:)(?: |\z))?"
     r"(?P<message>.*)\z"
 )
