@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
+import time
 from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
@@ -18,7 +18,7 @@ from headrace.foundation.errors import BrokenQueueError, RetriableError
 from headrace_file.context import Context
 from headrace_file.framing import NEWLINE, count_byte
 from headrace_file.identity import HEAD_BYTES, TAIL_BYTES, FileIdentity, Fingerprint, Place
-from headrace_file.rotation import Mark, find_successor, locate, stat_or_none
+from headrace_file.rotation import Mark, Signature, find_successor, locate, signature_of, stat_or_none
 from headrace_file.segment import BOM, Segment, cut_segment, empty_segment, make_segment
 from headrace_file.streams import ByteStream, CompressedStream, FileMovedError, OpenFile, PlainStream, open_stream
 
@@ -34,14 +34,6 @@ _SEARCH_BYTES = 1024 * 1024
 _COUNTED_BYTES = 1024 * 1024
 #: Steps without a record (header, change of file) that one call may make before it returns.
 _STEPS_MAX = 1000
-
-
-#: Device, inode, size and time of the last change.
-_Signature = tuple[int, int, int, int]
-
-
-def _signature(status: os.stat_result | None) -> _Signature | None:
-    return None if status is None else (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
 
 
 class _Again(Exception):
@@ -73,13 +65,15 @@ class Cursor:
         self._searched = 0
         self._before_taking: tuple[int, int] | None = None
         #: The status of the file at the path before the last read, and when a read found nothing more in it.
-        self._before_reading: _Signature | None = None
-        self._quiet: _Signature | None = None
+        self._before_reading: Signature | None = None
+        self._quiet: Signature | None = None
         #: Whether the last ``advance`` found the file as the one before it had left it.
         self.found_quiet = False
         #: The file that was seen at the path instead of this one, and the path of this one then.
         self._left_for: tuple[int, int] | None = None
         self._left_to = ""
+        #: When that was, by ``time.monotonic``; None: it was not seen.
+        self._left_seconds: float | None = None
         self._warned = False
 
     # ------------------------------------------------------------------------------------------------ for owners
@@ -130,7 +124,7 @@ class Cursor:
 
     def _is_quiet(self) -> bool:
         """Return whether the file at the path has not changed since this cursor reached its end: then nothing is new."""
-        return self._quiet is not None and self._bound is None and self._quiet == _signature(stat_or_none(self.name))
+        return self._quiet is not None and self._bound is None and self._quiet == signature_of(stat_or_none(self.name))
 
     def untake(self) -> None:
         """Undo the taking of an unfinished line, if that was the last step: for counts, which must not keep it."""
@@ -189,7 +183,7 @@ class Cursor:
         if max_records <= 0:
             return None
         self._quiet = None
-        self._before_reading = _signature(stat_or_none(self.name))
+        self._before_reading = signature_of(stat_or_none(self.name))
         stream = self._open()
         tail = self._read_tail(stream)
         lead, wanted = len(tail), self._window_bytes(max_records)
@@ -406,11 +400,13 @@ class Cursor:
         if status is None or (status.st_dev, status.st_ino) == self._open().file.expected:
             return False
         if self._left_for != (status.st_dev, status.st_ino):
+            seen_seconds = time.monotonic()
             located = self._locate()
             if located == self.name:
                 self._switch(located)
                 raise _Again
             self._left_for, self._left_to = (status.st_dev, status.st_ino), located or ""
+            self._left_seconds = seen_seconds
         return True
 
     def _is_finished(self) -> bool:
@@ -475,7 +471,9 @@ class Cursor:
         marks = [Mark(self.byte, self._tail_mark)]
         if self._bound is not None and self._bound.generation == self.generation:
             marks.append(Mark(self._bound.byte, self._bound.tail))
-        return locate(self.name, self._context.names, self._settings.compression, self._known_file(), marks)
+        context = self._context
+        known, directories = self._known_file(), context.tracker.directories
+        return locate(self.name, context.names, self._settings.compression, known, marks, directories)
 
     def _switch(self, path: str) -> ByteStream:
         """Continue in the file at ``path``, which begins like the file of the place."""
@@ -554,6 +552,8 @@ class Cursor:
             current_path,
             settled_before_ns=int(settled_before * 1e9),
             byte=self.byte,
+            expected=self._left_for,
+            beside=context.tracker.directories.beside(self.name, self._left_seconds),
             is_excluded=lambda seen: context.tracker.excludes(self.name, seen, current),
         )
         if successor is None or not successor.settled:
@@ -565,7 +565,7 @@ class Cursor:
     def _enter(self, file: FileIdentity | None, generation: int) -> None:
         """Move to the beginning of another file."""
         self.close()
-        self._left_for, self._left_to, self._quiet = None, "", None
+        self._left_for, self._left_to, self._left_seconds, self._quiet = None, "", None, None
         self._file, self.generation, self.first = file, generation, self.offset
         self.byte = self.taken = self._searched = self._window = 0
         self._tail, self._tail_mark, self.more = b"", Fingerprint(), False

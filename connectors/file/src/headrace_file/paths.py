@@ -8,7 +8,7 @@ import logging
 import os
 import re
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from headrace.foundation.errors import JobError, RetriableError
 
@@ -41,7 +41,7 @@ class PathSet:
         """Whether rotated files can be among the files: only if anything but single files is named."""
         return any(glob.has_magic(path) or path in self._seen for path in self._paths) or len(self._paths) > 1
 
-    def files(self, known: Sequence[str] = ()) -> dict[str, FileIdentity]:
+    def files(self, known: Collection[str] = ()) -> dict[str, FileIdentity]:
         """Return the regular files that exist now by name, in order; each file under one name. Heads are not read.
 
         An entry of a directory that cannot be looked at, whose name is no text, or that is a link out of the directory
@@ -85,7 +85,7 @@ class PathSet:
             self._empty.add(path)
             logger.warning("path %r matches no file so far; the working directory is %s", path, os.getcwd())
 
-    def _expand(self, path: str, known: Sequence[str]) -> Iterator[str]:
+    def _expand(self, path: str, known: Collection[str]) -> Iterator[str]:
         if glob.has_magic(path):
             yield from self._matches(path)
         elif os.path.isdir(path):

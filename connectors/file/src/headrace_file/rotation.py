@@ -16,15 +16,8 @@ from dataclasses import dataclass
 from headrace.foundation.errors import BrokenQueueError
 
 from headrace_file.identity import FileIdentity, Fingerprint
+from headrace_file.siblings import Beside, Directories
 from headrace_file.streams import FileMovedError, PlainStream, open_stream, read_error
-
-
-@dataclass(frozen=True, slots=True)
-class Sibling:
-    """A regular file in the directory of the file that is followed."""
-
-    path: str
-    inode: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,21 +38,13 @@ def stat_or_none(path: str) -> os.stat_result | None:
         raise read_error(path, error) from error
 
 
-def siblings(path: str) -> Iterator[Sibling]:
-    """Yield the regular files beside ``path``, and beside what it leads to when it is a symbolic link."""
-    directories = dict.fromkeys((os.path.dirname(path), os.path.dirname(os.path.realpath(path))))
-    seen = set()
-    for directory in directories:
-        try:
-            with os.scandir(directory or ".") as entries:
-                for entry in entries:
-                    if entry.is_file(follow_symlinks=False) and entry.inode() not in seen:
-                        seen.add(entry.inode())
-                        yield Sibling(os.path.join(directory, entry.name), entry.inode())
-        except (FileNotFoundError, NotADirectoryError):
-            continue
-        except OSError as error:
-            raise read_error(directory or ".", error) from error
+#: Device, inode, size and time of the last change.
+Signature = tuple[int, int, int, int]
+
+
+def signature_of(status: os.stat_result | None) -> Signature | None:
+    """Return what shows whether a file has changed; None for one that is not there."""
+    return None if status is None else (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
 
 
 class RotatedNames:
@@ -76,6 +61,11 @@ class RotatedNames:
         expressions = [fnmatch.translate(_filled(pattern, values)) for pattern in self._patterns]
         found = re.compile("|".join(expressions)) if expressions else None
         return lambda other: found is not None and found.match(os.path.basename(other)) is not None
+
+    def prefix(self, path: str) -> str:
+        """Return what the names of rotated files of ``path`` begin with, whichever pattern they follow."""
+        name = os.path.basename(path)
+        return os.path.splitext(name)[0] if any(each.startswith("{stem}") for each in self._patterns) else name
 
     def possible_originals(self, path: str) -> Iterator[str]:
         """Yield the paths that ``path`` could be a rotated form of, whether they exist or not."""
@@ -175,7 +165,14 @@ def holds(path: str, compression: str, file: FileIdentity, marks: Sequence[Mark]
         stream.close()
 
 
-def locate(path: str, names: RotatedNames, compression: str, file: FileIdentity, marks: Sequence[Mark]) -> str | None:
+def locate(
+    path: str,
+    names: RotatedNames,
+    compression: str,
+    file: FileIdentity,
+    marks: Sequence[Mark],
+    directories: Directories,
+) -> str | None:
     """Return where the file that was read at ``path`` is now, or None when it is not found.
 
     The search order is: the same inode, at its path or under another name; then copies under the names that rotation gives;
@@ -191,17 +188,20 @@ def locate(path: str, names: RotatedNames, compression: str, file: FileIdentity,
     status = stat_or_none(path)
     if status is not None and status.st_ino == file.inode and holds(path, compression, file, marks):
         return path
-    beside = list(siblings(path))
-    for sibling in beside:
-        if sibling.inode == file.inode and same(sibling.path):
-            return sibling.path
+    for beside in directories.looks(path):
+        for found in beside.with_inode(file.inode):
+            if same(found):
+                return found
+        if not file.head.length:
+            continue
+        is_rotated = names.matcher(path)
+        rotated = [each.path for each in beside.starting_with(names.prefix(path)) if is_rotated(each.path)]
+        copies = [(its.st_mtime_ns, each) for each in rotated if (its := stat_or_none(each)) is not None]
+        for _, candidate in sorted(copies, reverse=True):
+            if same(candidate):
+                return candidate
     if not file.head.length:
         return None
-    is_rotated = names.matcher(path)
-    copies = [(s.st_mtime_ns, e.path) for e in beside if is_rotated(e.path) and (s := stat_or_none(e.path)) is not None]
-    for _, candidate in sorted(copies, reverse=True):
-        if same(candidate):
-            return candidate
     return path if status is not None and same(path) else None
 
 
@@ -214,18 +214,21 @@ def find_successor(
     *,
     settled_before_ns: int,
     byte: int,
+    expected: tuple[int, int] | None,
+    beside: Beside,
     is_excluded: Callable[[Glimpse], bool],
 ) -> Successor | None:
     """Return the file that came after ``current`` under the name ``path``: a rotated one, else the one there now.
 
-    ``current`` was read up to ``byte``; ``current_path`` is "" when it was truncated and no copy holds all that was read.
-    ``is_excluded`` is asked whether a file belongs to another queue or was read before. Raises BrokenQueueError when a
-    file that could be it cannot be read.
+    ``beside`` shows the directory as it was when the path was seen to lead to another file, ``expected`` (device, inode), or later:
+    when it leads to yet another one, there may be files in between, and the answer is None. ``current`` was read up to ``byte``;
+    ``current_path`` is "" when it was truncated and no copy holds all that was read. ``is_excluded`` is asked whether a file belongs
+    to another queue or was read before. Raises BrokenQueueError when a file that could be it cannot be read.
     """
     after = order_key(current_path, current.modified_ns)
     is_rotated = names.matcher(path)
     found: list[tuple[tuple[int, int, str], str]] = []
-    for sibling in siblings(path):
+    for sibling in beside.starting_with(names.prefix(path)):
         if sibling.inode == current.inode or not is_rotated(sibling.path):
             continue
         status = stat_or_none(sibling.path)
@@ -238,6 +241,6 @@ def find_successor(
         if not is_excluded(seen):
             return Successor(candidate, settled=modified_ns < settled_before_ns)
     seen = glimpse(path, compression)
-    if seen is None or is_excluded(seen):
+    if seen is None or is_excluded(seen) or (expected is not None and seen.identity.key != expected):
         return None
     return Successor(path, settled=True)

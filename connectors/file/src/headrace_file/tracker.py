@@ -8,6 +8,7 @@ other queues do not continue with them.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -18,7 +19,8 @@ from headrace.foundation.errors import BrokenQueueError, DataError
 
 from headrace_file.identity import FileIdentity, Place, past_of
 from headrace_file.paths import PathSet
-from headrace_file.rotation import Glimpse, RotatedNames, glimpse, order_key, siblings, stat_or_none
+from headrace_file.rotation import Glimpse, RotatedNames, glimpse, order_key, stat_or_none
+from headrace_file.siblings import Directories
 from headrace_file.waypoints import Waypoints
 
 Key = tuple[int, int]
@@ -77,7 +79,13 @@ class Tracker:
         self._rotate_wait_seconds = rotate_wait_seconds
         self._clock = clock
         self._lock = threading.RLock()
+        #: What cursors and this object know of the directories.
+        self.directories = Directories()
+        #: When the last look at the paths began, by ``time.monotonic``: what is asked while it goes on may be answered by one listing.
+        self._looked_seconds = 0.0
         self._queues: dict[str, QueueFiles] = {}
+        #: Which queues may own a file: more than those that do, so that it is enough to add to it.
+        self._owners: dict[Key, dict[str, None]] = {}
         #: The names of removed queues, the earliest first.
         self._gone: dict[str, None] = {}
 
@@ -108,6 +116,7 @@ class Tracker:
             if (place.generation, place.offset) >= (state.place.generation, state.place.offset):
                 state.place = place
                 state.past += [known for known in past_of(position.hint) if known not in state.past]
+                self._note(state.name, *state.files())
         return place
 
     def reached(self, name: str, place: Place) -> None:
@@ -120,6 +129,7 @@ class Tracker:
     def _move(self, state: QueueFiles, place: Place) -> None:
         before = state.current
         state.place = place
+        self._note(state.name, *([place.file] if place.file is not None else ()))
         left = before is not None and place.file is not None and before.key != place.file.key
         if before is not None and left and before.head.length and before not in state.past:
             state.past.append(before)
@@ -145,19 +155,21 @@ class Tracker:
                 return True
             if any(seen.is_copy_of(known) for known in [*read, current]):
                 return True
-            return any(
-                seen.is_same_as(known)
-                for state in self._queues.values()
-                if state.name != name
-                for known in state.files()
-            )
+            others = [each for each in self._owners.get(seen.identity.key, ()) if each != name and each in self._queues]
+            return any(seen.is_same_as(known) for other in others for known in self._queues[other].files())
+
+    def _note(self, name: str, *files: FileIdentity) -> None:
+        """Note that a queue may own files, which others must not go on with."""
+        for file in files:
+            self._owners.setdefault(file.key, {})[name] = None
 
     # ------------------------------------------------------------------------------------------------ discovery
 
     def discover(self) -> list[str]:
         """Check the paths again; return the names of the queues that exist now, in order."""
         with self._lock:
-            found = self._paths.files(known=list(self._queues))
+            self._looked_seconds = time.monotonic()
+            found = self._paths.files(known=self._queues.keys())
             names: list[str] = []
             changed: list[QueueFiles] = []
             for state in self._queues.values():
@@ -191,11 +203,15 @@ class Tracker:
                 names.append(name)
         if not postponed:
             self._forget_past({file.key for file in found.values()})
+        self._owners = {}
+        for state in self._queues.values():
+            self._note(state.name, *state.files())
         return names
 
     def _add(self, name: str, file: FileIdentity | None) -> QueueFiles:
         beginning = Place(0, 0, 0, 0, file)
         state = self._queues[name] = QueueFiles(name, beginning, beginning)
+        self._note(name, *([file] if file is not None else ()))
         return state
 
     def _exists(self, state: QueueFiles, found: Mapping[str, FileIdentity], owners: Owners) -> bool:
@@ -236,16 +252,15 @@ class Tracker:
 
     def _locate(self, state: QueueFiles, current: FileIdentity) -> str | None:
         """Return where the file that the queue reads is, when it is not at its path: renamed, else copied."""
-        beside = list(siblings(state.name))
-        for sibling in beside:
-            if sibling.inode == current.inode:
-                seen = self._glimpse(sibling.path)
-                if seen is not None and seen.is_same_as(current):
-                    return sibling.path
+        beside = self.directories.beside(state.name, self._looked_seconds)
+        for path in beside.with_inode(current.inode):
+            seen = self._glimpse(path)
+            if seen is not None and seen.is_same_as(current):
+                return path
         if not current.head.length:
             return None
         is_rotated = self._names.matcher(state.name)
-        for sibling in beside:
+        for sibling in beside.starting_with(self._names.prefix(state.name)):
             if is_rotated(sibling.path):
                 seen = self._glimpse(sibling.path)
                 if seen is not None and current.head.matches(seen.head):
@@ -291,7 +306,8 @@ class Tracker:
         status = stat_or_none(located) if located is not None else None
         after = order_key(located or "", status.st_mtime_ns if status is not None else current.modified_ns)
         is_rotated = self._names.matcher(state.name)
-        for sibling in siblings(state.name):
+        beside = self.directories.beside(state.name, self._looked_seconds)
+        for sibling in beside.starting_with(self._names.prefix(state.name)):
             if sibling.path == located or not is_rotated(sibling.path):
                 continue
             status = stat_or_none(sibling.path)

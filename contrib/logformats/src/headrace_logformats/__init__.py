@@ -1,4 +1,4 @@
-"""Formats of logs: containers of Kubernetes and Docker, the systemd journal."""
+"""Formats of logs: containers of Kubernetes and Docker, the systemd journal, the Windows event log."""
 
 from __future__ import annotations
 
@@ -8,8 +8,16 @@ if TYPE_CHECKING:
     from headrace_logformats.containers import CriCodec, DockerJsonCodec
     from headrace_logformats.journal import JournalExportCodec, JournalJsonCodec
     from headrace_logformats.kubernetes_path import KubernetesPath
+    from headrace_logformats.windows_events import WindowsEventXmlCodec
 
-__all__ = ["CriCodec", "DockerJsonCodec", "JournalExportCodec", "JournalJsonCodec", "KubernetesPath"]
+__all__ = [
+    "CriCodec",
+    "DockerJsonCodec",
+    "JournalExportCodec",
+    "JournalJsonCodec",
+    "KubernetesPath",
+    "WindowsEventXmlCodec",
+]
 
 _PLACES = {
     "CriCodec": "headrace_logformats.containers",
@@ -17,6 +25,7 @@ _PLACES = {
     "JournalExportCodec": "headrace_logformats.journal",
     "JournalJsonCodec": "headrace_logformats.journal",
     "KubernetesPath": "headrace_logformats.kubernetes_path",
+    "WindowsEventXmlCodec": "headrace_logformats.windows_events",
 }
 
 

@@ -17,4 +17,5 @@ def headrace_codecs() -> Mapping[str, str]:
         "docker-json": "headrace_logformats.containers:DockerJsonCodec",
         "journal-export": "headrace_logformats.journal:JournalExportCodec",
         "journal-json": "headrace_logformats.journal:JournalJsonCodec",
+        "windows-event-xml": "headrace_logformats.windows_events:WindowsEventXmlCodec",
     }

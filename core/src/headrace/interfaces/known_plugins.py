@@ -120,6 +120,7 @@ OFFERS: Mapping[str, Mapping[str, str]] = {
         "protobuf": "headrace-protobuf",
         "syslog": "headrace-syslog",
         "upsert": "headrace-changes",
+        "windows-event-xml": "headrace-logformats",
     },
     "decoder": {
         "json": "headrace-turbo",
