@@ -7,8 +7,8 @@ TESTS := $(wildcard $(addsuffix /tests,$(PACKAGES)) tests)
 TESTS_ON_PATH := $(patsubst %/conftest.py,%,$(shell grep -ls "^sys.path" $(addsuffix /conftest.py,$(TESTS))))
 
 # The contracts of the connectors, on real servers, and a Spark cluster: the part of test-servers that every change runs.
-SERVER_CONTRACTS := $(foreach name,kafka rocketmq mysql postgres elasticsearch,$(wildcard connectors/$(name)/tests/*contract*.py)) contrib/redis/tests/test_redis_contracts.py tests/cluster
-SERVER_CHOICE := (ConfluentSource or RedisSource or RedisStreamSink or ConfluentTransactionalSink or RocketMQSource or IdempotentSink or Upsert or Scan or RowIds or Shards or cluster_gives) and not outage
+SERVER_CONTRACTS := $(foreach name,kafka rocketmq mysql postgres elasticsearch,$(wildcard connectors/$(name)/tests/*contract*.py)) contrib/redis/tests/test_redis_contracts.py contrib/mqtt/tests/test_mqtt_contracts.py tests/cluster
+SERVER_CHOICE := (ConfluentSource or RedisSource or RedisStreamSink or MqttSink or ConfluentTransactionalSink or RocketMQSource or IdempotentSink or Upsert or Scan or RowIds or Shards or cluster_gives) and not outage
 
 # Test processes: one more than cores, up to 4, since tests of Spark, kills and servers wait half of their time. With more of them they
 # wait for each other, and each may start a Spark, which wants memory.

@@ -5,7 +5,7 @@ python -m tests.servers up NAME [--dir DIR]  start, wait until it answers, print
 python -m tests.servers down NAME [--dir DIR]    stop and remove
 python -m tests.servers status               what runs, with process ids and memory
 
-NAME is rocketmq, kafka, mysql, postgresql, elasticsearch, redis, spark-cluster, s3 or schema-registry.
+NAME is rocketmq, kafka, mysql, postgresql, elasticsearch, redis, mosquitto, spark-cluster, s3 or schema-registry.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from tests.servers.directories import run_directory
 from tests.servers.elasticsearch import ElasticsearchServer
 from tests.servers.errors import TestServerError
 from tests.servers.kafka import KafkaServer
+from tests.servers.mosquitto import MosquittoServer
 from tests.servers.mysql import MySQLServer
 from tests.servers.postgresql import PostgreSQLServer
 from tests.servers.processes import ProcessGroup
@@ -40,6 +41,7 @@ KINDS: dict[str, type[Server[Any]]] = {
         PostgreSQLServer,
         ElasticsearchServer,
         RedisServer,
+        MosquittoServer,
         SparkCluster,
         S3Server,
         SchemaRegistryServer,

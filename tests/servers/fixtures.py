@@ -20,6 +20,7 @@ import pytest
 from tests.servers.elasticsearch import ElasticsearchOptions, ElasticsearchServer
 from tests.servers.errors import MissingDownloadError, MissingProgramError, TestServerError
 from tests.servers.kafka import KafkaOptions, KafkaServer
+from tests.servers.mosquitto import MosquittoOptions, MosquittoServer
 from tests.servers.mysql import MySQLOptions, MySQLServer
 from tests.servers.postgresql import PostgreSQLOptions, PostgreSQLServer
 from tests.servers.redis import RedisOptions, RedisServer
@@ -36,7 +37,7 @@ ServerT_co = TypeVar("ServerT_co", covariant=True)
 OptionsT_contra = TypeVar("OptionsT_contra", contravariant=True)
 
 _SERVER_FIXTURE = re.compile(
-    r"(start_|secure_|logging_)?(kafka|rocketmq|mysql|postgresql|elasticsearch|redis|schema_registry)_server|(logging_)?(mysql|postgresql)_database|(start_)?spark_cluster|s3_server|s3_bucket"
+    r"(start_|secure_|logging_)?(kafka|rocketmq|mysql|postgresql|elasticsearch|redis|mosquitto|schema_registry)_server|(logging_)?(mysql|postgresql)_database|(start_)?spark_cluster|s3_server|s3_bucket"
 )
 
 
@@ -55,6 +56,7 @@ StartSparkCluster = StartServer[SparkCluster, SparkClusterOptions]
 StartElasticsearchServer = StartServer[ElasticsearchServer, ElasticsearchOptions]
 StartRedisServer = StartServer[RedisServer, RedisOptions]
 StartSchemaRegistryServer = StartServer[SchemaRegistryServer, SchemaRegistryOptions]
+StartMosquittoServer = StartServer[MosquittoServer, MosquittoOptions]
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -261,6 +263,20 @@ def secure_redis_server() -> Iterator[RedisServer]:
 def start_redis_server() -> Iterator[StartRedisServer]:
     """Start Redis servers that this test may stop, kill and configure."""
     with _starter(RedisServer) as start:
+        yield start
+
+
+@pytest.fixture(scope="session")
+def mosquitto_server() -> Iterator[MosquittoServer]:
+    """Mosquitto, or the broker that HEADRACE_TEST_MOSQUITTO=user:password@host:port names."""
+    with _shared(MosquittoServer) as server:
+        yield server
+
+
+@pytest.fixture
+def start_mosquitto_server() -> Iterator[StartMosquittoServer]:
+    """Start brokers that this test may stop, kill and configure."""
+    with _starter(MosquittoServer) as start:
         yield start
 
 

@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 from redis_world import login, rows_of
 
 from tests.eventually import eventually
@@ -26,7 +28,8 @@ class Producer:
     """Adds numbers to two streams, in a thread; knows which the server has taken. A number whose answer was lost is not added again."""
 
     def __init__(self, server: RedisServer) -> None:
-        self._client = server.client()
+        # The library would repeat a command whose answer was lost: an entry would be there twice.
+        self._client = server.client(retry=Retry(NoBackoff(), 0))
         self.taken: list[int] = []
         self.unsure: list[int] = []
         self._ended = threading.Event()
