@@ -1,7 +1,8 @@
 """Seeded sets of rules over the events of demo/security_events.py, for the measurements of rules.
 
 ``selective`` rules ask for things that normal traffic has not, as detection rules do. ``fragments`` are made of pieces of
-normal traffic, the worst case for an engine that looks for texts: each is found all the time, and few rules match. Both
+normal traffic, the worst case for an engine that looks for texts: each is found all the time, and few rules match. Of the
+``numbers`` rules one of twenty asks for a whole number alone, the others are ``selective``. All
 begin with the same 41 - N patterns that find the attacks in the traffic, about one event in a hundred.
 """
 
@@ -31,15 +32,16 @@ _PLACES = ["/tmp/.", "/dev/shm/", "/var/tmp/.", "/usr/share/.cache/", "/run/user
 
 
 def rule_set(kind: str, count: int, seed: int = 41) -> list[Mapping[str, str]]:
-    """Return ``count`` rules of a kind (``selective`` or ``fragments``) as the ``rules`` verb takes them."""
+    """Return ``count`` rules of a kind (``selective``, ``numbers`` or ``fragments``) as the ``rules`` verb takes them."""
     rng = random.Random(f"{kind} {seed}")
-    make: Callable[[random.Random], str] = _selective if kind == "selective" else _Fragments(rng)
+    make: Callable[[random.Random], str] = _Fragments(rng) if kind == "fragments" else _selective
     rules: list[Mapping[str, str]] = [
         {"id": f"attack-{number}", "expression": text} for number, text in enumerate(ATTACKS)
     ]
     known = set(ATTACKS)
     while len(rules) < count:
-        text = make(rng)
+        number = kind == "numbers" and len(rules) % 20 == 0
+        text = f"exit_code = {rng.randrange(300, 65_536)}" if number else make(rng)
         if text not in known:
             known.add(text)
             rules.append({"id": f"{kind}-{len(rules)}", "expression": text})

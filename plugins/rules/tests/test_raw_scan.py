@@ -23,18 +23,22 @@ from rules_world import CONSTANT, PATTERN, REGEX, SCANNERS, TEXT, VALUE, plainly
 from tests.effort import examples
 
 TYPES = {"a": pl.String(), "b": pl.String(), "n": pl.Int64(), "s": pl.Struct({"z": pl.String()})}
+#: Few values, so that rules match, of all lengths and with neighbours that begin or end with the same digits.
+NUMBERS = st.sampled_from([0, 1, -1, 2, 22, 443, -443, 4430, 44301, 31344, 313440, 131344, 2**63 - 1, -(2**63) + 1])
 CLAUSES = st.one_of(
     st.tuples(VALUE, PATTERN).map(lambda p: f"{p[0]} LIKE {p[1]}"),
     st.tuples(VALUE, PATTERN).map(lambda p: f"{p[0]} ILIKE {p[1]}"),
     st.tuples(VALUE, REGEX).map(lambda p: f"{p[0]} RLIKE {p[1]}"),
     st.tuples(VALUE, CONSTANT).map(lambda p: f"{p[0]} = {p[1]}"),
     st.tuples(VALUE, CONSTANT, CONSTANT).map(lambda p: f"{p[0]} IN ({p[1]}, {p[2]})"),
+    NUMBERS.map(lambda number: f"n = {number}"),
+    st.tuples(NUMBERS, NUMBERS).map(lambda p: f"n IN ({p[0]}, {p[1]}) AND a IS NOT NULL"),
 )
 ROW = st.fixed_dictionaries(
     {
         "a": st.none() | TEXT,
         "b": st.none() | TEXT,
-        "n": st.none() | st.integers(-2, 3),
+        "n": st.none() | st.integers(-2, 3) | NUMBERS,
         "s": st.none() | st.just({"z": "foo"}),
     }
 )
@@ -54,9 +58,16 @@ def body(row: dict[str, Any], rng: random.Random) -> bytes:
             out += rng.choice(ways)
         return '"' + out + '"'
 
+    def space() -> str:
+        return rng.choice(["", "", "", " ", "\t", "\n", "\r", "  \t"])
+
     def written(value: Any) -> str:
         if isinstance(value, dict):
-            return "{" + ", ".join(f'"{name}": {written(inner)}' for name, inner in value.items()) + "}"
+            members = [f'"{name}"{space()}:{space()}{written(inner)}{space()}' for name, inner in value.items()]
+            rng.shuffle(members)
+            return "{" + f",{space()}".join(members) + "}"
+        if value == 0:
+            return rng.choice(["0", "-0"])
         return text(value) if isinstance(value, str) else json.dumps(value)
 
     return written(row).encode()
@@ -98,10 +109,11 @@ def test_no_body_is_left_out_that_a_rule_matches(scanner: str, rules: list[str],
     [
         "a LIKE '%foo%' AND CAST(b AS int) > 1",
         "NOT a = 'x'",
-        "n = 1",
+        "n > 1",
+        "n + 1 = 3",
         "a = ''",
         "a LIKE '%_%'",
-        "a LIKE '%foo%' OR n = 1",
+        "a LIKE '%foo%' OR n BETWEEN 1 AND 2",
     ],
 )
 def test_rules_that_bytes_do_not_show(rule: str) -> None:
@@ -110,7 +122,7 @@ def test_rules_that_bytes_do_not_show(rule: str) -> None:
 
 
 def test_bodies_without_a_trigger_are_left_out_and_others_kept_in_order() -> None:
-    scan = RawScan(group_of(["a LIKE '%foo%'", "n = 1 AND b = 'b\"/'"]), Schema(TYPES))
+    scan = RawScan(group_of(["a LIKE '%foo%'", "n > 0 AND b = 'b\"/'"]), Schema(TYPES))
     bodies = [
         b'{"a": "x"}',
         b'{"a": "xfoo"}',
@@ -128,6 +140,24 @@ def test_bodies_without_a_trigger_are_left_out_and_others_kept_in_order() -> Non
     found = RawScan(group_of(["a LIKE '%foo%'"]), Schema(TYPES)).rows(Queue("q"), not_joined)
     assert found is not None
     assert found.tolist() == [0, 2]
+
+
+def test_a_whole_number_is_looked_for_where_a_value_can_stand() -> None:
+    scan = RawScan(group_of(["a LIKE '%foo%'", "n = 443", "n = 31344"]), Schema(TYPES))
+    bodies = [
+        b'{"n":443}',
+        b'{"n" : 443\t, "a": "x"}',
+        b'{"a": "10:443:7", "n": 4430}',
+        b'{"n":\r\n443\r\n}',
+        b'{"n": 1443}',
+        b'{"n": -443}',
+        b'{"n":31344}',
+        b'{"a": "31344", "n": 1}',
+        b'{"a": "1 443 2", "n": 1}',  # looks like the number: it is decoded, and the rule says no
+    ]
+    found = scan.rows(Queue("q"), raw(bodies))
+    assert found is not None
+    assert found.tolist() == [0, 1, 3, 6, 8]
 
 
 def test_the_scan_steps_back_where_most_bodies_are_kept_and_comes_again() -> None:

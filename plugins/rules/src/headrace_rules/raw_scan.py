@@ -1,7 +1,8 @@
 """The scan before parsing: a body is not decoded if no trigger occurs in its bytes.
 
 JSON can write the same character in several ways. The scan looks for each literal as JSON writes it with the usual
-escapes. A body with an escape that could hide a literal (``\\u0041``, ``\\/``) is always decoded.
+escapes. A body with an escape that could hide a literal (``\\u0041``, ``\\/``) is always decoded. The body of a whole number
+is written in one way only: the decoder takes no fraction, exponent or leading zero for it (docs/formats.md).
 
 The scan saves time only if most bodies have no trigger. It counts the bodies that have one. If there are too many, it is
 switched off for some batches and then tried again.
@@ -41,6 +42,11 @@ _KEPT_MAX = 0.5
 _FOUND_MAX = 5.0
 _PAUSE_BATCHES = 20
 _PAUSE_BATCHES_MAX = 640
+#: The bytes that can stand in front of a value in an object, and those that can stand behind a number (RFC 8259, section 2).
+_BEFORE_VALUE = (b":", b" ", b"\t", b"\n", b"\r")
+_BEHIND_NUMBER = (b",", b"}", b" ", b"\t", b"\n", b"\r")
+#: A number of so many digits is seldom the beginning of a longer one, so what stands behind it is not looked for.
+_RARE_DIGITS = 4
 _ESCAPES = {'"': '\\"', "\\": "\\\\", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
 
@@ -150,7 +156,9 @@ def raw_scanner(engine: RuleEngine, bodies: Bodies) -> Scanner | None:
 def raw_literals(atom: Atom) -> list[tuple[bytes, bool]]:
     """Return the literals to scan JSON for, so that no body with the atom is missed; none if there are no such literals."""
     if isinstance(atom, ValueAtom):
-        if not isinstance(atom.value, str) or not atom.value:
+        if isinstance(atom.value, int):
+            return [(literal, False) for literal in number_literals(atom.value)]
+        if not atom.value:
             return []
         # A zero byte is written as an escape, as other control characters are: such a body is always decoded.
         longest = max(atom.value.split("\0"), key=len)[:LENGTH_MAX]
@@ -163,6 +171,16 @@ def json_text(text: str) -> bytes:
     return "".join(_ESCAPES.get(character, character) for character in text).encode()
 
 
+def number_literals(value: int) -> list[bytes]:
+    """Return literals of which one occurs in each JSON object that has a whole number as a value.
+
+    The bytes around the digits are part of them: without these, a short number would be found in every time and address.
+    """
+    written = [str(value).encode()] + ([b"-0"] if value == 0 else [])
+    behind = (b"",) if len(str(abs(value))) >= _RARE_DIGITS else _BEHIND_NUMBER
+    return [before + digits + after for digits in written for before in _BEFORE_VALUE for after in behind]
+
+
 def _chosen(conditions: Sequence[PreparedCondition], cost: Callable[[Atom], float]) -> list[tuple[bytes, bool]] | None:
     wanted: list[tuple[bytes, bool]] = []
     for condition in conditions:
@@ -170,7 +188,7 @@ def _chosen(conditions: Sequence[PreparedCondition], cost: Callable[[Atom], floa
         rate, atoms = cheapest(condition.need, cost)
         if rate > 1e6:
             logger.info(
-                "rules: bodies are not scanned before parsing: the condition %r contains no text to search for",
+                "rules: bodies are not scanned before parsing: the condition %r contains no text or whole number to search for",
                 condition.text,
             )
             return None
