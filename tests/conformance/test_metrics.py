@@ -43,7 +43,7 @@ def write_input(directory: Path) -> None:
         (directory / f"{part}.ndjson").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
-def run(backend: str, directory: Path) -> Ended:
+def run(backend: str, directory: Path, **options: int) -> Ended:
     write_input(directory / "in")
     schema = {"k": "string", "v": "int64", "ts": "timestamp"}
     stream = hr.stream("figures", "all").from_file(f"{directory}/in/*.ndjson", format="json", schema=schema)
@@ -55,7 +55,7 @@ def run(backend: str, directory: Path) -> Ended:
     exporter = PrometheusExporter(port=0)
     try:
         handle = job.also(bad).start(
-            backend, until="end", metrics=exporter, checkpoint=directory / "state", show_progress=False
+            backend, until="end", metrics=exporter, checkpoint=directory / "state", show_progress=False, **options
         )
         report = handle.wait()
         return Ended(report, handle.metrics(), exporter.text())
@@ -66,6 +66,11 @@ def run(backend: str, directory: Path) -> Ended:
 @pytest.fixture(scope="module")
 def light(tmp_path_factory: pytest.TempPathFactory) -> Ended:
     return run("light", tmp_path_factory.mktemp("light"))
+
+
+@pytest.fixture(scope="module")
+def workers(tmp_path_factory: pytest.TempPathFactory) -> Ended:
+    return run("light", tmp_path_factory.mktemp("workers"), workers=2)
 
 
 @pytest.fixture(scope="module")
@@ -82,7 +87,7 @@ def by_labels(ended: Ended, metric: Metric) -> dict[tuple[str, ...], float]:
     }
 
 
-@pytest.fixture(params=["light", pytest.param("spark", marks=pytest.mark.spark)])
+@pytest.fixture(params=["light", "workers", pytest.param("spark", marks=pytest.mark.spark)])
 def ended(request: pytest.FixtureRequest) -> Ended:
     found = request.getfixturevalue(request.param)
     assert isinstance(found, Ended)

@@ -23,6 +23,10 @@ def test_only_the_backend_chooses_an_implementation() -> None:
     [
         ("stages", ("headrace_light.engine", "headrace_light.backend", "headrace_light.shared")),
         ("shared", ("headrace_light.engine", "headrace_light.backend")),
+        (
+            "workers",
+            ("headrace_light.engine", "headrace_light.backend", "headrace_light.stages", "headrace_light.shared"),
+        ),
     ],
 )
 def test_a_room_imports_nothing_above_it(room: str, above: tuple[str, ...]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from headrace.foundation.clock import Clock, SystemClock
@@ -101,8 +102,8 @@ class Meter:
                 held.clear()
         return {name: values for name, values in taken.items() if values}
 
-    def merge(self, taken: Mapping[str, Any]) -> None:
-        """Add what another process has taken."""
+    def merge(self, taken: Mapping[str, Any], *, group: int | None = None) -> None:
+        """Add what another process has taken. ``group``: what its spans belong to, where it could not know that."""
         if not self.enabled:
             return
         with self._lock:
@@ -114,7 +115,8 @@ class Meter:
             for name, labels, counts, total in taken.get("histograms", ()):
                 self._observe(self._bounded(name, tuple(labels)), counts, total)
         for values in taken.get("spans", ()):
-            self.span(Span(*values))
+            span = Span(*values)
+            self.span(span if group is None else replace(span, group=group))
 
     # ---------------------------------------------------------------------------------------------------- reading
 

@@ -127,6 +127,7 @@ class LightBackend(Backend):
             retry_timeout=self.settings.retry_timeout,
             idle_wait_max=self.settings.idle_wait_max,
             make_stages=self._stages_of(plan, options),
+            workers=self.settings.workers,
         )
         engine.prepare()
         engine.start()

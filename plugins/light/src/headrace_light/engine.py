@@ -22,7 +22,7 @@ from headrace.foundation.clock import Clock
 from headrace.foundation.errors import BrokenQueueError, HeadraceError, JobError, JobFailedError, RetriableError
 from headrace.foundation.faults import fault_point
 from headrace.interfaces.backend import JobReport, JobState, JobStatus, RunOptions, event_time
-from headrace.interfaces.metrics import CHECKPOINT_DURATION, CHECKPOINT_TIME, SOURCE_RETRIES
+from headrace.interfaces.metrics import CHECKPOINT_DURATION, CHECKPOINT_TIME
 from headrace.interfaces.registry import default_registry
 from headrace.interfaces.source import GroupSource
 from headrace.plan.graph import Plan
@@ -39,6 +39,7 @@ from headrace_light.checkpoint_directory import CheckpointDirectory, StoredCheck
 from headrace_light.groups import Assignments, Membership, check_memberships, goes_on_in_groups
 from headrace_light.known_results import KnownResults
 from headrace_light.pauses import Pauses
+from headrace_light.polling import Polling
 from headrace_light.quarantine import Quarantine
 from headrace_light.queue_run import QueueFigures, QueueRun, with_dead_letters
 from headrace_light.savepoint_places import begin_at, not_all_queues, place_of, savepoint_start
@@ -67,6 +68,7 @@ class Engine:
         retry_timeout: timedelta,
         idle_wait_max: timedelta,
         make_stages: Callable[[Host, StoredCheckpoint], Stages],
+        workers: int = 1,
     ) -> None:
         self._plan = plan
         self.job_name = plan.job_name
@@ -102,6 +104,18 @@ class Engine:
         self._idle_timeouts_us = idle_timeouts_us(plan) if plan.shuffles else {}
         self._known = KnownResults(plan, {}, {}, begins=False)
         self._savepoints = SavepointRequests(plan.job_name)
+        self._polling = Polling(
+            plan,
+            options,
+            self._runs,
+            self._broken,
+            self._outlets.deliver,
+            stages=lambda: self._stages,
+            clock=clock,
+            retry_seconds=self._retry_seconds,
+            stopping=self._stopping,
+            workers=workers,
+        )
 
     # ---------------------------------------------------------------------------------------- called by the handle
 
@@ -143,6 +157,7 @@ class Engine:
             wait_for("its sources", partial(self._discover, first=True))
             self._broken.check_start(self._runs.values())
             self._known.begin(self._runs.values())
+            self._polling.start()
         except BaseException:
             self._close_parts()
             self._directory.close()
@@ -253,11 +268,12 @@ class Engine:
         while not self._stopping.is_set():
             begun = self._clock.monotonic()
             # A single queue waits inside its reader, which wakes at once when a record comes.
-            waits_in_reader = len(self._runs) == 1 and not self._groups
-            progressed = self._poll_all(self._pauses.inside() if waits_in_reader else _NO_WAIT)
+            waits_in_reader = len(self._runs) == 1 and not self._groups and not self._polling.is_ahead
+            progressed = self._polling.poll_all(self._pauses.inside() if waits_in_reader else _NO_WAIT)
             looked_seconds = self._clock.monotonic() - begun if waits_in_reader else 0.0
             if self._options.until == "end" and all(run.done for run in self._runs.values()):
                 return
+            progressed |= self._polling.take_ready(busy=progressed)
             progressed |= self._stages.poll()
             now = self._clock.monotonic()
             self._tell_idle(now)
@@ -286,42 +302,6 @@ class Engine:
             return False
         [group] = self._groups.values()
         return self._pauses.rest_in(group.poll)
-
-    def _poll_all(self, wait: timedelta) -> bool:
-        progressed = False
-        for run in list(self._runs.values()):
-            if self._stopping.is_set():
-                break
-            # A group may have taken it away, and given it again, while another queue was polled.
-            if self._runs.get(run.queue) is not run or run.done or run.paused:
-                continue
-            if self._broken.is_due(run.queue):
-                progressed |= self._poll(run, wait)
-        return progressed
-
-    def _poll(self, run: QueueRun, wait: timedelta) -> bool:
-        try:
-            if run.broken:
-                run.go_on_with(self._plan.sources[run.queue.source].source.open(run.queue, run.position))
-            deliveries = run.poll(self._options.max_batch_records, wait, self._stages.log_read)
-            run.broken = run.broken and not self._broken.mended(run.queue)
-        except RetriableError as error:
-            if self._runs.get(run.queue) is not run:
-                return False
-            self._plan.meter.add(SOURCE_RETRIES, 1, run.queue.source)
-            run.pause(error, self._clock.monotonic(), self._retry_seconds)
-            return False
-        except BrokenQueueError as error:
-            run.broken = True
-            self._broken.take(run.queue, error, run.position)
-            return False
-        if deliveries is None:
-            return False
-        fault_point("lane.after_process")
-        self._outlets.deliver(deliveries)
-        run.heard_seconds, run.idle = self._clock.monotonic(), False
-        self._stages.take(run.lane.take_shipments())
-        return True
 
     # --------------------------------------------------------------------------------------------- keyed stages
 
@@ -416,6 +396,7 @@ class Engine:
                 found = {replace(queue, source=source_id) for queue in node.source.queues()}
                 known = {queue for queue in self._runs if queue.source == source_id}
                 self._broken.vanished(source_id, found, self._runs)
+                self._polling.drain(known - found)
                 for queue in sorted(known - found):
                     self._remove(queue)
                 for queue in self._broken.due(sorted(found - known)):
@@ -475,6 +456,7 @@ class Engine:
         For a lost queue nothing more is written, because another instance has begun at its committed offset.
         """
         run = self._runs.pop(queue)
+        self._polling.drop(run)
         if lost:
             self._outlets.discard(queue)
         else:
@@ -507,6 +489,7 @@ class Engine:
         if self._state is JobState.FAILED:
             return  # rows may be missing in the sinks: nothing may be committed any more
         if own and not lost:
+            self._polling.drain(own)
             self._make_checkpoint()
         for queue in own:
             self._remove(queue, lost=lost)
@@ -590,6 +573,7 @@ class Engine:
         parts += [node.source.close for node in self._plan.sources.values()]
         parts.append(partial(self._outlets.close, flush=False))
         parts.append(self._stages.close)
+        parts.append(self._polling.close)
         for close in parts:
             try:
                 close()

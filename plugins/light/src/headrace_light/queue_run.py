@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
@@ -47,6 +48,9 @@ class QueueRun:
         self._clock = clock
         #: The batch that was read but could not be processed by the lane yet.
         self._unfinished: RawBatch | None = None
+        #: With worker processes: from where it is read next, and what was read but could not be processed yet, with where it begins.
+        self._read_to: ReadPosition = self.position
+        self._again: deque[tuple[ReadPosition, RawBatch]] = deque()
         #: When records came last, and whether the keyed stages were told that none come (kept by the engine).
         self.heard_seconds = 0.0
         self.idle = False
@@ -106,6 +110,46 @@ class QueueRun:
         self._records += len(raw)
         return deliveries
 
+    # ------------------------------------------------------------------------------------------ with worker processes
+
+    def read_ahead(
+        self, max_records: int, wait: timedelta, *, outstanding: bool
+    ) -> tuple[ReadPosition, RawBatch] | None:
+        """Return the next records and where they begin, without processing them; None when there are none.
+
+        ``outstanding``: whether records that were returned before are not taken yet.
+        """
+        if self._again:
+            return self._again.popleft()
+        if not outstanding:
+            self._read_to = self.position
+        start = self._read_to
+        if self._end is not None:
+            max_records = min(max_records, self._end - start.offset)
+            if max_records <= 0:
+                return None
+        raw = self._reader.poll(max_records, wait)
+        fault_point("reader.after_poll")
+        if self._closed:
+            return None
+        self._works()
+        if raw is None:
+            self._read_to = self._reader.position
+            if not outstanding:
+                self.position = self._read_to
+            return None
+        self._read_to = raw.next_position
+        return start, raw
+
+    def taken(self, raw: RawBatch) -> None:
+        """What was made of records that ``read_ahead`` gave has been taken: the position is behind them."""
+        self.position = raw.next_position
+        self._records += len(raw)
+
+    def take_back(self, batches: Sequence[tuple[ReadPosition, RawBatch]]) -> None:
+        """Return these records again before others: they could not be processed."""
+        self._again.extendleft(reversed(batches))
+
     def _works(self) -> None:
         self._away_since = None
         self._backoff.succeeded()
@@ -144,6 +188,8 @@ class QueueRun:
         """Continue with another reader: the one before was limited to the range that was read again."""
         self._reader.close()
         self._reader = reader
+        self._read_to = self.position
+        self._again.clear()
 
     def pause(self, error: RetriableError, now: float, retry_seconds: float) -> None:
         """The server is not available: do not poll the queue for a while. Raises JobFailedError when this has lasted too long."""
@@ -162,7 +208,7 @@ class QueueRun:
 
     @property
     def _what_is_away(self) -> str:
-        return "source" if self._unfinished is None else "server that an operator uses"
+        return "source" if self._unfinished is None and not self._again else "server that an operator uses"
 
     @property
     def paused(self) -> bool:

@@ -18,6 +18,13 @@ class LightSettings(Settings, frozen=True, kw_only=True):
     idle_wait_max: Annotated[
         timedelta, option("longest pause between two polls of queues that have no new records")
     ] = timedelta(milliseconds=200)
+    workers: Annotated[
+        int,
+        option(
+            "processes that decode and transform records, beside this one, which reads, keeps state and writes; 1: this one does all",
+            ge=1,
+        ),
+    ] = 1
     shards: Annotated[
         int, option("number of shards of the keyed state; fixed by the first start with a checkpoint", ge=1)
     ] = 1

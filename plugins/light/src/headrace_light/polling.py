@@ -1,0 +1,167 @@
+"""Reads the queues in turn, and takes what lanes make of the records: in this process, or in worker processes that work ahead."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from headrace.flow.messages import Queue
+from headrace.foundation.clock import Clock
+from headrace.foundation.errors import BrokenQueueError, RetriableError
+from headrace.foundation.faults import fault_point
+from headrace.interfaces.backend import RunOptions
+from headrace.interfaces.metrics import SOURCE_RETRIES
+from headrace.plan.graph import Plan
+from headrace.runtime.lane import Delivery, Shipment
+
+from headrace_light.quarantine import Quarantine
+from headrace_light.queue_run import QueueRun
+from headrace_light.stages.interface import Stages
+
+if TYPE_CHECKING:
+    from headrace_light.workers.exchange import Outcome
+    from headrace_light.workers.reading_ahead import Ahead, ReadingAhead
+
+_NO_WAIT = timedelta(0)
+#: How long an answer of a worker is waited for when there is nothing else to do.
+_ANSWER_WAIT = timedelta(milliseconds=50)
+
+
+class Polling:
+    """Polls the queues of an engine, in its thread. ``runs`` is the engine's, which adds and removes queues.
+
+    ``workers``: in how many other processes lanes run; 1: in this one.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        options: RunOptions,
+        runs: Mapping[Queue, QueueRun],
+        broken: Quarantine,
+        deliver: Callable[[Iterable[Delivery]], None],
+        *,
+        stages: Callable[[], Stages],
+        clock: Clock,
+        retry_seconds: float,
+        stopping: threading.Event,
+        workers: int,
+    ) -> None:
+        """Raises PlanError when the plan cannot be copied to workers. Starts no process."""
+        self._plan = plan
+        self._options = options
+        self._runs = runs
+        self._broken = broken
+        self._deliver = deliver
+        self._stages = stages
+        self._clock = clock
+        self._retry_seconds = retry_seconds
+        self._stopping = stopping
+        self._ahead = _reading_ahead(plan, workers, self._take_made) if workers > 1 else None
+
+    def start(self) -> None:
+        """Start the workers, if there are any."""
+        if self._ahead is not None:
+            self._ahead.start()
+
+    @property
+    def is_ahead(self) -> bool:
+        """Whether records were read that are not taken yet."""
+        return self._ahead is not None and self._ahead.pending
+
+    def poll_all(self, wait: timedelta) -> bool:
+        """Read each queue once; return whether any had records."""
+        progressed = False
+        for run in list(self._runs.values()):
+            if self._stopping.is_set():
+                break
+            # A group may have taken it away, and given it again, while another queue was polled.
+            if self._runs.get(run.queue) is not run or run.done or run.paused:
+                continue
+            if self._broken.is_due(run.queue):
+                progressed |= self._poll(run, wait)
+        return progressed
+
+    def take_ready(self, *, busy: bool) -> bool:
+        """Take what workers have made and has its turn; return whether there was any. Unless ``busy``, an answer is waited for."""
+        return self._ahead is not None and self._ahead.take_ready(_NO_WAIT if busy else _ANSWER_WAIT)
+
+    def drain(self, queues: Iterable[Queue]) -> None:
+        """Take everything that was read of queues: their positions are where their readers are."""
+        if self._ahead is not None:
+            self._ahead.drain(queues)
+
+    def drop(self, run: QueueRun) -> None:
+        """Forget what was read of a queue and is not taken."""
+        if self._ahead is not None:
+            self._ahead.drop(run)
+
+    def close(self) -> None:
+        """End the workers."""
+        if self._ahead is not None:
+            self._ahead.close()
+
+    def _poll(self, run: QueueRun, wait: timedelta) -> bool:
+        try:
+            if run.broken:
+                run.go_on_with(self._plan.sources[run.queue.source].source.open(run.queue, run.position))
+            came = self._read_and_take(run, wait) if self._ahead is None else self._read_ahead(self._ahead, run, wait)
+        except RetriableError as error:
+            self._wait_for(run, error)
+            return False
+        except BrokenQueueError as error:
+            self.drain([run.queue])
+            run.broken = True
+            self._broken.take(run.queue, error, run.position)
+            return False
+        return came
+
+    def _read_and_take(self, run: QueueRun, wait: timedelta) -> bool:
+        deliveries = run.poll(self._options.max_batch_records, wait, self._stages().log_read)
+        run.broken = run.broken and not self._broken.mended(run.queue)
+        if deliveries is None:
+            return False
+        self._give(run, deliveries, run.lane.take_shipments)
+        return True
+
+    def _read_ahead(self, ahead: ReadingAhead, run: QueueRun, wait: timedelta) -> bool:
+        came = ahead.read(run, self._options.max_batch_records, wait)
+        run.broken = run.broken and not self._broken.mended(run.queue)
+        if came:
+            run.heard_seconds = self._clock.monotonic()
+        return came
+
+    def _take_made(self, ahead: Ahead, made: Outcome) -> None:
+        """Take what was made of a batch whose turn has come."""
+        run, end = ahead.run, ahead.work.raw.next_position
+        if isinstance(made.error, RetriableError):
+            self._wait_for(run, made.error)
+            return
+        if made.error is not None:
+            raise made.error
+        self._stages().log_read(run.queue, ahead.start, end)
+        if made.counted:
+            self._plan.meter.merge(made.counted, group=self._plan.meter.group)
+        run.taken(ahead.work.raw)
+        self._give(run, made.deliveries, lambda: made.shipments)
+
+    def _give(self, run: QueueRun, deliveries: Iterable[Delivery], shipments: Callable[[], Iterable[Shipment]]) -> None:
+        fault_point("lane.after_process")
+        self._deliver(deliveries)
+        run.heard_seconds, run.idle = self._clock.monotonic(), False
+        self._stages().take(shipments())
+
+    def _wait_for(self, run: QueueRun, error: RetriableError) -> None:
+        """Poll a queue no more for a while: a server is away."""
+        if self._runs.get(run.queue) is run:
+            self._plan.meter.add(SOURCE_RETRIES, 1, run.queue.source)
+            run.pause(error, self._clock.monotonic(), self._retry_seconds)
+
+
+def _reading_ahead(plan: Plan, count: int, take: Callable[[Ahead, Outcome], None]) -> ReadingAhead:
+    from headrace_light.workers.lane_workers import LaneWorkers  # here: most jobs have no workers
+    from headrace_light.workers.reading_ahead import ReadingAhead
+
+    return ReadingAhead(LaneWorkers(plan, count), count, take)

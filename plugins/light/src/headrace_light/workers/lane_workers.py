@@ -1,0 +1,259 @@
+"""The worker processes as the engine sees them: it gives them raw batches and gets what lanes make of them, in any order."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import socket
+import subprocess
+import sys
+from collections import deque
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from multiprocessing.connection import Connection, wait
+
+import msgspec
+from headrace.flow.messages import Queue, RawBatch
+from headrace.foundation.errors import JobFailedError
+from headrace.plan.graph import OperatorNode, Plan
+
+from headrace_light.workers.exchange import (
+    Answer,
+    Beginning,
+    Outcome,
+    Request,
+    buffers_of,
+    outcome_of,
+    place_of,
+)
+from headrace_light.workers.slots import Slot
+
+logger = logging.getLogger(__name__)
+#: Batches that are given to a worker before it has answered: one that it works on, and the next one.
+WAITING_MAX = 2
+#: How often a batch is given to a worker: if it ends as many processes, it is what ends them.
+_TRIES_MAX = 3
+_KEPT_BYTES_MAX = 64 * 1024**2
+_END_SECONDS = 5.0
+
+
+@dataclass(slots=True, eq=False)
+class Work:
+    """A raw batch for a lane. ``outcome`` is None until a worker has answered."""
+
+    queue: Queue
+    raw: RawBatch
+    outcome: Outcome | None = None
+    tries: int = 0
+
+
+class LaneWorkers:
+    """Starts worker processes and ends them. Used by the engine's thread alone.
+
+    Every worker can do every batch. Batches of sources whose rules may be replaced while the job runs go, queue by queue, to one
+    worker each: from which record on new rules count is decided by the first process that has them.
+    """
+
+    def __init__(self, plan: Plan, count: int) -> None:
+        """Copies the plan: raises PlanError when it cannot be copied. No process is started yet."""
+        from headrace_light.workers.travelling_plan import packed  # here: most jobs have no workers
+
+        self._job = plan.job_name
+        self._beginning = msgspec.msgpack.encode(Beginning(list(sys.path), packed(plan), _KEPT_BYTES_MAX))
+        self._workers = [_Worker(number) for number in range(count)]
+        self._keeps_queues = sources_with_rules(plan)
+        self._worker_of: dict[Queue, _Worker] = {}
+        self._number = 0
+
+    @property
+    def process_ids(self) -> list[int]:
+        """The processes that run now."""
+        return [each.process.pid for each in self._workers if each.process is not None and each.process.poll() is None]
+
+    def start(self) -> None:
+        """Start the processes. They import and unpack the plan while the caller goes on."""
+        for worker in self._workers:
+            worker.start(self._beginning)
+
+    def takes(self, queue: Queue) -> bool:
+        """Whether a batch of the queue could be given now."""
+        return self._worker_for(queue) is not None
+
+    def give(self, work: Work) -> None:
+        """Give a batch of a queue for which ``takes`` said yes."""
+        worker = self._worker_for(work.queue)
+        assert worker is not None, "the caller asks before it reads"
+        self._number += 1
+        self._send(worker, self._number, work)
+
+    def collect(self, patience: timedelta) -> bool:
+        """Take the answers that have come; wait for one so long at most. Return whether there was any.
+
+        Raises JobFailedError when the workers cannot begin.
+        """
+        channels = {each.channel: each for each in self._workers if each.channel is not None}
+        came = wait(list(channels), patience.total_seconds())
+        for channel in came:
+            assert isinstance(channel, Connection)
+            self._receive(channels[channel])
+        return bool(came)
+
+    def forget(self, queue: Queue) -> None:
+        """The queue is gone: it needs no worker of its own any more."""
+        self._worker_of.pop(queue, None)
+
+    def close(self) -> None:
+        """End all processes, whatever they do: nobody waits for what they still make. May be called twice."""
+        for worker in self._workers:
+            worker.end()
+
+    def _worker_for(self, queue: Queue) -> _Worker | None:
+        if queue.source not in self._keeps_queues:
+            least = min(self._workers, key=lambda each: len(each.waiting))
+            return least if len(least.waiting) < WAITING_MAX else None
+        own = self._worker_of.get(queue)
+        if own is None:
+            held = list(self._worker_of.values())
+            own = self._worker_of[queue] = min(self._workers, key=held.count)
+        return own if len(own.waiting) < WAITING_MAX else None
+
+    def _send(self, worker: _Worker, number: int, work: Work) -> None:
+        slot = number % WAITING_MAX if not worker.waiting else 1 - worker.waiting[-1][1]
+        work.tries += 1
+        worker.waiting.append((number, slot, work))
+        with contextlib.suppress(ConnectionError):  # it has died: that is seen when its answer is read
+            worker.send(number, slot, work)
+
+    def _receive(self, worker: _Worker) -> None:
+        assert worker.channel is not None
+        try:
+            answer = Answer.read(worker.channel.recv_bytes())
+        except (EOFError, ConnectionError):
+            self._replace(worker)
+            return
+        if answer.number < 0:
+            self._begun(answer)
+            return
+        number, slot, work = worker.waiting.popleft()
+        assert (number, slot) == (answer.number, answer.slot), "a worker answers in order"
+        work.outcome = outcome_of(answer, worker.answers[slot].read(answer.capacity, answer.sizes), work.queue)
+
+    def _begun(self, answer: Answer) -> None:
+        if answer.error is None:
+            return
+        error = outcome_of(answer, (), Queue("")).error
+        raise JobFailedError(
+            f"a worker process cannot begin: {type(error).__name__}: {error}",
+            job=self._job,
+            option="workers",
+            hint="the job's modules must be importable in a new process; or run it with workers=1",
+        ) from error
+
+    def _replace(self, worker: _Worker) -> None:
+        """Start another process in place of one that has died, and give it the same batches in the same order."""
+        code = worker.end()
+        waiting, worker.waiting = worker.waiting, deque()
+        how = f"by signal {-code}" if code < 0 else f"with exit status {code}"
+        logger.warning("job %s: worker process %d ended %s; another one goes on", self._job, worker.number, how)
+        if not waiting:
+            worker.failures += 1
+        if worker.failures >= _TRIES_MAX:
+            raise JobFailedError(f"worker processes end {how} before they begin", job=self._job, option="workers")
+        worker.start(self._beginning)
+        for number, _, work in waiting:
+            if work.tries >= _TRIES_MAX:
+                work.outcome = Outcome(error=self._deadly(work, how))
+            else:
+                self._send(worker, number, work)
+
+    def _deadly(self, work: Work, how: str) -> JobFailedError:
+        first, last = int(work.raw.offsets[0]), int(work.raw.offsets[-1])
+        return JobFailedError(
+            f"worker processes ended {how} {work.tries} times while they had the records {first} to {last}",
+            job=self._job,
+            queue=work.queue.id,
+            offset=first,
+            hint="the system's log says whether memory ran out; a smaller max_batch_records needs less",
+        )
+
+
+class _Worker:
+    """One process, what it was given and has not answered, and the memory that is shared with it."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.process: subprocess.Popen[bytes] | None = None
+        self.channel: Connection | None = None
+        #: Number, slot and work of what it was given, in order.
+        self.waiting: deque[tuple[int, int, Work]] = deque()
+        self.requests: Sequence[Slot] = ()
+        self.answers: Sequence[Slot] = ()
+        self.failures = 0
+
+    def start(self, beginning: bytes) -> None:
+        """Start a process with new memory: nobody knows what the one before has left in the old one."""
+        self.requests, self.answers = ([Slot() for _ in range(WAITING_MAX)] for _ in range(2))
+        ours, theirs = socket.socketpair()
+        slots = [each.descriptor for each in (*self.requests, *self.answers)]
+        try:
+            self.process = subprocess.Popen(
+                [sys.executable, "-P", "-m", "headrace_light.workers.process", str(theirs.fileno()), *map(str, slots)],
+                pass_fds=(theirs.fileno(), *slots),
+                stdin=subprocess.DEVNULL,
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+            )
+        finally:
+            theirs.close()
+        self.channel = Connection(ours.detach())
+        self.channel.send_bytes(beginning)
+
+    def send(self, number: int, slot: int, work: Work) -> None:
+        assert self.channel is not None
+        raw, bodies = work.raw, work.raw.bodies
+        capacity, sizes = self.requests[slot].write(buffers_of(raw))
+        request = Request(
+            number=number,
+            slot=slot,
+            queue=place_of(work.queue),
+            has_times=raw.times is not None,
+            newline_separated=None if bodies is None else bodies.newline_separated,
+            keys=None if raw.keys is None else list(raw.keys),
+            headers=None if raw.headers is None else [dict(each) for each in raw.headers],
+            capacity=capacity,
+            sizes=sizes,
+        )
+        self.channel.send_bytes(msgspec.msgpack.encode(request))
+
+    def end(self) -> int:
+        """End the process if it has not ended, and return its exit status."""
+        code = 0
+        if self.channel is not None:
+            self.channel.close()
+            self.channel = None
+        if self.process is not None:
+            if self.process.poll() is None:
+                self._let_end()
+            code = self.process.wait()
+            self.process = None
+        for slot in (*self.requests, *self.answers):
+            slot.close()
+        self.requests = self.answers = ()
+        return code
+
+    def _let_end(self) -> None:
+        assert self.process is not None
+        try:
+            self.process.wait(0 if self.waiting else _END_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+
+
+def sources_with_rules(plan: Plan) -> Collection[str]:
+    """Return the ids of the sources whose records go through rules that can be replaced while the job runs, before any shuffle."""
+    return frozenset(
+        source_id
+        for source_id, node in plan.sources.items()
+        if any(isinstance(each, OperatorNode) and each.spec.replaces_rules for each in plan.stage(node).values())
+    )

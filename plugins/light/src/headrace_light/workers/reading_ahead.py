@@ -1,0 +1,121 @@
+"""What was read and is at work in worker processes, in the order in which it was read."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import timedelta
+
+from headrace.flow.messages import Queue, RawBatch, ReadPosition
+from headrace.foundation.errors import RetriableError
+
+from headrace_light.queue_run import QueueRun
+from headrace_light.workers.exchange import Outcome
+from headrace_light.workers.lane_workers import WAITING_MAX, LaneWorkers, Work
+
+#: A smaller batch that nothing is in front of is not worth the way to another process: the engine does it itself.
+RECORDS_MIN = 250
+_NO_WAIT = timedelta(0)
+_LOOK = timedelta(milliseconds=200)
+
+
+@dataclass(slots=True, eq=False)
+class Ahead:
+    """A batch that was read and not taken yet."""
+
+    run: QueueRun
+    start: ReadPosition
+    work: Work
+
+
+class ReadingAhead:
+    """Reads queues and gives what is read to workers; hands out what they have made, in the order of reading.
+
+    ``take`` is called with each batch and its outcome when its turn has come. It may raise; then the batch counts as taken.
+    """
+
+    def __init__(self, workers: LaneWorkers, count: int, take: Callable[[Ahead, Outcome], None]) -> None:
+        self._workers = workers
+        self._take = take
+        self._ahead: deque[Ahead] = deque()
+        #: Results that wait for the turn of an earlier one are in memory, so they are counted too.
+        self._ahead_max = 2 * WAITING_MAX * count
+
+    @property
+    def pending(self) -> bool:
+        """Whether anything is at work or waits for its turn."""
+        return bool(self._ahead)
+
+    def start(self) -> None:
+        """Start the workers."""
+        self._workers.start()
+
+    def read(self, run: QueueRun, max_records: int, wait: timedelta) -> bool:
+        """Read the next records of a queue, if a worker takes them; return whether there were any. Raises as readers do."""
+        if len(self._ahead) >= self._ahead_max or not self._workers.takes(run.queue):
+            return False
+        found = run.read_ahead(max_records, wait, outstanding=self._has(run))
+        if found is None:
+            return False
+        start, raw = found
+        ahead = Ahead(run, start, Work(run.queue, raw))
+        if not len(raw):
+            ahead.work.outcome = Outcome()
+        elif len(raw) < RECORDS_MIN and not self._ahead:
+            ahead.work.outcome = _made_here(run, raw)
+        else:
+            self._workers.give(ahead.work)
+        self._ahead.append(ahead)
+        return True
+
+    def take_ready(self, patience: timedelta = _NO_WAIT) -> bool:
+        """Hand out what has its turn; wait so long for an answer at most. Return whether anything was handed out."""
+        if not self._ahead:
+            return False
+        if self._ahead[0].work.outcome is None:
+            self._workers.collect(patience)
+        taken = False
+        while self._ahead and (outcome := self._ahead[0].work.outcome) is not None:
+            ahead = self._ahead.popleft()
+            taken = True
+            if isinstance(outcome.error, RetriableError):
+                self._give_back(ahead)
+            self._take(ahead, outcome)
+        return taken
+
+    def drain(self, queues: Iterable[Queue]) -> None:
+        """Hand out everything that was read of these queues, and what is in front of it."""
+        wanted = set(queues)
+        while any(ahead.run.queue in wanted for ahead in self._ahead):
+            self.take_ready(_LOOK)
+
+    def drop(self, run: QueueRun) -> None:
+        """Forget what was read of a queue that is not this engine's any more, or is closed."""
+        self._ahead = deque(ahead for ahead in self._ahead if ahead.run is not run)
+        self._workers.forget(run.queue)
+
+    def close(self) -> None:
+        """End the workers. What was read ahead was not taken, so it is read again by whoever goes on."""
+        self._ahead.clear()
+        self._workers.close()
+
+    def _has(self, run: QueueRun) -> bool:
+        return any(ahead.run is run for ahead in self._ahead)
+
+    def _give_back(self, failed: Ahead) -> None:
+        """Let the run have its batches from a failed one on: the same records come again, and none after them before."""
+        run = failed.run
+        back = [failed, *(ahead for ahead in self._ahead if ahead.run is run)]
+        self._ahead = deque(ahead for ahead in self._ahead if ahead.run is not run)
+        run.take_back([(ahead.start, ahead.work.raw) for ahead in back])
+
+
+def _made_here(run: QueueRun, raw: RawBatch) -> Outcome:
+    """Process records in this process, as a worker would."""
+    try:
+        deliveries = run.lane.process(raw)
+    except Exception as error:  # raised when it is taken
+        run.lane.take_shipments()
+        return Outcome(error=error)
+    return Outcome(deliveries, run.lane.take_shipments())

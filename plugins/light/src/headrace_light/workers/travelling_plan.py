@@ -1,0 +1,50 @@
+"""The plan as bytes for the workers: as cloudpickle writes it, without sources and sinks.
+
+Those stay in the engine's process. So what they hold, such as connections and passwords, does not travel.
+"""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import cloudpickle
+from headrace.foundation.errors import PlanError
+from headrace.interfaces.sink import Sink
+from headrace.interfaces.source import Source
+from headrace.plan.graph import Plan
+from headrace.runtime.code_of_jobs import unimportable_modules_by_value
+
+
+class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no types
+    def reducer_override(self, value: Any) -> Any:
+        if isinstance(value, Source | Sink):
+            return _nothing, ()
+        return super().reducer_override(value)
+
+
+def _nothing() -> None:
+    return None
+
+
+def packed(plan: Plan) -> bytes:
+    """Return a plan as bytes. Raises PlanError when something in it cannot be copied to another process."""
+    buffer = io.BytesIO()
+    with unimportable_modules_by_value(cloudpickle):
+        try:
+            _Pickler(buffer).dump(plan)
+        except Exception as error:  # whatever a user's object raises: it cannot travel
+            raise PlanError(
+                f"the job cannot be copied to worker processes: {error}",
+                job=plan.job_name,
+                option="workers",
+                hint="a function or object of the job holds something that cannot be pickled, such as a lock, a connection or an "
+                "open file; make it when it is first used, or run the job with workers=1",
+            ) from error
+    return buffer.getvalue()
+
+
+def unpacked(content: bytes) -> Plan:
+    """Return what ``packed`` gave."""
+    plan: Plan = cloudpickle.loads(content)
+    return plan

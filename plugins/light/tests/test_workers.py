@@ -1,0 +1,457 @@
+"""Jobs with worker processes give what the same jobs give in one process, also when workers or the engine are killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import headrace as hr
+import numpy as np
+import polars as pl
+import psutil
+import pytest
+from headrace.flow.messages import Batch, Bodies, Queue, RawBatch, ReadPosition, Watermark
+from headrace.foundation.errors import DataError, JobFailedError, PlanError, RetriableError
+from headrace.foundation.faults import VARIABLE
+from headrace.runtime.lane import Delivery, Lane, Shipment
+from headrace.testing import MemorySink, MemorySource
+from headrace_light.workers import lane_workers, reading_ahead
+from headrace_light.workers.exchange import (
+    Answer,
+    Request,
+    buffers_of,
+    outcome_of,
+    packed_error,
+    raw_batch_of,
+    told,
+)
+from headrace_light.workers.lane_workers import LaneWorkers, Work
+from headrace_light.workers.slots import Slot
+from headrace_light.workers.travelling_plan import packed, unpacked
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from workers_job import workers_job
+
+from tests.effort import examples
+from tests.eventually import eventually
+
+SCHEMA = {"k": "string", "n": "int64", "ts": "timestamp"}
+
+
+@pytest.fixture(autouse=True)
+def _small_batches_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let workers have every batch: the inputs of these tests are small."""
+    monkeypatch.setattr(reading_ahead, "RECORDS_MIN", 0)
+
+
+# ---------------------------------------------------------------------------------------------------- what crosses
+
+
+@settings(max_examples=examples(100), deadline=None)
+@given(parts=st.lists(st.lists(st.binary(max_size=200), max_size=4), min_size=1, max_size=6), grown=st.booleans())
+def test_a_slot_gives_the_other_side_what_was_written(parts: list[list[bytes]], grown: bool) -> None:
+    writer = Slot()
+    reader = Slot(os.dup(writer.descriptor))
+    try:
+        for number, each in enumerate(parts):
+            written = [*each, bytes([number]) * (3 << 20)] if grown and number % 2 else each
+            capacity, sizes = writer.write(written)
+            found = reader.read(capacity, sizes)
+            assert [bytes(part) for part in found] == written
+            del found
+    finally:
+        writer.close()
+        reader.close()
+
+
+def test_a_slot_does_not_keep_the_memory_of_one_large_batch() -> None:
+    slot = Slot()
+    large, _ = slot.write([bytes(80 << 20)])
+    small, sizes = slot.write([b"x"])
+    assert (large, small) == (128 << 20, 1 << 20)
+    assert bytes(slot.read(small, sizes)[0]) == b"x"
+    assert os.fstat(slot.descriptor).st_size == small
+    slot.close()
+
+
+@settings(max_examples=examples(200), deadline=None)
+@given(
+    bodies=st.lists(st.binary(max_size=20), max_size=20),
+    has_times=st.booleans(),
+    has_keys=st.booleans(),
+    has_headers=st.booleans(),
+    taken=st.booleans(),
+)
+def test_a_raw_batch_crosses_as_it_is(
+    bodies: list[bytes], has_times: bool, has_keys: bool, has_headers: bool, taken: bool
+) -> None:
+    count = len(bodies)
+    held = Bodies.of(bodies)
+    if taken:  # bodies that a filter has left, in another order of the buffer
+        order = np.arange(count, dtype=np.int64)[::-1]
+        held, bodies = held.take(order), bodies[::-1]
+    raw = RawBatch(
+        np.arange(count, dtype=np.int64) * 3,
+        ReadPosition(3 * count),
+        bodies=held,
+        times=np.arange(count, dtype=np.int64) if has_times else None,
+        keys=[None if n % 2 else b"k%d" % n for n in range(count)] if has_keys else None,
+        headers=[{"h": b"%d" % n} for n in range(count)] if has_headers else None,
+    )
+    request = Request(
+        number=1, slot=0, queue=("q", "s", ""), has_times=has_times, newline_separated=held.newline_separated,
+        keys=None if raw.keys is None else list(raw.keys),
+        headers=None if raw.headers is None else [dict(each) for each in raw.headers],
+    )  # fmt: skip
+    found = raw_batch_of(request, [memoryview(bytes(part)) for part in buffers_of(raw)])
+    assert found.offsets.tolist() == raw.offsets.tolist()
+    assert found.bodies is not None
+    assert list(found.bodies) == bodies
+    assert found.bodies.newline_separated is held.newline_separated
+    assert (found.times is None) == (raw.times is None)
+    assert (found.keys, found.headers) == (raw.keys, raw.headers)
+
+
+def test_frames_and_what_lanes_give_cross_as_they_are() -> None:
+    frame = pl.DataFrame({
+        "__hr_offset": [1, 2], "__hr_index": pl.Series([0, 0], dtype=pl.Int32), "t": ["ä", None], "l": [[1], None],
+        "s": [{"a": 1.5}, None], "d": pl.Series([None, None], dtype=pl.Datetime("us", "UTC")), "b": [b"\0", b""],
+    })  # fmt: skip
+    raw = RawBatch(np.array([1, 2]), ReadPosition(3), frame=frame)
+    request = Request(number=1, slot=0, queue=("q", "s", ""), has_times=False)
+    found = raw_batch_of(request, [memoryview(bytes(part)) for part in buffers_of(raw)]).frame
+    assert found is not None
+    assert found.equals(frame)
+    assert found.schema == frame.schema
+
+    queue = Queue("q", "s")
+    deliveries = [Delivery("sink", Batch(queue.branched("dead"), frame, "other"))]
+    shipments = [Shipment("by", 1, queue, Batch(queue, frame)), Shipment("by", 0, queue, Watermark(queue, -5))]
+    for_sinks, for_shuffles, parts = told(deliveries, shipments)
+    answer = Answer(number=1, deliveries=for_sinks, shipments=for_shuffles)
+    made = outcome_of(Answer.read(_encoded(answer)), [memoryview(bytes(part)) for part in parts], queue)
+    [delivery], [rows, mark] = made.deliveries, made.shipments
+    assert (delivery.target, delivery.batch.queue, delivery.batch.output) == ("sink", queue.branched("dead"), "other")
+    assert delivery.batch.frame.equals(frame)
+    assert isinstance(rows.content, Batch)
+    assert (rows.shuffle, rows.side, rows.queue) == ("by", 1, queue)
+    assert rows.content.frame.equals(frame)
+    assert mark == shipments[1]
+
+
+def _encoded(answer: Answer) -> bytes:
+    import msgspec
+
+    return msgspec.msgpack.encode(answer)
+
+
+class Stubborn(Exception):
+    """An exception that cannot be copied, as users write them."""
+
+    def __init__(self, one: str, two: str) -> None:
+        super().__init__(one + two)
+
+
+def test_errors_cross_with_what_they_know(caplog: pytest.LogCaptureFixture) -> None:
+    error = RetriableError("away", plugin="p", queue="s/q", offset=7)
+    found = outcome_of(Answer(number=1, error=packed_error(error)), (), Queue("q")).error
+    assert isinstance(found, RetriableError)
+    assert (str(found), found.offset) == (str(error), 7)
+    found = outcome_of(Answer(number=1, error=packed_error(Stubborn("a", "b"))), (), Queue("q")).error
+    assert isinstance(found, JobFailedError)
+    assert "Stubborn: ab" in str(found)
+    assert "Stubborn" in caplog.text
+
+
+def test_a_plan_travels_without_its_sources_and_sinks() -> None:
+    class Locked(MemorySink):
+        def __init__(self) -> None:
+            super().__init__()
+            self.lock = threading.Lock()  # cannot be pickled
+
+    source = MemorySource({"q": [b'{"k": "secret of the source", "n": 1}']})
+    stream = hr.stream("test", "travels").from_(source, format="json", schema={"k": "string", "n": "int64"}, name="in")
+    plan = stream.where("n > 0").to(Locked()).plan()
+    content = packed(plan)
+    assert b"secret of the source" not in content
+    found = unpacked(content)
+    assert found.sources["in"].source is None
+    lane = Lane(found, found.sources["in"], Queue("q", "in"))
+    [made] = lane.process(RawBatch(np.array([0]), ReadPosition(1), bodies=Bodies.of([b'{"k": "x", "n": 3}'])))
+    assert made.batch.frame["n"].to_list() == [3]
+
+
+def test_a_job_that_cannot_be_copied_is_refused_before_anything_starts() -> None:
+    lock = threading.Lock()
+
+    def locked(n: int) -> int:
+        with lock:
+            return n
+
+    stream = hr.stream("test", "refused").from_(MemorySource({"q": []}), format="json", schema={"n": "int64"})
+    job = stream.map(lambda row: {"n": locked(row["n"])}, schema={"n": "int64"}).to(MemorySink())
+    with pytest.raises(PlanError, match="cannot be copied to worker processes") as caught:
+        job.run("light", workers=2)
+    assert caught.value.option == "workers"
+
+
+# ------------------------------------------------------------------------------------------------- whole jobs
+
+
+def _input(directory: Path, files: int, records: int) -> None:
+    directory.mkdir()
+    for number in range(files):
+        lines = []
+        for n in range(records):
+            second = n // 3 + number  # in order: what is late depends on how far the other queues are
+            lines.append(
+                b"broken"
+                if n % 97 == 13
+                else json.dumps(
+                    {"k": f"k{n % 7}", "n": n, "ts": f"2026-01-01 00:{second // 60:02d}:{second % 60:02d}"}
+                ).encode()
+            )
+        (directory / f"{number}.ndjson").write_bytes(b"\n".join(lines) + b"\n")
+
+
+Build = Callable[[Any], Any]
+
+
+def _window(stream: Any) -> Any:
+    return stream.key_by("k").window(hr.tumbling("5 s", on="ts")).agg(n="count(*)", total="sum(n)")
+
+
+def _branches(stream: Any) -> Any:
+    small, large = stream.where("n < 200").select("k", "n"), stream.where("n >= 150").select("k", "n")
+    return small.union(large)
+
+
+def _python(stream: Any) -> Any:
+    offset = 1000  # a closure, and a function that no module has
+
+    def moved(row: dict[str, Any]) -> dict[str, Any]:
+        if row["n"] == 77:
+            raise ValueError("not this one")
+        return {"k": row["k"], "n": row["n"] + offset}
+
+    return stream.map(moved, schema={"k": "string", "n": "int64"})
+
+
+def _rules(stream: Any) -> Any:
+    return stream.rules({"seven": "n % 7 = 0", "k3": "k = 'k3' AND n > 50"}).select("k", "n", "rule_ids")
+
+
+BUILDS: dict[str, Build] = {"window": _window, "branches": _branches, "python": _python, "rules": _rules}
+
+
+def _run(build: Build, source: Path, workers: int) -> tuple[list[Any], list[Any], hr.JobReport]:
+    sink, bad = MemorySink(), MemorySink()
+    stream = hr.stream("test", "same").from_file(str(source / "*.ndjson"), format="json", schema=SCHEMA)
+    stream = stream.dead_letters(lambda letters: letters.to(bad))
+    report = build(stream).to(sink).run("light", workers=workers, max_batch_records=40, show_progress=False)
+    order: Callable[[Any], str] = lambda row: json.dumps(row, sort_keys=True, default=str)  # noqa: E731
+    dead = [{name: row[name] for name in ("queue", "offset", "reason", "origin")} for row in bad.rows]
+    return sorted(sink.rows, key=order), sorted(dead, key=order), report
+
+
+@pytest.mark.parametrize("files", [1, 3])
+@pytest.mark.parametrize("build", BUILDS)
+def test_rows_and_dead_letters_are_those_of_one_process(build: str, files: int, tmp_path: Path) -> None:
+    _input(tmp_path / "in", files, 400)
+    rows, dead, report = _run(BUILDS[build], tmp_path / "in", 2)
+    expected = _run(BUILDS[build], tmp_path / "in", 1)
+    assert rows == expected[0]
+    assert len(rows) > 20
+    assert dead == expected[1]
+    assert len(dead) >= 4 * files
+    assert report.records_read == 400 * files == expected[2].records_read
+    assert report.dead_letters == expected[2].dead_letters
+
+
+def test_rows_of_a_queue_come_in_their_order() -> None:
+    """One queue, and batches that take different times."""
+    sink = MemorySink()
+    stream = hr.stream("test", "order").from_(
+        MemorySource({"q": [json.dumps({"n": n}).encode() for n in range(500)]}), format="json", schema={"n": "int64"}
+    )
+
+    def slow(row: dict[str, Any]) -> dict[str, Any]:
+        import time
+
+        time.sleep(0.0005 if row["n"] // 20 % 2 else 0.0)
+        return row
+
+    report = stream.map(slow, schema={"n": "int64"}).to(sink).run("light", workers=2, max_batch_records=20)
+    assert [row["n"] for row in sink.rows] == list(range(500))
+    assert report.queues[0].offset == 500
+
+
+def test_bad_records_stop_a_job_that_wants_it() -> None:
+    source = MemorySource({"q": [b'{"n": 1}', b'{"n": 2}', b"broken", b'{"n": 3}']})
+    sink = MemorySink()
+    job = hr.stream("test", "stops", bad_records="stop").from_(source, format="json", schema={"n": "int64"}).to(sink)
+    with pytest.raises(JobFailedError, match="bad record") as caught:
+        job.run("light", workers=2, max_batch_records=2)
+    assert caught.value.offset == 2
+    assert isinstance(caught.value.__cause__, DataError)
+
+
+class Away:
+    """A function whose server is away for its first calls. Processes share the count by a file."""
+
+    def __init__(self, place: Path, failures: int) -> None:
+        self._place = place
+        self._failures = failures
+
+    def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
+        if row["n"] == 55:
+            with self._place.open("a+") as file:
+                file.write("x")
+                file.flush()
+                file.seek(0)
+                if len(file.read()) <= self._failures:
+                    raise RetriableError("the server is away")
+        return row
+
+
+def test_records_wait_while_a_server_of_an_operator_is_away(tmp_path: Path) -> None:
+    sink = MemorySink()
+    source = MemorySource({"q": [json.dumps({"n": n}).encode() for n in range(200)]})
+    stream = hr.stream("test", "away").from_(source, format="json", schema={"n": "int64"})
+    job = stream.map(Away(tmp_path / "calls", 3), schema={"n": "int64"}).to(sink)
+    job.run("light", workers=2, max_batch_records=10)
+    assert [row["n"] for row in sink.rows] == list(range(200))
+    assert len((tmp_path / "calls").read_text()) == 4
+
+
+# ---------------------------------------------------------------------------------------------------- processes
+
+
+@pytest.fixture
+def workers(request: pytest.FixtureRequest) -> Iterator[LaneWorkers]:
+    source = MemorySource({"q": []})
+    stream = hr.stream("test", "pool").from_(source, format="json", schema={"n": "int64"}, name="in")
+    made = LaneWorkers(stream.map(request.param, schema={"n": "int64"}).to(MemorySink(), name="out").plan(), 2)
+    made.start()
+    yield made
+    made.close()
+    assert made.process_ids == []
+
+
+def _work(first: int, count: int) -> Work:
+    bodies = [json.dumps({"n": n}).encode() for n in range(first, first + count)]
+    raw = RawBatch(np.arange(first, first + count), ReadPosition(first + count), bodies=Bodies.of(bodies))
+    return Work(Queue("q", "in"), raw)
+
+
+def _made(work: Work) -> list[int]:
+    assert work.outcome is not None
+    assert work.outcome.error is None, work.outcome.error
+    return [n for each in work.outcome.deliveries for n in each.batch.frame["n"].to_list()]
+
+
+def _all(workers: LaneWorkers, works: list[Work]) -> None:
+    waiting = list(works)
+    while any(work.outcome is None for work in works):
+        while waiting and workers.takes(waiting[0].queue):
+            workers.give(waiting.pop(0))
+        workers.collect(timedelta(seconds=1))
+
+
+@pytest.mark.parametrize("workers", [lambda row: {"n": row["n"] * 2}], indirect=True)
+def test_a_worker_that_is_killed_is_replaced_and_its_batches_are_made_again(
+    workers: LaneWorkers, caplog: pytest.LogCaptureFixture
+) -> None:
+    first = [_work(n * 10, 10) for n in range(6)]
+    _all(workers, first)
+    before = workers.process_ids
+    assert len(before) == 2
+    for number in before:
+        os.kill(number, signal.SIGKILL)
+    second = [_work(100 + n * 10, 10) for n in range(6)]
+    _all(workers, second)
+    made = [n for work in first + second for n in _made(work)]
+    assert made == [2 * n for n in (*range(60), *range(100, 160))]
+    assert not set(before) & set(workers.process_ids)
+    assert "ended by signal 9" in caplog.text
+
+
+def _deadly(row: dict[str, Any]) -> dict[str, Any]:
+    if row["n"] == 15:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return row
+
+
+@pytest.mark.parametrize("workers", [_deadly], indirect=True)
+def test_a_batch_that_ends_every_process_ends_the_job_with_its_place(workers: LaneWorkers) -> None:
+    works = [_work(0, 10), _work(10, 10), _work(20, 10)]
+    _all(workers, works)
+    assert _made(works[0]) == list(range(10))
+    assert works[1].outcome is not None
+    error = works[1].outcome.error
+    assert isinstance(error, JobFailedError)
+    assert (error.queue, error.offset) == ("in/q", 10)
+    assert "signal 9" in error.message
+
+
+def test_rules_keep_a_queue_with_one_worker() -> None:
+    source = MemorySource({"a": [], "b": []})
+    stream = hr.stream("test", "keeps").from_(source, format="json", schema={"n": "int64"}, name="in")
+    made = LaneWorkers(stream.rules({"one": "n = 1"}).to(MemorySink()).plan(), 2)
+    try:
+        assert lane_workers.sources_with_rules(made_plan := stream.rules({"one": "n = 1"}).to(MemorySink()).plan()) == {
+            "in"
+        }
+        assert lane_workers.sources_with_rules(stream.where("n = 1").to(MemorySink()).plan()) == set()
+        assert made_plan.sources
+        made.start()
+        works = [Work(Queue(name, "in"), _work(n, 1).raw) for n in range(6) for name in ("a", "b")]
+        _all(made, works)
+        assert {work.tries for work in works} == {1}
+        assert len({id(worker) for worker in made._worker_of.values()}) == 2
+    finally:
+        made.close()
+
+
+# ----------------------------------------------------------------------------------------------------- the engine dies
+
+
+def _children(process: subprocess.Popen[bytes]) -> list[psutil.Process]:
+    try:
+        return psutil.Process(process.pid).children(recursive=True)
+    except psutil.NoSuchProcess:
+        return []
+
+
+@pytest.mark.parametrize("fault", ["lane.after_process", "checkpoint.after_flush", "checkpoint.after_save"])
+def test_after_a_kill_files_have_each_row_once(fault: str, tmp_path: Path) -> None:
+    _input(tmp_path / "input", 2, 300)
+    command = [sys.executable, str(Path(__file__).with_name("workers_job.py")), str(tmp_path)]
+    killed = subprocess.Popen(
+        command, env={**os.environ, VARIABLE: f"{fault}:5:kill"}, stderr=subprocess.DEVNULL, start_new_session=True
+    )
+    seen: set[psutil.Process] = set()
+
+    def ended() -> bool:
+        seen.update(_children(killed))
+        return killed.poll() is not None
+
+    eventually(ended, "the engine is killed")
+    assert killed.returncode == -signal.SIGKILL
+    assert seen, "it had workers"
+    eventually(lambda: not any(each.is_running() for each in seen), "its workers end, too")
+    report = workers_job(tmp_path).run(
+        "light", checkpoint=tmp_path / "state", workers=2, max_batch_records=20, show_progress=False
+    )
+    assert report.dead_letters >= 0
+    rows = [json.loads(line) for path in (tmp_path / "output").glob("*.json") for line in path.read_text().splitlines()]
+    found = sorted((row["file"], row["n"]) for row in rows)
+    assert found == [(f"{name}.ndjson", n) for name in range(2) for n in range(300) if n % 97 != 13 and n % 3]
