@@ -226,6 +226,31 @@ def test_the_first_lookup_after_a_quiet_time_waits_for_the_refresh() -> None:
     assert value() == 4
 
 
+def test_a_lookup_that_waited_for_another_ones_refresh_loads_nothing() -> None:
+    clock, states = ManualClock(), [1, 2, 3]
+    shared = SharedTable("t", timedelta(minutes=1), clock)
+
+    def load() -> Table:
+        return table_of(states.pop(0))
+
+    class Overtaken:
+        """A lock that another lane gets first: it refreshes the table, after this one has found it old."""
+
+        def __enter__(self) -> None:
+            if len(states) == 2:
+                shared.reload(load)
+
+        def __exit__(self, *_: object) -> None:
+            pass
+
+    assert value_in(shared.current(load)) == 1
+    clock.advance(120)
+    shared._lock = Overtaken()  # type: ignore[assignment]
+    shared.current(load)
+    shared.wait()
+    assert states == [3], "it is loaded at the beginning, and by the other lane"
+
+
 def test_memory_stays_near_that_of_the_values() -> None:
     count = 100_000
     frame = pl.DataFrame(

@@ -127,7 +127,9 @@ class SharedTable:
         """Start a refresh unless one is under way. Return whether the lookup is to wait for it."""
         assert self.refresh is not None
         with self._lock:
-            if self._refreshing is None or not self._refreshing.is_alive():
+            under_way = self._refreshing is not None and self._refreshing.is_alive()
+            # Another lane's refresh may have ended since this one found the table old.
+            if not under_way and self._age() >= self.refresh.total_seconds():
                 # Only a lookup starts a refresh. Without the wait, rows after a quiet time would be joined with a very old table.
                 self._awaited = self._age() >= 2 * self.refresh.total_seconds()
                 name = f"refresh {self.name}"
