@@ -31,7 +31,7 @@ KINDS = ("where", "rules-41", "rules-1000", "windows", "where-one-file", "window
 WAYS: tuple[tuple[str, tuple[int, ...], int], ...] = (
     ("one core", (0,), 1),
     ("two cores", (0, 1), 1),
-    ("1 + 2 workers", (0, 1), 2),
+    ("workers=2", (0, 1), 2),
 )
 _UNIQUE_MESSAGES = 200_000
 
@@ -100,7 +100,7 @@ def everything(messages: int, rounds: int, kinds: list[str]) -> None:
                 "kind": kind, "messages": messages, "load": round(os.getloadavg()[0], 1),
                 "seconds": {name: round(each, 2) for name, each in middle.items()},
                 "cpu_seconds": {name: round(statistics.median(each), 2) for name, each in cpu.items()},
-                "ratio": round(middle["one core"] / middle["1 + 2 workers"], 2),
+                "ratio": round(middle["one core"] / middle["workers=2"], 2),
             }), flush=True)  # fmt: skip
 
 

@@ -359,9 +359,10 @@ def _made(work: Work) -> list[int]:
 
 
 def _all(workers: LaneWorkers, works: list[Work]) -> None:
+    """Let workers do all of the work, and none of it here."""
     waiting = list(works)
     while any(work.outcome is None for work in works):
-        while waiting and workers.takes(waiting[0].queue):
+        while waiting and workers.choose(waiting[0].queue) == "worker":
             workers.give(waiting.pop(0))
         workers.collect(timedelta(seconds=1))
 
@@ -402,21 +403,32 @@ def test_a_batch_that_ends_every_process_ends_the_job_with_its_place(workers: La
     assert "signal 9" in error.message
 
 
-def test_rules_keep_a_queue_with_one_worker() -> None:
-    source = MemorySource({"a": [], "b": []})
-    stream = hr.stream("test", "keeps").from_(source, format="json", schema={"n": "int64"}, name="in")
-    made = LaneWorkers(stream.rules({"one": "n = 1"}).to(MemorySink()).plan(), 2)
+def test_rules_keep_a_queue_with_one_process() -> None:
+    stream = hr.stream("test", "keeps").from_(MemorySource({"a": []}), format="json", schema={"n": "int64"}, name="in")
+    with_rules = stream.rules({"all": "n >= 0"}).select("n").to(MemorySink()).plan()
+    assert lane_workers.sources_with_rules(with_rules) == {"in"}
+    assert lane_workers.sources_with_rules(stream.where("n = 1").to(MemorySink()).plan()) == set()
+    made = LaneWorkers(with_rules, 2)
+    queues = [Queue(name, "in") for name in "abcdef"]
+    assert {made.choose(queue) for queue in queues} == {"here"}  # nothing waits for a process to start
+    made.start()
     try:
-        assert lane_workers.sources_with_rules(made_plan := stream.rules({"one": "n = 1"}).to(MemorySink()).plan()) == {
-            "in"
-        }
-        assert lane_workers.sources_with_rules(stream.where("n = 1").to(MemorySink()).plan()) == set()
-        assert made_plan.sources
-        made.start()
-        works = [Work(Queue(name, "in"), _work(n, 1).raw) for n in range(6) for name in ("a", "b")]
-        _all(made, works)
-        assert {work.tries for work in works} == {1}
-        assert len({id(worker) for worker in made._worker_of.values()}) == 2
+        while made.starting:
+            made.collect(timedelta(seconds=1))
+        assert [made.choose(queue) for queue in queues] == ["here", "worker", "worker"] * 2
+        of_b = [Work(queues[1], _work(n, 1).raw) for n in range(9)]
+        given = 0
+        while made.choose(queues[1]) == "worker":
+            made.give(of_b[given])
+            given += 1
+        assert given == lane_workers.WAITING_MAX
+        assert made.choose(queues[1]) == "nobody"  # though the other worker has nothing to do
+        assert made.choose(queues[4]) == "nobody"
+        assert made.choose(queues[2]) == "worker"
+        _all(made, of_b[:0])
+        while any(work.outcome is None for work in of_b[:given]):
+            made.collect(timedelta(seconds=1))
+        assert [_made(work) for work in of_b[:given]] == [[0], [1], [2]]
     finally:
         made.close()
 

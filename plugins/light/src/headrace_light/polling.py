@@ -32,7 +32,7 @@ _ANSWER_WAIT = timedelta(milliseconds=50)
 class Polling:
     """Polls the queues of an engine, in its thread. ``runs`` is the engine's, which adds and removes queues.
 
-    ``workers``: in how many other processes lanes run; 1: in this one.
+    ``workers``: in how many processes lanes run; 1: in this one alone.
     """
 
     def __init__(
@@ -160,8 +160,8 @@ class Polling:
             run.pause(error, self._clock.monotonic(), self._retry_seconds)
 
 
-def _reading_ahead(plan: Plan, count: int, take: Callable[[Ahead, Outcome], None]) -> ReadingAhead:
+def _reading_ahead(plan: Plan, processes: int, take: Callable[[Ahead, Outcome], None]) -> ReadingAhead:
     from headrace_light.workers.lane_workers import LaneWorkers  # here: most jobs have no workers
     from headrace_light.workers.reading_ahead import ReadingAhead
 
-    return ReadingAhead(LaneWorkers(plan, count), count, take)
+    return ReadingAhead(LaneWorkers(plan, processes - 1), processes - 1, take)

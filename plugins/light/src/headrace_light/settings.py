@@ -21,7 +21,7 @@ class LightSettings(Settings, frozen=True, kw_only=True):
     workers: Annotated[
         int,
         option(
-            "processes that decode and transform records, beside this one, which reads, keeps state and writes; 1: this one does all",
+            "processes that decode and transform records: this one, which also reads, keeps state and writes, and workers - 1 others",
             ge=1,
         ),
     ] = 1

@@ -13,6 +13,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from multiprocessing.connection import Connection, wait
+from typing import Literal
 
 import msgspec
 from headrace.flow.messages import Queue, RawBatch
@@ -32,11 +33,14 @@ from headrace_light.workers.slots import Slot
 
 logger = logging.getLogger(__name__)
 #: Batches that are given to a worker before it has answered: one that it works on, and the next one.
-WAITING_MAX = 2
+WAITING_MAX = 3
 #: How often a batch is given to a worker: if it ends as many processes, it is what ends them.
 _TRIES_MAX = 3
 _KEPT_BYTES_MAX = 64 * 1024**2
 _END_SECONDS = 5.0
+_NO_WAIT = timedelta(0)
+#: Who does a batch: a worker, this process, or nobody yet, because the queue's own worker has enough to do.
+Choice = Literal["worker", "here", "nobody"]
 
 
 @dataclass(slots=True, eq=False)
@@ -52,19 +56,23 @@ class Work:
 class LaneWorkers:
     """Starts worker processes and ends them. Used by the engine's thread alone.
 
-    Every worker can do every batch. Batches of sources whose rules may be replaced while the job runs go, queue by queue, to one
-    worker each: from which record on new rules count is decided by the first process that has them.
+    Every process can do every batch, this one too. Batches of sources whose rules may be replaced while the job runs are done,
+    queue by queue, by one process each: from which record on new rules count is decided by the first process that has them.
     """
 
     def __init__(self, plan: Plan, count: int) -> None:
-        """Copies the plan: raises PlanError when it cannot be copied. No process is started yet."""
+        """Copies the plan: raises PlanError when it cannot be copied. No process is started yet.
+
+        ``count``: how many beside this one.
+        """
         from headrace_light.workers.travelling_plan import packed  # here: most jobs have no workers
 
         self._job = plan.job_name
         self._beginning = msgspec.msgpack.encode(Beginning(list(sys.path), packed(plan), _KEPT_BYTES_MAX))
         self._workers = [_Worker(number) for number in range(count)]
         self._keeps_queues = sources_with_rules(plan)
-        self._worker_of: dict[Queue, _Worker] = {}
+        #: Of queues that keep to one process: which; None: this one.
+        self._worker_of: dict[Queue, _Worker | None] = {}
         self._number = 0
 
     @property
@@ -77,28 +85,41 @@ class LaneWorkers:
         for worker in self._workers:
             worker.start(self._beginning)
 
-    def takes(self, queue: Queue) -> bool:
-        """Whether a batch of the queue could be given now."""
-        return self._worker_for(queue) is not None
+    def choose(self, queue: Queue) -> Choice:
+        """Say who does the next batch of a queue. A worker that is not ready yet does none, so that nothing waits for its start."""
+        if queue.source not in self._keeps_queues:
+            return "here" if self._free() is None else "worker"
+        own = self._kept(queue)
+        if own is None or not (own.ready or own.waiting):
+            return "here"
+        return "worker" if own.ready and len(own.waiting) < WAITING_MAX else "nobody"
 
     def give(self, work: Work) -> None:
-        """Give a batch of a queue for which ``takes`` said yes."""
-        worker = self._worker_for(work.queue)
+        """Give a worker a batch, when ``choose`` has said so."""
+        worker = self._kept(work.queue) if work.queue.source in self._keeps_queues else self._free()
         assert worker is not None, "the caller asks before it reads"
         self._number += 1
         self._send(worker, self._number, work)
 
+    @property
+    def starting(self) -> bool:
+        """Whether a worker has not said yet that it is ready."""
+        return not all(each.ready for each in self._workers)
+
     def collect(self, patience: timedelta) -> bool:
-        """Take the answers that have come; wait for one so long at most. Return whether there was any.
+        """Take all answers that have come; wait for the first one so long at most. Return whether there was any.
 
         Raises JobFailedError when the workers cannot begin.
         """
-        channels = {each.channel: each for each in self._workers if each.channel is not None}
-        came = wait(list(channels), patience.total_seconds())
-        for channel in came:
-            assert isinstance(channel, Connection)
-            self._receive(channels[channel])
-        return bool(came)
+        any_came = False
+        while came := wait(
+            [each.channel for each in self._workers if each.channel is not None], patience.total_seconds()
+        ):
+            any_came, patience = True, _NO_WAIT
+            for worker in self._workers:
+                if worker.channel in came:
+                    self._receive(worker)
+        return any_came
 
     def forget(self, queue: Queue) -> None:
         """The queue is gone: it needs no worker of its own any more."""
@@ -109,18 +130,19 @@ class LaneWorkers:
         for worker in self._workers:
             worker.end()
 
-    def _worker_for(self, queue: Queue) -> _Worker | None:
-        if queue.source not in self._keeps_queues:
-            least = min(self._workers, key=lambda each: len(each.waiting))
-            return least if len(least.waiting) < WAITING_MAX else None
-        own = self._worker_of.get(queue)
-        if own is None:
+    def _free(self) -> _Worker | None:
+        ready = [each for each in self._workers if each.ready and len(each.waiting) < WAITING_MAX]
+        return min(ready, key=lambda each: len(each.waiting), default=None)
+
+    def _kept(self, queue: Queue) -> _Worker | None:
+        if queue not in self._worker_of:
             held = list(self._worker_of.values())
-            own = self._worker_of[queue] = min(self._workers, key=held.count)
-        return own if len(own.waiting) < WAITING_MAX else None
+            processes: list[_Worker | None] = [None, *self._workers]
+            self._worker_of[queue] = min(processes, key=held.count)
+        return self._worker_of[queue]
 
     def _send(self, worker: _Worker, number: int, work: Work) -> None:
-        slot = number % WAITING_MAX if not worker.waiting else 1 - worker.waiting[-1][1]
+        slot = (worker.waiting[-1][1] + 1) % WAITING_MAX if worker.waiting else 0
         work.tries += 1
         worker.waiting.append((number, slot, work))
         with contextlib.suppress(ConnectionError):  # it has died: that is seen when its answer is read
@@ -134,14 +156,15 @@ class LaneWorkers:
             self._replace(worker)
             return
         if answer.number < 0:
-            self._begun(answer)
+            self._begun(worker, answer)
             return
         number, slot, work = worker.waiting.popleft()
         assert (number, slot) == (answer.number, answer.slot), "a worker answers in order"
         work.outcome = outcome_of(answer, worker.answers[slot].read(answer.capacity, answer.sizes), work.queue)
 
-    def _begun(self, answer: Answer) -> None:
+    def _begun(self, worker: _Worker, answer: Answer) -> None:
         if answer.error is None:
+            worker.ready = True
             return
         error = outcome_of(answer, (), Queue("")).error
         raise JobFailedError(
@@ -190,10 +213,12 @@ class _Worker:
         self.waiting: deque[tuple[int, int, Work]] = deque()
         self.requests: Sequence[Slot] = ()
         self.answers: Sequence[Slot] = ()
+        self.ready = False
         self.failures = 0
 
     def start(self, beginning: bytes) -> None:
         """Start a process with new memory: nobody knows what the one before has left in the old one."""
+        self.ready = False
         self.requests, self.answers = ([Slot() for _ in range(WAITING_MAX)] for _ in range(2))
         ours, theirs = socket.socketpair()
         slots = [each.descriptor for each in (*self.requests, *self.answers)]

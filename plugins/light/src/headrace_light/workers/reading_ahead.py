@@ -30,7 +30,9 @@ class Ahead:
 
 
 class ReadingAhead:
-    """Reads queues and gives what is read to workers; hands out what they have made, in the order of reading.
+    """Reads queues and gives what is read to workers, or to this process's own lanes.
+
+    It hands out what they have made in the order of reading.
 
     ``take`` is called with each batch and its outcome when its turn has come. It may raise; then the batch counts as taken.
     """
@@ -40,7 +42,7 @@ class ReadingAhead:
         self._take = take
         self._ahead: deque[Ahead] = deque()
         #: Results that wait for the turn of an earlier one are in memory, so they are counted too.
-        self._ahead_max = 2 * WAITING_MAX * count
+        self._ahead_max = 3 * WAITING_MAX * count
 
     @property
     def pending(self) -> bool:
@@ -52,8 +54,14 @@ class ReadingAhead:
         self._workers.start()
 
     def read(self, run: QueueRun, max_records: int, wait: timedelta) -> bool:
-        """Read the next records of a queue, if a worker takes them; return whether there were any. Raises as readers do."""
-        if len(self._ahead) >= self._ahead_max or not self._workers.takes(run.queue):
+        """Read the next records of a queue, if somebody can do them; return whether there were any. Raises as readers do.
+
+        They are done here when all workers have enough to do.
+        """
+        if self._ahead:
+            self._workers.collect(_NO_WAIT)  # who is free is known by the answers
+        choice = self._workers.choose(run.queue)
+        if len(self._ahead) >= self._ahead_max or choice == "nobody":
             return False
         found = run.read_ahead(max_records, wait, outstanding=self._has(run))
         if found is None:
@@ -62,7 +70,7 @@ class ReadingAhead:
         ahead = Ahead(run, start, Work(run.queue, raw))
         if not len(raw):
             ahead.work.outcome = Outcome()
-        elif len(raw) < RECORDS_MIN and not self._ahead:
+        elif choice == "here" or (len(raw) < RECORDS_MIN and not self._ahead):
             ahead.work.outcome = _made_here(run, raw)
         else:
             self._workers.give(ahead.work)
@@ -71,10 +79,9 @@ class ReadingAhead:
 
     def take_ready(self, patience: timedelta = _NO_WAIT) -> bool:
         """Hand out what has its turn; wait so long for an answer at most. Return whether anything was handed out."""
-        if not self._ahead:
-            return False
-        if self._ahead[0].work.outcome is None:
-            self._workers.collect(patience)
+        if self._ahead or self._workers.starting:
+            waits = bool(self._ahead) and self._ahead[0].work.outcome is None
+            self._workers.collect(patience if waits else _NO_WAIT)
         taken = False
         while self._ahead and (outcome := self._ahead[0].work.outcome) is not None:
             ahead = self._ahead.popleft()
