@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 from headrace_light.workers import reading_ahead
+from headrace_light.workers.lane_workers import LaneWorkers
 
 from tests.conformance import stateful_cases, stateless_cases
 from tests.conformance.case import Case, differences, outputs
@@ -20,10 +22,20 @@ CASES = {
 #: In every run, one of each kind of work; the others in the slow runs, since each case starts two processes.
 OFTEN = list(CASES)[:: max(1, len(CASES) // 5)]
 
+_start = LaneWorkers.start
+
+
+def start_and_wait(workers: LaneWorkers) -> None:
+    """Start workers and wait until they are ready: the inputs would be read before."""
+    _start(workers)
+    while workers.starting:
+        workers.collect(timedelta(seconds=1))
+
 
 @pytest.mark.parametrize("name", often_or_slow(list(CASES), OFTEN))
 def test_a_case_gives_the_same_with_workers(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reading_ahead, "RECORDS_MIN", 0)  # the inputs are small
+    monkeypatch.setattr(LaneWorkers, "start", start_and_wait)
     case: Case = CASES[name]
     run(case, make(tmp_path / "workers"), "light", workers=2, max_batch_records=23)
     run(case, make(tmp_path / "one"), "light")

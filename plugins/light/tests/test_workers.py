@@ -38,7 +38,7 @@ from headrace_light.workers.slots import Slot
 from headrace_light.workers.travelling_plan import packed, unpacked
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from workers_job import workers_job
+from workers_job import start_and_wait, workers_job
 
 from tests.effort import examples
 from tests.eventually import eventually
@@ -48,8 +48,9 @@ SCHEMA = {"k": "string", "n": "int64", "ts": "timestamp"}
 
 @pytest.fixture(autouse=True)
 def _small_batches_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let workers have every batch: the inputs of these tests are small."""
+    """Let workers have batches: the inputs of these tests are small."""
     monkeypatch.setattr(reading_ahead, "RECORDS_MIN", 0)
+    monkeypatch.setattr(LaneWorkers, "start", start_and_wait)
 
 
 # ---------------------------------------------------------------------------------------------------- what crosses
@@ -413,8 +414,6 @@ def test_rules_keep_a_queue_with_one_process() -> None:
     assert {made.choose(queue) for queue in queues} == {"here"}  # nothing waits for a process to start
     made.start()
     try:
-        while made.starting:
-            made.collect(timedelta(seconds=1))
         assert [made.choose(queue) for queue in queues] == ["here", "worker", "worker"] * 2
         of_b = [Work(queues[1], _work(n, 1).raw) for n in range(9)]
         given = 0

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import sys
+from datetime import timedelta
 from pathlib import Path
 
 import headrace as hr
+from headrace_light.workers import reading_ahead
+from headrace_light.workers.lane_workers import LaneWorkers
+
+_start = LaneWorkers.start
 
 
 def workers_job(directory: Path) -> hr.Job:
@@ -25,10 +30,16 @@ def workers_job(directory: Path) -> hr.Job:
     return job
 
 
-if __name__ == "__main__":
-    from headrace_light.workers import reading_ahead
+def start_and_wait(workers: LaneWorkers) -> None:
+    """Start workers and wait until they are ready: small inputs would be read before."""
+    _start(workers)
+    while workers.starting:
+        workers.collect(timedelta(seconds=1))
 
+
+if __name__ == "__main__":
     reading_ahead.RECORDS_MIN = 0
+    LaneWorkers.start = start_and_wait  # type: ignore[method-assign]
     workers_job(Path(sys.argv[1])).run(
         "light",
         checkpoint=Path(sys.argv[1]) / "state",

@@ -176,12 +176,11 @@ class LaneWorkers:
 
     def _replace(self, worker: _Worker) -> None:
         """Start another process in place of one that has died, and give it the same batches in the same order."""
+        worker.failures = 0 if worker.ready else worker.failures + 1
         code = worker.end()
         waiting, worker.waiting = worker.waiting, deque()
         how = f"by signal {-code}" if code < 0 else f"with exit status {code}"
         logger.warning("job %s: worker process %d ended %s; another one goes on", self._job, worker.number, how)
-        if not waiting:
-            worker.failures += 1
         if worker.failures >= _TRIES_MAX:
             raise JobFailedError(f"worker processes end {how} before they begin", job=self._job, option="workers")
         worker.start(self._beginning)
