@@ -39,7 +39,7 @@ def start_and_wait(workers: LaneWorkers) -> None:
 
 if __name__ == "__main__":
     reading_ahead.RECORDS_MIN = 0
-    LaneWorkers.start = start_and_wait  # type: ignore[method-assign]
+    LaneWorkers.start = start_and_wait  # type: ignore[assignment]
     workers_job(Path(sys.argv[1])).run(
         "light",
         checkpoint=Path(sys.argv[1]) / "state",
