@@ -6,11 +6,14 @@ into reads: a record that is complete in one read is the same record in any long
 
 from __future__ import annotations
 
+import functools
 import re
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
+from headrace.interfaces.accelerators import accelerated
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -23,6 +26,16 @@ _BLOCK = 128 * 1024
 
 def find_byte(buffer: bytes, byte: int, begin: int = 0) -> NDArray[np.int64]:
     """Return the positions of ``byte`` in ``buffer`` from ``begin`` on, in order."""
+    return _fastest_search()(buffer, byte, begin)
+
+
+@functools.cache
+def _fastest_search() -> Callable[[bytes, int, int], NDArray[np.int64]]:
+    return accelerated("find_byte", find_byte_by_columns)
+
+
+def find_byte_by_columns(buffer: bytes, byte: int, begin: int) -> NDArray[np.int64]:
+    """Do what ``find_byte`` does, with numpy."""
     array = np.frombuffer(buffer, dtype=np.uint8)
     found = []
     for at in range(begin, len(array), _BLOCK):

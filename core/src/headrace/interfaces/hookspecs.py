@@ -8,7 +8,7 @@ A plug-in is a module or object named by an entry point of group ``headrace``; i
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pluggy
 
@@ -61,6 +61,16 @@ def headrace_decoders() -> Mapping[str, Callable[[DecoderRequest], Decoder | Non
 
     ``make`` is called for every decoder of the format. It returns a decoder that gives what ``request.plain`` gives for every body,
     rows and reasons alike, or None to leave the work to that. It is not asked if ``HEADRACE_DECODERS=plain`` is set.
+    """
+
+
+@hookspec
+def headrace_accelerators() -> Mapping[str, Callable[[], Callable[..., Any] | None] | str]:  # type: ignore[empty-body]
+    """Offer faster forms of functions of headrace that work on whole buffers: ``{"find_byte": make}``.
+
+    ``make`` is called once in a process. It returns a function that gives the same as headrace's own for all arguments, or None where
+    it has none. ``find_byte(buffer, byte, begin)`` returns the places of a byte as int64, in order. It is not asked if
+    ``HEADRACE_DECODERS=plain`` is set.
     """
 
 

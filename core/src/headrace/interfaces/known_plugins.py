@@ -128,6 +128,9 @@ OFFERS: Mapping[str, Mapping[str, str]] = {
     "decoder": {
         "json": "headrace-turbo",
     },
+    "accelerator": {
+        "find_byte": "headrace-turbo",
+    },
     "state store": {
         "directory": "headrace-light",
         "mysql": "headrace-mysql",

@@ -24,6 +24,7 @@ HOOKS: Mapping[str, str] = {
     "function": "headrace_functions",
     "codec": "headrace_codecs",
     "decoder": "headrace_decoders",
+    "accelerator": "headrace_accelerators",
     "state store": "headrace_state_stores",
     "backend": "headrace_backends",
     "language": "headrace_languages",

@@ -3,6 +3,7 @@
 //! A decoder is made of a description of its columns and decodes batches of bodies. Each batch gives buffers of Arrow; every buffer is
 //! owned by the caller, who frees it alone. A panic never crosses the border: the call returns NULL then.
 
+pub mod bytes;
 pub mod columns;
 pub mod description;
 pub mod moments;
@@ -15,7 +16,7 @@ use std::any::Any;
 use std::panic::{catch_unwind, AssertUnwindSafe};
 
 /// Changed with every change of this interface.
-const INTERFACE_VERSION: i64 = 1;
+const INTERFACE_VERSION: i64 = 2;
 
 /// A buffer that the caller owns.
 pub struct Owned {
@@ -74,6 +75,23 @@ impl Batch {
 #[no_mangle]
 pub extern "C" fn headrace_turbo_version() -> i64 {
     INTERFACE_VERSION
+}
+
+/// Writes the places of `byte` in `buffer` from `begin` on to `places`, at most `capacity` of them, and returns how many were written.
+///
+/// # Safety
+/// `buffer` points to `bytes` readable bytes, `begin` is not behind them, and `places` has room for `capacity` numbers.
+#[no_mangle]
+pub unsafe extern "C" fn headrace_turbo_find_byte(
+    buffer: *const u8,
+    bytes: usize,
+    byte: u8,
+    begin: usize,
+    places: *mut i64,
+    capacity: usize,
+) -> usize {
+    let searched = std::slice::from_raw_parts(buffer, bytes);
+    bytes::find(searched, byte, begin, std::slice::from_raw_parts_mut(places, capacity))
 }
 
 /// Makes a decoder of a description (see description.rs). NULL: the description is not understood.

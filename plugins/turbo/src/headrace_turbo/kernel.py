@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from headrace.flow.messages import Bodies
     from numpy.typing import NDArray
 
-INTERFACE_VERSION = 1
+INTERFACE_VERSION = 2
 LIBRARY = Path(__file__).with_name(f"libheadrace_turbo_kernel.{'dylib' if sys.platform == 'darwin' else 'so'}")
 
 _Numbers = ctypes.POINTER(ctypes.c_uint64)
@@ -51,6 +51,7 @@ def library() -> ctypes.CDLL | None:
         ("take", address, [address, size, _Numbers]),
         ("buffer_free", None, [address]),
         ("batch_free", None, [address]),
+        ("find_byte", size, [address, size, ctypes.c_uint8, size, address, size]),
     ):
         function = getattr(found, f"headrace_turbo_{name}")
         function.restype, function.argtypes = result, arguments

@@ -10,3 +10,8 @@ from headrace.interfaces.hookspecs import hookimpl
 @hookimpl
 def headrace_decoders() -> Mapping[str, str]:
     return {"json": "headrace_turbo.json_decoder:faster_json_decoder"}
+
+
+@hookimpl
+def headrace_accelerators() -> Mapping[str, str]:
+    return {"find_byte": "headrace_turbo.byte_search:faster_find_byte"}
