@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from datetime import timedelta
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import headrace as hr
 import pytest
@@ -182,3 +183,23 @@ def test_a_followed_file_is_looked_at_as_often_as_two_are(tmp_path: Path) -> Non
             file.write('{"n": 2}\n')
         eventually(lambda: len(sink.rows) == 2, "both rows")
     assert max(clock.waited) <= 0.2
+
+
+def test_a_queue_is_not_silent_because_the_records_of_all_queues_take_long() -> None:
+    """Each batch takes longer than ``idle_timeout``, and each queue has more: no row is late."""
+    clock, sink = EngineClock(), MemorySink()
+    lines = [b'{"ts": "2026-01-01 00:00:%02d"}' % second for second in range(60)]
+    schema = {"ts": "timestamp"}
+    source = MemorySource({"a": lines[:30], "b": lines[:30], "c": lines[30:]})
+    stream = hr.stream("test", "slow").from_(source, format="json", schema=schema)
+
+    def slow(row: dict[str, Any]) -> dict[str, Any]:
+        clock.advance(10)
+        return row
+
+    slowly = stream.map(slow, schema=schema).select("ts", k="1").watermark("ts", idle_timeout="5 s")
+    job = slowly.key_by("k").window(hr.tumbling("10 s", on="ts")).agg(n="count(*)").to(sink)
+    options = RunOptions(until="end", max_batch_records=5, show_progress=False)
+    report = LightBackend(LightSettings(), clock).start(job.plan(options), options).wait()
+    assert report.late_rows == 0
+    assert [row["n"] for row in sink.rows] == [20, 20, 20, 10, 10, 10]

@@ -21,6 +21,7 @@ import pytest
 from headrace.flow.messages import Batch, Bodies, Queue, RawBatch, ReadPosition, Watermark
 from headrace.foundation.errors import DataError, JobFailedError, PlanError, RetriableError
 from headrace.foundation.faults import VARIABLE
+from headrace.interfaces.source import StartPosition
 from headrace.runtime.lane import Delivery, Lane, Shipment
 from headrace.testing import MemorySink, MemorySource
 from headrace_light.workers import lane_workers, reading_ahead
@@ -293,6 +294,37 @@ def test_rows_of_a_queue_come_in_their_order() -> None:
     report = stream.map(slow, schema={"n": "int64"}).to(sink).run("light", workers=2, max_batch_records=20)
     assert [row["n"] for row in sink.rows] == list(range(500))
     assert report.queues[0].offset == 500
+
+
+class _NotedSource(MemorySource):
+    """A source that notes from which queue records were read."""
+
+    def __init__(self, queues: dict[str, list[bytes]]) -> None:
+        super().__init__(queues)
+        self.read: list[str] = []
+
+    def open(self, queue: Queue, start: StartPosition) -> hr.Reader:
+        reader, read = super().open(queue, start), self.read
+        poll = reader.poll
+
+        def noted(max_records: int, timeout: timedelta) -> RawBatch | None:
+            found = poll(max_records, timeout)
+            if found is not None:
+                read.append(queue.name)
+            return found
+
+        reader.poll = noted  # type: ignore[method-assign]
+        return reader
+
+
+def test_queues_are_read_in_turn_though_workers_have_no_room_for_all_of_them() -> None:
+    """A queue that is read only when others have no more records would hold event time back, and be late."""
+    source = _NotedSource({f"q{number:02d}": [b'{"n": 1}'] * 30 for number in range(20)})
+    stream = hr.stream("test", "turns").from_(source, format="json", schema={"n": "int64"})
+    stream.map(lambda row: row, schema={"n": "int64"}).to(MemorySink()).run("light", workers=2, max_batch_records=10)
+    assert sorted(source.read) == sorted([f"q{number:02d}" for number in range(20)] * 3)
+    turns = [source.read[begin : begin + 20] for begin in (0, 20, 40)]
+    assert all(len(set(turn)) == 20 for turn in turns), "each once before any comes again"
 
 
 def test_bad_records_stop_a_job_that_wants_it() -> None:

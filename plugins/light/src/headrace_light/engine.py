@@ -372,6 +372,7 @@ class Engine:
         for run in self._runs.values():
             timeout_us = self._idle_timeouts_us.get(run.queue.source)
             silent = timeout_us is not None and (now - run.heard_seconds) * 1_000_000 >= timeout_us
+            silent &= run.found_nothing and not self._polling.holds(run)
             silent |= self._broken.is_given_up(run.queue)
             silent |= run.queue.source in self._bounded and run.at_latest
             if not run.idle and (run.done or silent) and not self._stages.at_end:

@@ -60,6 +60,8 @@ class Polling:
         self._retry_seconds = retry_seconds
         self._stopping = stopping
         self._ahead = _reading_ahead(plan, workers, self._take_made) if workers > 1 else None
+        #: Of which queue a worker got a batch last.
+        self._given: Queue | None = None
 
     def start(self) -> None:
         """Start the workers, if there are any."""
@@ -74,7 +76,7 @@ class Polling:
     def poll_all(self, wait: timedelta) -> bool:
         """Read each queue once; return whether any had records."""
         progressed = False
-        for run in list(self._runs.values()):
+        for run in self._in_turn():
             if self._stopping.is_set():
                 break
             # A group may have taken it away, and given it again, while another queue was polled.
@@ -83,6 +85,10 @@ class Polling:
             if self._broken.is_due(run.queue):
                 progressed |= self._poll(run, wait)
         return progressed
+
+    def holds(self, run: QueueRun) -> bool:
+        """Whether records of a queue were read that are not taken yet."""
+        return self._ahead is not None and self._ahead.has(run)
 
     def take_ready(self, *, busy: bool) -> bool:
         """Take what workers have made and has its turn; return whether there was any. Unless ``busy``, an answer is waited for."""
@@ -103,6 +109,16 @@ class Polling:
         if self._ahead is not None:
             self._ahead.close()
 
+    def _in_turn(self) -> list[QueueRun]:
+        """Return the queues in the order in which they are read now.
+
+        Workers may have no room for more in the middle of a round. The next round goes on there: else the last queues would wait until
+        the first ones have no more records.
+        """
+        runs = list(self._runs.values())
+        behind = next((place for place, run in enumerate(runs, 1) if run.queue == self._given), 0)
+        return runs[behind:] + runs[:behind]
+
     def _poll(self, run: QueueRun, wait: timedelta) -> bool:
         try:
             if run.broken:
@@ -113,7 +129,7 @@ class Polling:
             return False
         except BrokenQueueError as error:
             self.drain([run.queue])
-            run.broken = True
+            run.broken = run.found_nothing = True
             self._broken.take(run.queue, error, run.position)
             return False
         return came
@@ -130,7 +146,7 @@ class Polling:
         came = ahead.read(run, self._options.max_batch_records, wait)
         run.broken = run.broken and not self._broken.mended(run.queue)
         if came:
-            run.heard_seconds = self._clock.monotonic()
+            run.heard_seconds, self._given = self._clock.monotonic(), run.queue
         return came
 
     def _take_made(self, ahead: Ahead, made: Outcome) -> None:

@@ -54,6 +54,9 @@ class QueueRun:
         #: When records came last, and whether the keyed stages were told that none come (kept by the engine).
         self.heard_seconds = 0.0
         self.idle = False
+        #: Whether the last try to read gave nothing. After one that gave records there may be more: the queue is not silent, however
+        #: long the records of all queues take.
+        self.found_nothing = False
 
     @property
     def end(self) -> int | None:
@@ -92,6 +95,7 @@ class QueueRun:
             fault_point("reader.after_poll")
         if self._closed:
             return None
+        self.found_nothing = raw is None
         if raw is None:
             self._works()
             self.position = self._reader.position
@@ -132,7 +136,9 @@ class QueueRun:
         fault_point("reader.after_poll")
         if self._closed:
             return None
-        self._works()
+        self.found_nothing = raw is None
+        if not outstanding:  # else the lane may still say that a server is away
+            self._works()
         if raw is None:
             self._read_to = self._reader.position
             if not outstanding:
@@ -143,6 +149,7 @@ class QueueRun:
 
     def taken(self, raw: RawBatch) -> None:
         """What was made of records that ``read_ahead`` gave has been taken: the position is behind them."""
+        self._works()
         self.position = raw.next_position
         self._records += len(raw)
 
@@ -193,6 +200,7 @@ class QueueRun:
 
     def pause(self, error: RetriableError, now: float, retry_seconds: float) -> None:
         """The server is not available: do not poll the queue for a while. Raises JobFailedError when this has lasted too long."""
+        self.found_nothing = self._what_is_away == "source"
         if self._away_since is None:
             self._away_since = now
             logger.warning("queue %s: %s; trying again", self.queue.id, error.message)

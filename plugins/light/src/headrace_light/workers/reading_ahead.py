@@ -49,6 +49,10 @@ class ReadingAhead:
         """Whether anything is at work or waits for its turn."""
         return bool(self._ahead)
 
+    def has(self, run: QueueRun) -> bool:
+        """Return whether records of a queue are at work or wait for their turn."""
+        return any(ahead.run is run for ahead in self._ahead)
+
     def start(self) -> None:
         """Start the workers."""
         self._workers.start()
@@ -63,7 +67,7 @@ class ReadingAhead:
         choice = self._workers.choose(run.queue)
         if len(self._ahead) >= self._ahead_max or choice == "nobody":
             return False
-        found = run.read_ahead(max_records, wait, outstanding=self._has(run))
+        found = run.read_ahead(max_records, wait, outstanding=self.has(run))
         if found is None:
             return False
         start, raw = found
@@ -106,9 +110,6 @@ class ReadingAhead:
         """End the workers. What was read ahead was not taken, so it is read again by whoever goes on."""
         self._ahead.clear()
         self._workers.close()
-
-    def _has(self, run: QueueRun) -> bool:
-        return any(ahead.run is run for ahead in self._ahead)
 
     def _give_back(self, failed: Ahead) -> None:
         """Let the run have its batches from a failed one on: the same records come again, and none after them before."""
