@@ -56,6 +56,26 @@ def sessions_late(directory: Path) -> hr.Job:
     return _to(counted, directory).also(_to(counted.late(), directory, "late"))
 
 
+CORRELATIONS = [
+    {
+        "id": kind,
+        "correlation": {"type": kind, "rules": ["low", "high"], "group-by": ["key"], "timespan": "20s", **more},
+    }
+    for kind, more in (
+        ("event_count", {"condition": {"gte": 3}}),
+        ("value_count", {"condition": {"field": "id", "gte": 3}}),
+        ("temporal", {}),
+        ("temporal_ordered", {"generate": True}),
+    )
+]
+
+
+def correlations(directory: Path) -> hr.Job:
+    rules = {"low": "v < 2", "high": "v > 10"}
+    tagged = _clicks(directory, "correlations", "clicks-*.ndjson").rules(rules, output="tag")
+    return _to(tagged.correlate(CORRELATIONS, rules=rules, on="ts", late="10 s", output="all"), directory)
+
+
 def without_key(directory: Path) -> hr.Job:
     return _to(_clicks(directory, "all").window(hr.tumbling("1 min", on="ts"), late="4 s").agg(n="count(*)"), directory)
 
@@ -135,6 +155,7 @@ CASES = [
     Case("with-state", _one(), with_state),
     Case("join-without-bound", _JOINED, join_without_bound),
     Case("changes-of-changes", _three(), changes_of_changes),
+    Case("correlations", _three(), correlations),
     *GRID,
     *CHANGES,
 ]

@@ -9,6 +9,7 @@ PLUGINS: Mapping[str, str] = {
     "avro": "headrace-avro",
     "changes": "headrace-changes",
     "columnar": "headrace-columnar",
+    "detection": "headrace-detection",
     "dimension": "headrace-dimension",
     "elasticsearch": "headrace-elasticsearch",
     "file": "headrace-file",
@@ -74,6 +75,8 @@ OFFERS: Mapping[str, Mapping[str, str]] = {
     },
     "operator": {
         "aggregate": "headrace-stateful",
+        "correlate": "headrace-detection",
+        "correlation_events": "headrace-detection",
         "deduplicate": "headrace-stateful",
         "distinct": "headrace-stateful",
         "drop": "headrace-columnar",

@@ -233,6 +233,9 @@ class OperatorSpec(ABC):
     #: How long a queue may be silent before watermarks do not wait for it: of operators that give event time. None: for ever.
     idle_timeout_us: int | None = None
 
+    #: Whether the verb appends several operators: then ``stream.<name>(…)`` calls ``of_stream``.
+    is_composed: ClassVar[bool] = False
+
     @abstractmethod
     def output_schema(self, schema: Schema | None, output: str = "") -> Schema | None:
         """Return the columns after the operator; None if they are known only from the rows themselves.
@@ -254,6 +257,14 @@ class OperatorSpec(ABC):
         Its arguments are the two streams and what the verb takes. The default says that the verb has one input.
         """
         raise PlanError(f"{cls.name}() takes one stream")
+
+    @classmethod
+    def of_stream(cls, stream: Stream, *arguments: Any, **options: Any) -> Stream:
+        """Return the stream with all operators of the verb, where ``is_composed`` is true: a verb that divides rows by a key itself.
+
+        Called in the place of the constructor, with what the verb was given. Raises JobError for wrong arguments.
+        """
+        raise NotImplementedError(f"{cls.__name__} says that it is composed, and has no of_stream()")
 
     @abstractmethod
     def open(self, schema: Schema | None) -> Operator:

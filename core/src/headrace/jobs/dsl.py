@@ -326,6 +326,9 @@ class Stream:
         if spec_class.takes_functions:
             options["functions"] = self._pipeline.functions
         try:
+            if spec_class.is_composed:
+                composed: Stream = spec_class.of_stream(self, *arguments, **options)
+                return composed
             spec = spec_class(*arguments, **options)
         except TypeError as error:
             raise OptionError(f"{verb}: {error}", job=self._job_name, plugin=verb) from error

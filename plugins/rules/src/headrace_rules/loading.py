@@ -171,28 +171,53 @@ def _children(node: yaml.Node) -> Iterable[yaml.Node]:
     return list(node.value) if isinstance(node, yaml.SequenceNode) else []
 
 
+def documents_of(path: Path) -> list[tuple[Any, str]]:
+    """Return what the documents of a YAML file hold, each rule with the place that messages name: for readers of other kinds of rules.
+
+    Raises JobError when the file cannot be read, RulesError when it is not valid YAML.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise JobError(f"cannot read rules from {path}: {error}", plugin="rules") from error
+    try:
+        return _entries(path, text)
+    except yaml.YAMLError as error:
+        raise RulesError([_invalid(path, error)], total=1) from error
+
+
+def _invalid(path: Path, error: yaml.YAMLError) -> Rejection:
+    return Rejection("", f"this is not valid YAML: {' '.join(str(error).split())}", str(path))
+
+
+def _entries(path: Path, text: str) -> list[tuple[Any, str]]:
+    found: list[tuple[Any, str]] = []
+    for document in yaml.load_all(text, _Loader):
+        if document is None:
+            continue
+        entries = document.get("rules", [document]) if isinstance(document, Mapping) else document
+        for entry in entries if isinstance(entries, list) else [entries]:
+            found.append((entry, f"{path}, rule {len(found) + 1}"))
+    return found
+
+
 def _load_yaml(path: Path, text: str, loaded: Loaded) -> None:
     from headrace_rules import sigma
 
     try:
-        documents = [document for document in yaml.load_all(text, _Loader) if document is not None]
+        entries = _entries(path, text)
     except yaml.YAMLError as error:
-        loaded.add(Rejection("", f"this is not valid YAML: {' '.join(str(error).split())}", str(path)))
+        loaded.add(_invalid(path, error))
         return
-    number = 0
-    for document in documents:
-        entries = document.get("rules", [document]) if isinstance(document, Mapping) else document
-        if not isinstance(entries, list):
-            entries = [entries]
-        for entry in entries:
-            number += 1
-            place = f"{path}, rule {number}"
-            if not isinstance(entry, Mapping) or "detection" not in entry:
-                loaded.add(rule_of(entry, place))
-            elif loaded.sigma.applies(entry.get("logsource")):
-                loaded.add(sigma.rule_of(entry, place, loaded.sigma))
-            else:
-                loaded.left_out += 1
+    for entry, place in entries:
+        if isinstance(entry, Mapping) and "correlation" in entry:
+            continue  # headrace-detection reads it: it says nothing of one row.
+        if not isinstance(entry, Mapping) or "detection" not in entry:
+            loaded.add(rule_of(entry, place))
+        elif loaded.sigma.applies(entry.get("logsource")):
+            loaded.add(sigma.rule_of(entry, place, loaded.sigma))
+        else:
+            loaded.left_out += 1
 
 
 def rule_of(entry: Any, place: str) -> Rule | Rejection:

@@ -1,0 +1,1 @@
+"""Correlations of what rules have matched."""
