@@ -293,6 +293,13 @@ class TestZip:
         ):
             drain(world.open(world.source()))
 
+    def test_a_directory_that_points_before_the_file_is_damage(self, world: World) -> None:
+        packed = bytearray(archive({"a": lines(1)}))
+        packed[-6:-2] = (int.from_bytes(packed[-6:-2], "little") + 1000).to_bytes(4, "little")
+        path = world.write("log", bytes(packed))
+        with pytest.raises(BrokenQueueError, match=rf"{path} is not valid zip"):
+            drain(world.open(world.source()))
+
     def test_methods_without_a_bound_of_memory_are_refused(self, world: World) -> None:
         world.write("log", archive({"a": lines(1)}, method=zipfile.ZIP_BZIP2))
         with pytest.raises(BrokenQueueError, match=r"a in it is compressed by method 12, which is not read"):

@@ -97,6 +97,7 @@ UID = "0b1f22aa-0000"
         (f"/var/log/containers/web-1_shop_nginx-{'0a' * 32}.log", ("shop", "web-1", None, "nginx", None)),
         ("/var/log/pods/shop_web-1/nginx/0.log", (None,) * 5),
         (f"/var/log/pods/shop_web-1_{UID}/nginx/x.log", (None,) * 5),
+        (f"/var/log/pods/shop_web-1_{UID}/nginx/٣.log", (None,) * 5),
         ("", (None,) * 5),
         (None, (None,) * 5),
     ],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -74,6 +75,14 @@ def test_bodies_of_others(name: str, kind: Any, write: Any) -> None:
     assert [(bad.row, bad.reason.partition(":")[0]) for bad in decoded.bad] == [
         (1, "column 'id'"), (2, "nan is no number"), (3, "inf is no number"), (4, "column 'id'"),
     ]  # fmt: skip
+
+
+def test_values_that_nest_as_deep_as_can_be_read_are_records_or_bad_ones() -> None:
+    decoder = MsgpackCodec(MsgpackCodec.Settings.of({})).decoder(hr.Schema.of({"a": "json"}))
+    for depth in range(sys.getrecursionlimit() - 100, sys.getrecursionlimit() + 10):
+        body = b"\x81\xa1a" + b"\x91" * depth + b"\xc0"
+        decoded = decoder.decode(Bodies.of([body]))
+        assert decoded.frame.height + len(decoded.bad) == 1
 
 
 @pytest.mark.parametrize(("kind", "read"), [(MsgpackCodec, msgspec.msgpack.decode), (CborCodec, cbor2.loads)])

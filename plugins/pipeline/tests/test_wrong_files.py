@@ -87,6 +87,8 @@ WRONG = {
     ),
     "no sink": ("large: {connector: print}", "", "line 7, column 7: sinks needs an entry"),
     "a name of the job": ("name: orders", "name: a b", "line 1, column 7: 'a b' is not a valid name"),
+    "a namespace": ("name: orders\n", "name: orders\n    namespace: a b\n", "line 2, column 12: 'a b' is not a valid name"),
+    "what becomes of bad records": ("name: orders\n", "name: orders\n    bad_records: x\n", "line 2, column 14: unusable value 'x'"),
     "a number as name": ("name: orders", "name: 5", "line 1, column 7: expected a text, found 5\n"),
     "no YAML": ("[id, note]", "[id, note", "pipeline.yaml, line 7, column 6: this is not YAML: expected ',' or ']'"),
     "a tag": ("id > 1", "!!python/object/apply:os.abort []", "line 5, column 12: the tag 'tag:yaml.org,2002:python/"),
@@ -136,6 +138,9 @@ WRONG = {
     ),
     "an option of a lookup": (
         "select: [id, note]", "lookup: {table: orders, on: id, hwo: left}", "line 6, column 37: lookup has no key 'hwo'",
+    ),
+    "a number of a lookup": (
+        "select: [id, note]", "lookup: {table: orders, on: id, threads: many}", "line 6, column 46: unusable value 'many'",
     ),
     "a column of a lookup": (
         "select: [id, note]", "lookup: {table: orders, on: ide}", "the table has no column 'ide'",

@@ -112,7 +112,8 @@ class _View(io.RawIOBase):
         if begin is None:
             begin = self._stream.file.stat().st_size
         if begin + offset < 0:
-            raise OSError("before the beginning of the file")
+            # It is an OSError, which zipfile expects when it looks for the directory, and a ValueError, as of other damage.
+            raise io.UnsupportedOperation("a place before the beginning of the file")
         self._at = begin + offset
         return self._at
 

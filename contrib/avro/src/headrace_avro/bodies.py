@@ -40,6 +40,8 @@ class BodyBytes:
         self.starts = starts - low
         self.ends = ends - low
         self.uncertain = np.zeros(len(starts), dtype=np.bool_)
+        #: How many steps through the items of arrays were made for few of the bodies.
+        self.steps_for_few = 0
 
     def doubt(self, rows: Positions, mask: NDArray[np.bool_], positions: Positions) -> None:
         """Mark rows as uncertain where ``mask`` says so. They are read on at a place where there is nothing."""

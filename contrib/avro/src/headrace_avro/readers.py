@@ -17,6 +17,10 @@ from headrace_avro.schemas import AvroType
 #: In an array of more items, or one of items without bytes, a body is left to the reader of single records.
 ITEMS_MAX = 10_000
 
+#: A step through the items of arrays takes as long for few bodies as for many. After so many steps for few, these are left to it too.
+_FEW = 100
+_STEPS_FOR_FEW_MAX = 1_000
+
 
 class NotColumnarError(Exception):
     """A type, or what the reader's schema makes of it, that only single records are read with."""
@@ -191,6 +195,11 @@ class _Array(Reader):
             counts[body.uncertain[rows[begin]]] = 0
             left[begin] = counts
             active = active[(left[active] > 0) & ~body.uncertain[rows[active]]]
+            if 0 < len(active) < _FEW:
+                body.steps_for_few += 1
+                if body.steps_for_few > _STEPS_FOR_FEW_MAX:
+                    body.doubt(rows, left > 0, after)
+                    break
             if len(active):
                 after[active] = take(active, after[active])
                 left[active] -= 1

@@ -20,7 +20,7 @@ _FIELDS = hr.Schema.of(
 #: /var/log/pods/NAMESPACE_POD_UID/CONTAINER/N.log, and what it is rotated to.
 _PODS = (
     r"(?:^|/)(?P<namespace>[^/_]+)_(?P<pod>[^/_]+)_(?P<pod_uid>[^/_]+)"
-    r"/(?P<container>[^/]+)/(?P<restart_count>\d{1,9})\.log(?:\.[^/]*)?$"
+    r"/(?P<container>[^/]+)/(?P<restart_count>[0-9]{1,9})\.log(?:\.[^/]*)?$"
 )
 #: /var/log/containers/POD_NAMESPACE_CONTAINER-ID.log
 _CONTAINERS = r"(?:^|/)(?P<pod>[^/_]+)_(?P<namespace>[^/_]+)_(?P<container>[^/]+)-[0-9a-f]{64}\.log$"

@@ -48,10 +48,12 @@ class BinaryDecoder(Decoder):
         value = self._notation.read(body)
         try:
             text = self._encode(value)
+            if b"null" in text:  # which is also what NaN would become
+                _check_numbers(value)
+        except NotationError:
+            raise
         except (msgspec.EncodeError, TypeError, ValueError, OverflowError, RecursionError) as error:
             raise NotationError(f"a value has no form as JSON: {error}") from error
-        if b"null" in text:  # which is also what NaN would become
-            _check_numbers(value)
         return text
 
 

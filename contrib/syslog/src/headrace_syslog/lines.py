@@ -13,7 +13,7 @@ Standard = Literal["auto", "rfc3164", "rfc5424"]
 
 #: The fields that ``fields_of`` gives.
 FIELDS = ("priority", "version", "time", "host", "app", "process_id", "message_id", "structured_data", "message")
-_BEGIN_5424 = r"^<\d{1,3}>1 "
+_BEGIN_5424 = r"^<[0-9]{1,3}>1 "
 #: A name within structured data: printable ASCII without = ] " and blanks.
 NAME = r"[!#-<>-\\^-~]+"
 #: A pair within structured data.
@@ -21,7 +21,7 @@ PAIR = rf' {NAME}="(?:[^"\\\]]|\\.)*"'
 ELEMENT = rf"\[{NAME}(?:{PAIR})*\]"
 #: The parts of a message of RFC 5424: what is missing if a line fits up to a part and not with it, and the part.
 _PARTS_5424 = (
-    ("a priority such as <13>", r"^<(?P<priority>\d{1,3})>"),
+    ("a priority such as <13>", r"^<(?P<priority>[0-9]{1,3})>"),
     ("the version 1 and a blank", r"(?P<version>1) "),
     ("a timestamp and a blank", r"(?P<time>[^ ]+) "),
     ("a host and a blank", r"(?P<host>[^ ]+) "),
@@ -34,14 +34,14 @@ _PARTS_5424 = (
 _LINE_5424 = "(?s)" + "".join(part for _, part in _PARTS_5424)
 MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 _TIME_3164 = (
-    rf"(?:{'|'.join(MONTHS)}) [ 0-9]?\d (?:\d{{4}} )?\d\d:\d\d:\d\d(?:[.,]\d{{1,9}})?"
-    r"|\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?"
+    rf"(?:{'|'.join(MONTHS)}) [ 0-9]?[0-9] (?:[0-9]{{4}} )?[0-9][0-9]:[0-9][0-9]:[0-9][0-9](?:[.,][0-9]{{1,9}})?"
+    r"|[0-9]{4}-[0-9][0-9]-[0-9][0-9][T ][0-9][0-9]:[0-9][0-9]:[0-9][0-9](?:[.,][0-9]{1,9})?(?:Z|[+-][0-9][0-9]:?[0-9][0-9])?"
 )
 #: Before the time may stand a sequence number, and a sign that the clock is not set, as routers write them.
 #: The host may be missing, as in what programs write to the socket of their machine: then the tag follows, which ends in a colon.
 _LINE_3164 = (
-    r"(?s)^<(?P<priority>\d{1,3})>"
-    rf"(?:(?:\d+: )?[*.]?(?P<time>{_TIME_3164}):? (?:(?P<host>[^\s\[\]]*[^\s\[\]:]) (?:: )?)?)?"
+    r"(?s)^<(?P<priority>[0-9]{1,3})>"
+    rf"(?:(?:[0-9]+: )?[*.]?(?P<time>{_TIME_3164}):? (?:(?P<host>[^\s\[\]]*[^\s\[\]:]) (?:: )?)?)?"
     r"(?:(?P<app>[^\s:\[\]]+)(?:\[(?P<process_id>[^\]\s]*)\]:?|:)(?: |\z))?"
     r"(?P<message>.*)\z"
 )

@@ -13,12 +13,12 @@ from headrace_syslog.lines import MONTHS
 Integers = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 
-_CLOCK = r"(?P<hour>\d\d):(?P<minute>\d\d):(?P<second>\d\d)(?:[.,](?P<fraction>\d{1,6})\d*)?"
+_CLOCK = r"(?P<hour>[0-9][0-9]):(?P<minute>[0-9][0-9]):(?P<second>[0-9][0-9])(?:[.,](?P<fraction>[0-9]{1,6})[0-9]*)?"
 _ISO = (
-    rf"^(?P<year>\d{{4}})-(?P<month>\d\d)-(?P<day>\d\d)[T ]{_CLOCK}"
-    r"(?P<zone>Z|(?P<sign>[+-])(?P<zone_hour>\d\d):?(?P<zone_minute>\d\d))?\z"
+    rf"^(?P<year>[0-9]{{4}})-(?P<month>[0-9][0-9])-(?P<day>[0-9][0-9])[T ]{_CLOCK}"
+    r"(?P<zone>Z|(?P<sign>[+-])(?P<zone_hour>[0-9][0-9]):?(?P<zone_minute>[0-9][0-9]))?\z"
 )
-_BSD = rf"^(?P<month>[A-Z][a-z]{{2}}) (?P<day>[ 0-9]?\d) (?:(?P<year>\d{{4}}) )?{_CLOCK}\z"
+_BSD = rf"^(?P<month>[A-Z][a-z]{{2}}) (?P<day>[ 0-9]?[0-9]) (?:(?P<year>[0-9]{{4}}) )?{_CLOCK}\z"
 _SECOND_US = 1_000_000
 _FAR = np.iinfo(np.int64).max
 
@@ -40,7 +40,7 @@ def moments(texts: pl.Series, zone: str, received: Integers | None, year: int | 
     """
     count = len(texts)
     found = Moments(np.zeros(count, dtype=np.int64), np.zeros(count, dtype=np.bool_), np.zeros(count, dtype=np.bool_))
-    iso = texts.str.contains(r"^\d").to_numpy()
+    iso = texts.str.contains(r"^[0-9]").to_numpy()
     for rows, read in ((np.flatnonzero(iso), _iso), (np.flatnonzero(~iso), _bsd)):
         if not len(rows):
             continue

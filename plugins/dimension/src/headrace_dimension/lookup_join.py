@@ -74,6 +74,8 @@ class LookupJoin(OperatorSpec):
             raise OptionError(f"unusable value {how!r}: 'inner' or 'left'", option="how")
         if match not in ("equal", "range", "prefix"):
             raise OptionError(f"unusable value {match!r}: 'equal', 'range' or 'prefix'", option="match")
+        if not isinstance(threads, int) or threads < 1:
+            raise OptionError(f"unusable value {threads!r}: a number from 1 on", option="threads")
         schema = table.schema
         if schema is None:
             raise PlanError("the columns of the table are not known", hint="give its map() a schema")

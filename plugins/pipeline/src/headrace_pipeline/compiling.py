@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import headrace as hr
-from headrace.foundation.errors import did_you_mean
+from headrace.foundation.errors import JobError, did_you_mean
 
 from headrace_pipeline.connectors import Connectors, Ends
 from headrace_pipeline.document import Scalar, Section, Value, is_nothing, read
@@ -107,10 +107,15 @@ class _Compiler:
         bad_records = root.get("bad_records")
         if bad_records is not None:
             given["bad_records"] = bad_records.text()
+        space, pipeline = DEFAULT_NAMESPACE if namespace is None else namespace.text(), name.text()
         with placed(root):
-            space = DEFAULT_NAMESPACE if namespace is None else namespace.text()
-            with placed(name):
-                return hr.stream(space, name.text(), **given)
+            try:
+                return hr.stream(space, pipeline, **given)
+            except JobError as error:
+                if error.option == "pipeline":  # which is the key name here
+                    with placed(name):
+                        raise
+                raise
 
     def _append(self, section: Section) -> None:
         verb = verb_of(section)

@@ -290,5 +290,5 @@ def _of_plugin(step: Step) -> hr.Stream:
     value.check_keys(options_of(spec), of=f"the step {step.verb!r}")
     try:
         return step.stream.operator(step.verb, **value.plain())
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, AttributeError) as error:  # a value of another type than the operator expects
         raise JobError(f"{step.verb}: {error}", plugin=step.verb) from error
