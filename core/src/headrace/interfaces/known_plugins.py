@@ -98,6 +98,7 @@ OFFERS: Mapping[str, Mapping[str, str]] = {
         "script": "headrace-columnar",
         "select": "headrace-columnar",
         "split": "headrace-columnar",
+        "throttle": "headrace-detection",
         "top_n": "headrace-stateful",
         "watermark": "headrace-stateful",
         "where": "headrace-columnar",

@@ -12,4 +12,5 @@ def headrace_operators() -> Mapping[str, str]:
     return {
         "correlate": "headrace_detection.correlate:Correlate",
         "correlation_events": "headrace_detection.correlation_events:CorrelationEvents",
+        "throttle": "headrace_detection.throttle:Throttle",
     }
