@@ -32,6 +32,7 @@ PLUGINS: Mapping[str, str] = {
     "rules": "headrace-rules",
     "spark": "headrace-spark",
     "sql": "headrace-sql",
+    "sqlite": "headrace-sqlite",
     "stateful": "headrace-stateful",
     "syslog": "headrace-syslog",
     "turbo": "headrace-turbo",
@@ -71,6 +72,7 @@ OFFERS: Mapping[str, Mapping[str, str]] = {
         "print": "headrace-print",
         "redis": "headrace-redis",
         "rocketmq": "headrace-rocketmq",
+        "sqlite": "headrace-sqlite",
         "syslog": "headrace-syslog",
     },
     "operator": {

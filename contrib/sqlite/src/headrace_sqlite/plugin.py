@@ -1,0 +1,12 @@
+"""What headrace-sqlite offers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from headrace.interfaces.hookspecs import hookimpl
+
+
+@hookimpl
+def headrace_sinks() -> Mapping[str, str]:
+    return {"sqlite": "headrace_sqlite.sink:SQLiteSink"}
