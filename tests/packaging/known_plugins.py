@@ -1,4 +1,7 @@
-"""Writes what the packages of this workspace offer into core, for hints of what to install: ``python -m tests.packaging.known_plugins``."""
+"""Writes what the packages of this workspace offer: ``python -m tests.packaging.known_plugins``.
+
+Into core, for hints of what to install, and into the page of all plug-ins.
+"""
 
 from __future__ import annotations
 
@@ -64,4 +67,7 @@ def written_table() -> str:
 
 
 if __name__ == "__main__":
+    from tests.packaging.plugin_list import PAGE, page
+
     Path(TABLE).write_text(written_table(), encoding="utf-8")
+    PAGE.write_text(page(), encoding="utf-8")

@@ -178,6 +178,7 @@ def test_the_license_is_whole_and_the_notice_names_the_model() -> None:
 def test_extras_of_core_name_every_plugin() -> None:
     extras = project_of(ROOT / "core")["optional-dependencies"]
     names = {directory.name for directory in DISTRIBUTIONS} - {"core"}
-    assert set(extras) == {*names, "all"}
+    assert set(extras) == {*names, "all", "edge"}
+    assert {Requirement(each).name.removeprefix("headrace-") for each in extras["edge"]} < names
     assert {Requirement(each).name for each in extras["all"]} == {f"headrace-{name}" for name in names}
     assert all(f"headrace-{name}~=0.1" in extras[name] for name in names)
