@@ -26,7 +26,7 @@ _HEAD = """# All plug-ins
 
 After this page you know which package offers a source, a sink, a format or a verb. The page is made from the packages' metadata by
 `python -m tests.packaging.known_plugins`; a test keeps it so. `headrace plugins` shows what is installed,
-and `headrace plugins NAME` all options. [contrib](../contrib/README.md) says how a plug-in gets into this list.
+and `headrace plugins NAME` all options. `contrib/README.md` says how a plug-in gets into this list.
 """
 
 
@@ -50,9 +50,4 @@ def _row(place: Path, offers: Mapping[str, Mapping[str, str]]) -> str:
     offered = "; ".join(
         f"{words}: {', '.join(f'`{name}`' for name in names)}" for words, names in named.items() if names
     )
-    link = (
-        f"[{project['name']}](../{place.relative_to(ROOT)}/README.md)"
-        if (place / "README.md").exists()
-        else project["name"]
-    )
-    return f"| {link} | {project['description'].replace('|', '/')} | {offered} |"
+    return f"| `{project['name']}` | {project['description'].replace('|', '/')} | {offered} |"
