@@ -1,0 +1,150 @@
+"""Presets of lines that patterns divide."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import headrace as hr
+import numpy as np
+import polars as pl
+from headrace_grok.bodies import decoded, lines_of
+from headrace_grok.library import definitions_of
+from headrace_grok.matching import Matcher
+from headrace_grok.parsing import Definition
+from headrace_grok.programs import Program, compiled, schema_of
+from headrace_grok.values import shown
+
+from headrace_logpresets.audit_pairs import Pair, pair_column
+from headrace_logpresets.presets import TIMESTAMP, Choices, Preset
+from headrace_logpresets.times import Time, timestamps
+
+#: What syslog writes before a message in files: the time, the host, the program and its process.
+_HEADER = (
+    r"(?:<[0-9]+>)?(?:%{SYSLOGTIMESTAMP:timestamp}|%{TIMESTAMP_ISO8601:timestamp}) %{SYSLOGHOST:logsource} "
+    r"%{PROG:program}(?:\[%{POSINT:pid:int}\])?: *"
+)
+_HEADER_ECS = {"logsource": "host.hostname", "program": "process.name", "pid": "process.pid"}
+
+
+@dataclass(frozen=True, slots=True)
+class _Column:
+    name: str
+    kind: pl.DataType
+    #: The field of the patterns that it is from, or that whose pairs have it.
+    source: str
+    #: The key among the pairs.
+    pair: Pair | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class PatternPreset(Preset):
+    """Lines that one of several patterns fits."""
+
+    #: What stands behind the begin of the line, or behind what syslog writes before the message.
+    patterns: tuple[str, ...]
+    #: The pattern of the library whose file says how fields are called by the Elastic Common Schema.
+    library: str
+    #: Such names of fields for which the library says none, or another.
+    ecs: Mapping[str, str] = field(default_factory=dict)
+    #: How times are written, by their field. What syslog writes needs no entry.
+    times: Mapping[str, Time] = field(default_factory=dict)
+    #: Patterns that the library does not have.
+    definitions: Mapping[str, str] = field(default_factory=dict)
+    #: Pairs that become columns, by their column; and the field that holds them.
+    pairs: Mapping[str, Pair] = field(default_factory=dict)
+    pairs_of: str | None = None
+
+    def columns(self, choices: Choices) -> hr.Schema:
+        return hr.Schema({each.name: each.kind for each in self._columns(choices)})
+
+    def decoder(self, choices: Choices, wanted: Mapping[str, pl.DataType]) -> hr.Decoder:
+        by_name = {each.name: each for each in self._columns(choices)}
+        return _PatternDecoder(self, choices, [by_name[name] for name in wanted])
+
+    def programs(self, choices: Choices) -> tuple[Program, ...]:
+        """Return the patterns, ready to run."""
+        return _programs(self.name, choices.header)
+
+    def time_of(self, source: str, choices: Choices) -> Time | None:
+        """Return how a field's times are written; None: it holds none."""
+        return Time("syslog") if choices.header and source == "timestamp" else self.times.get(source)
+
+    def _columns(self, choices: Choices) -> list[_Column]:
+        names = self._ecs_names() if choices.ecs else {}
+        found: list[_Column] = []
+        for source, kind in schema_of(self.programs(choices)).items():
+            if source == self.pairs_of:
+                for name, pair in self.pairs.items():
+                    of_pair = hr.Schema.of({"x": pair.type})["x"]
+                    found.append(_Column(pair.ecs if choices.ecs else name, of_pair, source, pair))
+            time = self.time_of(source, choices)
+            found.append(_Column(names.get(source, source), kind if time is None else TIMESTAMP, source))
+        return found
+
+    def _ecs_names(self) -> dict[str, str]:
+        names = {**definitions_of(names="ecs")[self.library].renamed, **_HEADER_ECS, **self.ecs}
+        return {old: "@timestamp" if new == "timestamp" else new for old, new in names.items()} | {
+            "timestamp": "@timestamp"
+        }
+
+
+@functools.cache
+def _programs(name: str, header: bool) -> tuple[Program, ...]:
+    from headrace_logpresets.presets import presets
+
+    preset = presets()[name]
+    assert isinstance(preset, PatternPreset)
+    before = f"^{_HEADER}" if header else "^"
+    definitions = {**definitions_of(), **{name: Definition(text) for name, text in preset.definitions.items()}}
+    return compiled([before + pattern for pattern in preset.patterns], definitions)
+
+
+class _PatternDecoder(hr.Decoder):
+    def __init__(self, preset: PatternPreset, choices: Choices, wanted: list[_Column]) -> None:
+        self._preset = preset
+        self._choices = choices
+        self._wanted = wanted
+        # Times and pairs are made of texts.
+        fields: dict[str, pl.DataType] = {}
+        self._times: dict[str, Time] = {}
+        for column in wanted:
+            time = preset.time_of(column.source, choices)
+            if column.pair is None and time is not None:
+                self._times[column.name] = time
+            texts = column.pair is not None or (time is not None)
+            fields[column.source] = pl.String() if texts else column.kind
+        self._matcher = Matcher(preset.programs(choices), columns=fields)
+
+    def decode(self, bodies: hr.Bodies) -> hr.Decoded:
+        lines, rows, bad = lines_of(bodies, self._choices.max_body_bytes)
+        # What ends a line of Windows, or of a file that was copied from there.
+        matched = self._matcher.match(lines.str.strip_suffix("\r"))
+        faults = dict(zip(matched.bad_rows, matched.reasons, strict=True))
+        columns: list[pl.Series] = []
+        wrong: dict[int, str] = {}
+        for column in self._wanted:
+            values, faulty = self._values(column, matched.frame[column.source])
+            columns.append(values.alias(column.name))
+            for row, reason in faulty.items():
+                wrong.setdefault(row, f"field {column.name!r}: {reason}")
+        good = matched.rows
+        if wrong:
+            faults.update({int(good[row]): reason for row, reason in wrong.items()})
+            kept = np.setdiff1d(np.arange(len(good)), list(wrong), assume_unique=True)
+            good, columns = good[kept], [column.gather(kept) for column in columns]
+        frame = pl.DataFrame(columns) if columns else pl.DataFrame(height=len(good))
+        return decoded(bodies, frame, good, rows, bad, faults)
+
+    def _values(self, column: _Column, found: pl.Series) -> tuple[pl.Series, dict[int, str]]:
+        if column.pair is not None:
+            texts = pair_column(found, column.pair)
+            if column.kind == pl.String():
+                return texts, {}
+            values = texts.cast(column.kind, strict=False)
+            wrong = np.flatnonzero((values.is_null() & texts.is_not_null()).to_numpy()).tolist()
+            return values, {row: f"expected {column.pair.type}, found {shown(texts[row])}" for row in wrong}
+        if column.name in self._times:
+            return timestamps(found, self._times[column.name], self._choices)
+        return found, {}
