@@ -16,6 +16,16 @@ def header(program: str, pid: int | None = None) -> dict[str, Any]:
     return {**HEADER, "program": program, **({} if pid is None else {"pid": pid})}
 
 
+def windows_event(provider: str, number: int, data: dict[str, str]) -> str:
+    parts = "".join(f'<Data Name="{name}">{value}</Data>' for name, value in data.items())
+    return (
+        '<Event xmlns="http://schemas.microsoft.com/win/2004/08/events/event"><System>'
+        f'<Provider Name="{provider}"/><EventID>{number}</EventID><TimeCreated SystemTime="2026-01-15T10:23:45.1234567Z"/>'
+        "<EventRecordID>9</EventRecordID><Channel>C</Channel><Computer>PC-1</Computer></System>"
+        f"<EventData>{parts}</EventData></Event>"
+    )
+
+
 REQUEST = {
     "clientip": "192.0.2.7", "auth": "ida", "timestamp": at(2026, 1, 15, 9, 23, 45), "verb": "GET", "request": "/a?b=c",
     "httpversion": "1.1", "response": 200, "bytes": 512,
@@ -242,5 +252,66 @@ GOLDEN: list[tuple[str, str, dict[str, Any]]] = [
         "2 123456789012 eni-0a1b - - - - - - - 1768472625 1768472685 - NODATA",
         {"version": 2, "account_id": "123456789012", "interface_id": "eni-0a1b", "start": at(2026, 1, 15, 10, 23, 45),
          "end": at(2026, 1, 15, 10, 24, 45), "log_status": "NODATA"},
+    ),
+    (
+        "mysql-general",
+        "2026-01-15T10:23:45.123456Z\t    8 Query\tSELECT 1\nFROM dual",
+        {"timestamp": at(2026, 1, 15, 10, 23, 45, 123456), "thread": 8, "command": "Query", "argument": "SELECT 1\nFROM dual"},
+    ),
+    (
+        "mysql-general",
+        "2026-01-15T10:23:45.123456Z\t    8 Quit\t",
+        {"timestamp": at(2026, 1, 15, 10, 23, 45, 123456), "thread": 8, "command": "Quit"},
+    ),
+    (
+        "mysql-slow",
+        "# Time: 2026-01-15T10:23:45.123456Z\n# User@Host: shop[shop] @ app.example.org [10.0.0.7]  Id:    12\n"
+        "# Query_time: 2.500000  Lock_time: 0.000004 Rows_sent: 1  Rows_examined: 200000\nuse orders;\n"
+        "SET timestamp=1768472622;\nSELECT *\nFROM t;",
+        {"timestamp": at(2026, 1, 15, 10, 23, 45, 123456), "user": "shop", "client": "app.example.org", "clientip": "10.0.0.7",
+         "thread": 12, "query_seconds": 2.5, "lock_seconds": 0.000004, "rows_sent": 1, "rows_examined": 200000,
+         "database": "orders", "started": at(2026, 1, 15, 10, 23, 42), "query": "SELECT *\nFROM t;"},
+    ),
+    (
+        "aws-cloudtrail",
+        '{"eventVersion": "1.08", "userIdentity": {"type": "IAMUser", "userName": "ida", "arn": "arn:aws:iam::1:user/ida", '
+        '"sessionContext": {"attributes": {"mfaAuthenticated": "false"}}}, "eventTime": "2026-01-15T10:23:45Z", '
+        '"eventSource": "iam.amazonaws.com", "eventName": "CreateUser", "awsRegion": "us-east-1", "sourceIPAddress": "192.0.2.7", '
+        '"readOnly": false, "requestParameters": {"userName":"bob"}, "responseElements": null, "eventID": "e-1"}',
+        {"timestamp": at(2026, 1, 15, 10, 23, 45), "event_name": "CreateUser", "event_source": "iam.amazonaws.com",
+         "event_id": "e-1", "read_only": False, "region": "us-east-1", "source_address": "192.0.2.7", "user_type": "IAMUser",
+         "user_name": "ida", "user_arn": "arn:aws:iam::1:user/ida", "mfa_authenticated": "false",
+         "request_parameters": '{"userName":"bob"}'},
+    ),
+    (
+        "kubernetes-audit",
+        '{"kind": "Event", "apiVersion": "audit.k8s.io/v1", "level": "Metadata", "auditID": "a-1", "stage": "ResponseComplete", '
+        '"requestURI": "/api/v1/namespaces/shop/secrets/db", "verb": "get", "user": {"username": "ida", "groups": ["devs"]}, '
+        '"sourceIPs": ["10.0.0.7"], "objectRef": {"resource": "secrets", "namespace": "shop", "name": "db", "apiVersion": "v1"}, '
+        '"responseStatus": {"metadata": {}, "code": 403}, "requestReceivedTimestamp": "2026-01-15T10:23:45.000001Z", '
+        '"stageTimestamp": "2026-01-15T10:23:45.123456Z", "annotations": {"authorization.k8s.io/decision":"forbid"}}',
+        {"timestamp": at(2026, 1, 15, 10, 23, 45, 123456), "requested": at(2026, 1, 15, 10, 23, 45, 1), "audit_id": "a-1",
+         "level": "Metadata", "stage": "ResponseComplete", "verb": "get", "request": "/api/v1/namespaces/shop/secrets/db",
+         "user": "ida", "groups": ["devs"], "source_ips": ["10.0.0.7"], "resource": "secrets", "namespace": "shop", "name": "db",
+         "api_version": "v1", "response": 403, "annotations": '{"authorization.k8s.io/decision":"forbid"}'},
+    ),
+    (
+        "windows-sysmon",
+        windows_event("Microsoft-Windows-Sysmon", 1, {"RuleName": "-", "UtcTime": "2026-01-15 10:23:45.100", "ProcessId": "4711",
+                      "Image": r"C:\Windows\cmd.exe", "User": r"SHOP\ida", "ParentProcessId": "12", "Unusual": "x"}),
+        {"timestamp": at(2026, 1, 15, 10, 23, 45, 123456), "event_id": 1, "provider": "Microsoft-Windows-Sysmon",
+         "channel": "C", "computer": "PC-1", "record_id": 9, "utc_time": at(2026, 1, 15, 10, 23, 45, 100000), "process_id": 4711,
+         "image": r"C:\Windows\cmd.exe", "user": r"SHOP\ida", "parent_process_id": 12,
+         "event_data": '{"RuleName":"-","UtcTime":"2026-01-15 10:23:45.100","ProcessId":"4711",'
+         r'"Image":"C:\\Windows\\cmd.exe","User":"SHOP\\ida","ParentProcessId":"12","Unusual":"x"}'},
+    ),
+    (
+        "windows-security",
+        windows_event("Microsoft-Windows-Security-Auditing", 4625, {"TargetUserName": "ida", "LogonType": "3", "IpAddress":
+                      "192.0.2.7", "IpPort": "-", "ProcessId": "0x1f4"}),
+        {"timestamp": at(2026, 1, 15, 10, 23, 45, 123456), "event_id": 4625, "provider": "Microsoft-Windows-Security-Auditing",
+         "channel": "C", "computer": "PC-1", "record_id": 9, "target_user_name": "ida", "logon_type": 3, "ip_address": "192.0.2.7",
+         "process_id": 500,
+         "event_data": '{"TargetUserName":"ida","LogonType":"3","IpAddress":"192.0.2.7","IpPort":"-","ProcessId":"0x1f4"}'},
     ),
 ]  # fmt: skip

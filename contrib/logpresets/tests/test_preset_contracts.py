@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 from headrace.interfaces.registry import default_registry
 from headrace_contract import CodecContract, OperatorContract
 from headrace_logpresets.operator import ParseLog
-from preset_lines import at
+from preset_lines import at, windows_event
 from test_golden_lines import decoded, parsed
 
 
@@ -83,6 +84,32 @@ class TestVpcFlowCodec(CodecContract):
         return [b"", b"2 a eni - - - - - - - x 1 - OK", b"2 a eni - - - - - - - 99999999999999999999 1 - OK", b"\xff"]
 
 
+class TestCloudTrailCodec(CodecContract):
+    schema = {"timestamp": "timestamp", "event_name": "string", "user_name": "string", "read_only": "boolean"}
+    encodes = False
+
+    def make_codec(self) -> hr.Codec:
+        codec: hr.Codec = default_registry().find("codec", "aws-cloudtrail")()
+        return codec
+
+    def make_row(self, number: int) -> dict[str, Any]:
+        return {
+            "timestamp": at(2026, 1, 15, 10, number % 60),
+            "event_name": f"Do{number}é",
+            "user_name": None if number % 3 == 1 else f"u{number}",
+            "read_only": None if number % 4 == 2 else number % 2 == 0,
+        }
+
+    def make_body(self, row: dict[str, Any]) -> bytes:
+        event: dict[str, Any] = {"eventTime": row["timestamp"].isoformat(), "eventName": row["event_name"]}
+        if row["user_name"] is not None:
+            event["userIdentity"] = {"userName": row["user_name"]}
+        return json.dumps({**event, "readOnly": row["read_only"], "other": [1]}).encode()
+
+    def bad_bodies(self) -> Sequence[bytes]:
+        return [b"", b"{}", b"[]", b'{"eventTime": "2026-01-15T10:23:45Z"}', b"\xff"]
+
+
 def test_a_text_that_is_null_gives_nulls_and_the_column_of_texts_is_replaced() -> None:
     rows = parsed(["2026/01/15 10:23:45 [error] 8#7: a text", None], "nginx-error")
     assert [(row["message"], row["severity"]) for row in rows] == [("a text", "error"), (None, None)]
@@ -122,6 +149,33 @@ def test_only_columns_that_are_read_are_converted() -> None:
 
     found = codec.decoder(schema, ["message"]).decode(Bodies.of([b"2026/01/15 10:23:45 [error] 8#7: a"]))
     assert found.frame.to_dicts() == [{"message": "a"}]
+
+
+def test_events_of_windows_that_are_another_provider_s_or_have_no_numbers_are_bad() -> None:
+    events = [
+        windows_event("Other", 1, {"ProcessId": "1"}),
+        windows_event("Microsoft-Windows-Sysmon", 1, {"ProcessId": "many"}),
+        windows_event("Microsoft-Windows-Sysmon", 1, {"ProcessId": "0x10"}),
+        windows_event("Microsoft-Windows-Sysmon", 255, {}),
+    ]
+    found = decoded("windows-sysmon", events)
+    assert [(bad.row, bad.reason) for bad in found.bad] == [
+        (0, "an event of 'Other', not of 'Microsoft-Windows-Sysmon'"),
+        (1, "ProcessId: expected int64, found 'many'"),
+    ]
+    assert found.frame["process_id"].to_list() == [16, None]
+
+
+def test_objects_that_are_no_events_are_bad() -> None:
+    objects = [
+        '{"Records": []}',
+        '{"eventName": "X", "eventTime": "soon"}',
+        '{"eventName": "X", "eventTime": "2026-01-15T10:23:45Z"}',
+    ]
+    found = decoded("aws-cloudtrail", objects)
+    assert [bad.row for bad in found.bad] == [0, 1]
+    assert found.bad[0].reason == "'eventTime' is missing, which every event has"
+    assert found.frame["event_name"].to_list() == ["X"]
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ def test_examples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytes
 def test_tables_are_up_to_date(tmp_path: Path) -> None:
     assert with_tables(PAGE.read_text()) == PAGE.read_text()
     stale = tmp_path / "page.md"
-    stale.write_text(PAGE.read_text().replace("| `sshd` |", "| `other` |"))
+    stale.write_text(PAGE.read_text().replace("| `sshd` | OpenSSH", "| `sshd` | Open SSH"))
     assert main([str(stale), "--check"]) == 1
     assert main([str(stale)]) == 0
     assert stale.read_text() == PAGE.read_text()

@@ -7,11 +7,10 @@ from collections.abc import Collection, Iterable, Sequence
 import headrace as hr
 import numpy as np
 import polars as pl
-from headrace.flow.messages import Bodies
 from headrace.foundation.errors import did_you_mean
-from numpy.typing import NDArray
 
 from headrace_logpresets.presets import Choices, check_choices, preset_of
+from headrace_logpresets.text_bodies import bodies_of
 
 _FIELDS = ("plain", "ecs")
 
@@ -123,7 +122,7 @@ class _Running(hr.Operator):
         frame = batch.frame
         texts = frame[self._on]
         present = np.flatnonzero(texts.is_not_null().to_numpy())
-        found = self._decoder.decode(_bodies_of(texts.drop_nulls()))
+        found = self._decoder.decode(bodies_of(texts.drop_nulls()))
         bad = np.array([each.row for each in found.bad], dtype=np.int64)
         rows = found.rows if found.rows is not None else np.arange(len(present))
         # For each row the place of its fields; rows without a text get the row of NULLs behind them.
@@ -143,11 +142,3 @@ class _Running(hr.Operator):
         if len(bad):
             out.append(hr.RejectedRows(frame[present[bad]], [each.reason for each in found.bad]))
         return out
-
-
-def _bodies_of(texts: pl.Series) -> Bodies:
-    """Return texts as bodies in one buffer; no Python object is made for each."""
-    lengths: NDArray[np.int64] = texts.str.len_bytes().cast(pl.Int64).to_numpy()
-    ends = np.cumsum(lengths + 1) - 1
-    joined = texts.str.join("\n").item() if len(texts) else ""
-    return Bodies(joined.encode(), ends - lengths, ends)

@@ -10,6 +10,7 @@ NAMES = (
     "apache-combined",
     "apache-error",
     "auditd",
+    "aws-cloudtrail",
     "aws-vpc-flow",
     "bind-query",
     "dnsmasq",
@@ -17,13 +18,18 @@ NAMES = (
     "haproxy-tcp",
     "iis",
     "iptables",
+    "kubernetes-audit",
     "mysql-error",
+    "mysql-general",
+    "mysql-slow",
     "nginx-access",
     "nginx-error",
     "postfix",
     "postgresql",
     "sshd",
     "sudo",
+    "windows-security",
+    "windows-sysmon",
 )
 
 
@@ -35,6 +41,12 @@ def headrace_operators() -> Mapping[str, str]:
 @hr.hookimpl
 def headrace_codecs() -> Mapping[str, str]:
     return {name: f"headrace_logpresets.formats:{class_name(name)}" for name in NAMES}
+
+
+@hr.hookimpl
+def headrace_functions() -> Mapping[str, str]:
+    names = ("geoip", "ip_in_network_file", "ip_in_networks", "mmdb_record", "parse_user_agent")
+    return {name: f"headrace_logpresets.functions:{name}" for name in names}
 
 
 def class_name(preset: str) -> str:

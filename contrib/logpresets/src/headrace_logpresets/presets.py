@@ -55,9 +55,9 @@ class Preset(ABC):
 @functools.cache
 def presets() -> Mapping[str, Preset]:
     """Return all presets by their name."""
-    from headrace_logpresets import pattern_presets
+    from headrace_logpresets import json_presets, pattern_presets, windows_presets
 
-    every: Sequence[Preset] = [*pattern_presets.PRESETS]
+    every: Sequence[Preset] = [*pattern_presets.PRESETS, *json_presets.PRESETS, *windows_presets.PRESETS]
     return {preset.name: preset for preset in sorted(every, key=lambda each: each.name)}
 
 
