@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from itertools import pairwise
@@ -50,7 +50,7 @@ class EngineClock(ManualClock):
 class WatchedSource(MemorySource):
     """A source that notes when it is looked at. ``waits``: its readers wait for records as long as they may."""
 
-    def __init__(self, clock: ManualClock, names: str, *, waits: bool, look_seconds: float = 0.0) -> None:
+    def __init__(self, clock: ManualClock, names: Sequence[str], *, waits: bool, look_seconds: float = 0.0) -> None:
         super().__init__({name: [] for name in names})
         self.clock = clock
         self.waits = waits
@@ -203,3 +203,9 @@ def test_a_queue_is_not_silent_because_the_records_of_all_queues_take_long() -> 
     report = LightBackend(LightSettings(), clock).start(job.plan(options), options).wait()
     assert report.late_rows == 0
     assert [row["n"] for row in sink.rows] == [20, 20, 20, 10, 10, 10]
+
+
+def test_after_a_long_look_at_very_many_queues_there_is_a_long_pause_within_the_option() -> None:
+    made, clock = pauses(0.2)
+    assert abs(elapsed(clock, lambda: made.rest(round_seconds=0.01)) - 0.09) < 1e-9
+    assert elapsed(clock, lambda: made.rest(round_seconds=1.0)) == 0.2

@@ -108,7 +108,7 @@ class Cursor:
         ``build`` says whether their bytes are wanted. Without ``cross`` the cursor stays in its file. Raises
         BrokenQueueError when records that were known to be there are gone.
         """
-        self.found_quiet = self._is_quiet()
+        self.found_quiet = self.is_quiet
         if self.found_quiet:
             return None
         for _ in range(_STEPS_MAX):
@@ -122,7 +122,8 @@ class Cursor:
                         return None
         raise RetriableError(f"{self.name} changes faster than it can be read", plugin="file", queue=self.name)
 
-    def _is_quiet(self) -> bool:
+    @property
+    def is_quiet(self) -> bool:
         """Return whether the file at the path has not changed since this cursor reached its end: then nothing is new."""
         return self._quiet is not None and self._bound is None and self._quiet == signature_of(stat_or_none(self.name))
 
@@ -479,11 +480,14 @@ class Cursor:
         """Continue in the file at ``path``, which begins like the file of the place."""
         stream = open_stream(path, self._settings.compression, near=self.byte)
         if self._file is None or not self._file.head.length or stream.file.expected != self._file.key:
-            fresh = open_stream(path, self._settings.compression, stream.file.expected)
+            # A plain file is read from any place; a decompressor may stand behind the beginning already.
+            plain = isinstance(stream, PlainStream)
+            fresh = stream if plain else open_stream(path, self._settings.compression, stream.file.expected)
             try:
                 self._file, _ = FileIdentity.of(fresh, self.generation)
             finally:
-                fresh.release()
+                if not plain:
+                    fresh.release()
         self.close()
         self._stream = stream
         self._context.open_files += 1

@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterator, Sequence
 
 from headrace.foundation.errors import JobError, RetriableError
 
+from headrace_file.folders import Folders
 from headrace_file.identity import FileIdentity
 from headrace_file.streams import read_error
 
@@ -33,6 +34,8 @@ class PathSet:
         #: The warnings about entries that are left out: one for each.
         self._told: set[tuple[str, str]] = set()
         self._seen: set[str] = set()
+        self._folders = Folders()
+        self._folders.give_up()
         #: Patterns that matched no file at the last check.
         self._empty: set[str] = set()
 
@@ -51,9 +54,12 @@ class PathSet:
         directory that existed is missing.
         """
         found: dict[str, FileIdentity] = {}
+        self._folders = Folders()
         for path in self._paths:
             named = not glob.has_magic(path) and not os.path.isdir(path)
             confined = None if named or self._follow_symlinks else _Confined(_root(path))
+            if named or self._follow_symlinks:
+                self._folders.give_up()
             names = list(self._expand(path, known))
             self._note_empty(path, not names)
             for name in names:
@@ -66,7 +72,8 @@ class PathSet:
                         self._leave_out(name, "a link leads out of the directory; follow_symlinks=True allows it")
                         continue
                 except (FileNotFoundError, NotADirectoryError):
-                    continue  # removed since it was listed
+                    self._folders.give_up()  # removed since it was listed, or a link to nothing
+                    continue
                 except OSError as error:
                     if named:
                         raise read_error(name, error) from error
@@ -74,8 +81,14 @@ class PathSet:
                     continue
                 if stat.S_ISREG(status.st_mode):
                     found[name] = FileIdentity((status.st_dev, status.st_ino), modified_ns=status.st_mtime_ns)
+            if confined is not None and confined.met_link:
+                self._folders.give_up()
         unique = {file.key: (name, file) for name, file in sorted(found.items(), reverse=True)}
         return dict(reversed(unique.values()))
+
+    def unchanged(self) -> bool:
+        """Return whether ``files`` would certainly return the same files again: a few looks at directories tell, for many files."""
+        return self._folders.unchanged()
 
     def _note_empty(self, path: str, empty: bool) -> None:
         """Warn of a pattern that matches nothing, once until something does: it may be misspelt."""
@@ -121,6 +134,10 @@ class PathSet:
                 if _matches_parts(name[start:].split(os.sep), wanted):
                     yield name if plain else name[2:]
             return
+        if len(wanted) == 1:
+            self._folders.add(root)
+        else:
+            self._folders.give_up()  # which folders decide is not known
         for name in glob.iglob(pattern):
             if not any(self._excluded(part) for part in name.split(os.sep)[plain:]):
                 yield name
@@ -131,6 +148,7 @@ class PathSet:
         while waiting:
             folder = waiting.pop()
             try:
+                self._folders.add(folder)
                 status = os.stat(folder)
                 entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
             except OSError as error:
@@ -156,6 +174,7 @@ class PathSet:
             waiting += reversed(folders)
 
     def _leave_out(self, name: str, why: str) -> None:
+        self._folders.give_up()
         if (name, why) not in self._told and len(self._told) < _TOLD_MAX:
             self._told.add((name, why))
             logger.warning("%r is left out: %s", name, why)
@@ -165,6 +184,8 @@ class _Confined:
     """Says which names lead to places below a directory, when links are followed."""
 
     def __init__(self, root: str) -> None:
+        #: Whether there was a link among the names.
+        self.met_link = False
         self._root = os.path.realpath(root)
         self._folders: dict[str, bool] = {}
 
@@ -172,7 +193,12 @@ class _Confined:
         folder = os.path.dirname(name)
         if folder not in self._folders:
             self._folders[folder] = self._is_below(os.path.realpath(folder))
-        return self._folders[folder] and (not os.path.islink(name) or self._is_below(os.path.realpath(name)))
+        if not self._folders[folder]:
+            return False
+        if not os.path.islink(name):
+            return True
+        self.met_link = True
+        return self._is_below(os.path.realpath(name))
 
     def _is_below(self, path: str) -> bool:
         return path == self._root or path.startswith(self._root.rstrip(os.sep) + os.sep)

@@ -31,6 +31,9 @@ class FileReader(Reader):
         #: Positions from outside: the begin of reading, and its end by ``limit``.
         self._given: ReadPosition | None = None
         self._end: ReadPosition | None = None
+        #: The position while polls find nothing new, and the version of what the tracker knew then.
+        self._unmoved: ReadPosition | None = None
+        self._unmoved_version = -1
         if isinstance(start, Place):
             self._cursor = Cursor(context, name, start)
             self._cursor.prepare()
@@ -47,21 +50,23 @@ class FileReader(Reader):
         system fails for the moment.
         """
         clock = self._context.clock
-        deadline = clock.monotonic() + timeout.total_seconds()
-        pause = self._context.settings.poll_interval.total_seconds()
-        rested = False
+        deadline = clock.monotonic() + timeout.total_seconds() if timeout else None
         while True:
             segment = self._cursor.advance(max_records, build=True)
             if segment is not None:
                 return self._batch(segment)
-            remaining = deadline - clock.monotonic()
-            # While nothing changes there is nothing to store: a process may wait for hundreds of files.
-            if not (rested and self._cursor.found_quiet):
+            # While nothing changes there is nothing to store: a process may wait for very many files.
+            if not (self._cursor.found_quiet and self._is_unmoved):
                 self._rest()
-                rested = True
-            if remaining <= 0:
+                self._unmoved_version = self._context.tracker.version
+                self._unmoved = self.position
+            if deadline is None or (remaining := deadline - clock.monotonic()) <= 0:
                 return None
-            clock.wait(_NEVER, min(remaining, pause))
+            clock.wait(_NEVER, min(remaining, self._context.settings.poll_interval.total_seconds()))
+
+    @property
+    def _is_unmoved(self) -> bool:
+        return self._unmoved is not None and self._unmoved_version == self._context.tracker.version
 
     def _batch(self, segment: Segment) -> RawBatch:
         self._rest()
@@ -69,6 +74,7 @@ class FileReader(Reader):
 
     def _rest(self) -> None:
         """Store the position; close the descriptor between polls when too many are open."""
+        self._unmoved = None
         self._context.tracker.reached(self._name, self._cursor.place)
         self._spare_descriptor()
 
@@ -78,6 +84,7 @@ class FileReader(Reader):
 
     def seek(self, position: ReadPosition) -> None:
         """Go to ``position``. Raises DataError when the queue does not hold it."""
+        self._unmoved = None
         self._cursor.close()
         self._cursor = self._cursor_at(position)
         self._spare_descriptor()
@@ -89,11 +96,14 @@ class FileReader(Reader):
         replaced meanwhile; if that is not possible, ``poll`` raises BrokenQueueError. When the end is
         reached, ``position`` is ``end`` itself.
         """
+        self._unmoved = None
         self._end = end if end.hint else None
         self._cursor.bind(Place.from_position(end) if end.hint else None)
 
     @property
     def position(self) -> ReadPosition:
+        if self._unmoved is not None and self._is_unmoved:
+            return self._unmoved
         for known in (self._end, self._given):
             if known is not None and self._cursor.stands_at(Place.from_position(known)):
                 return known
@@ -110,6 +120,8 @@ class FileReader(Reader):
 
         Counts only the records after the last counted place: cheap when little was added.
         """
+        if self._cursor.is_quiet:
+            return self._cursor.offset
         with self._files.lock:
             ahead: Cursor | None = self._files.ahead
             mine = self._cursor

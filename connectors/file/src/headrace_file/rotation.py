@@ -186,8 +186,10 @@ def locate(
             return False  # a damaged copy is no copy
 
     status = stat_or_none(path)
-    if status is not None and status.st_ino == file.inode and holds(path, compression, file, marks):
-        return path
+    if status is not None and status.st_ino == file.inode:
+        unread = not file.head.length and not any(mark.byte for mark in marks) and status.st_dev == file.key[0]
+        if unread or holds(path, compression, file, marks):
+            return path
     for beside in directories.looks(path):
         for found in beside.with_inode(file.inode):
             if same(found):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -56,10 +56,11 @@ class FileSource(Source):
         self._columns: tuple[str, ...] | None = None
         self._until_end = False
         self._context: Context | None = None
+        self._listed: tuple[Sequence[str], tuple[Queue, ...]] = (), ()
 
     def __getstate__(self) -> dict[str, Any]:
         # A copy looks at its own machine's clock.
-        return {**self.__dict__, "_context": None, "_clock": None}
+        return {**self.__dict__, "_context": None, "_clock": None, "_listed": ((), ())}
 
     # ------------------------------------------------------------------------------------------------ building
 
@@ -146,7 +147,11 @@ class FileSource(Source):
 
         Raises JobError when a path was never there, RetriableError when a directory that existed is missing.
         """
-        return [Queue(name) for name in self.context.tracker.discover()]
+        names = self.context.tracker.discover()
+        if names is not self._listed[0]:
+            # The same tuple while nothing changes: there may be very many files.
+            self._listed = names, tuple(Queue(name) for name in names)
+        return self._listed[1]
 
     def open(self, queue: Queue, start: StartPosition) -> FileReader:
         """Return a reader of the queue.

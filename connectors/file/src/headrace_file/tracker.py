@@ -84,6 +84,10 @@ class Tracker:
         #: When the last look at the paths began, by ``time.monotonic``: what is asked while it goes on may be answered by one listing.
         self._looked_seconds = 0.0
         self._queues: dict[str, QueueFiles] = {}
+        #: Grows when files may belong to other queues than before: positions name the past files of their queue.
+        self.version = 0
+        #: What the last look found, if it found each queue with the file that it reads, and no other file.
+        self._settled: tuple[str, ...] | None = None
         #: Which queues may own a file: more than those that do, so that it is enough to add to it.
         self._owners: dict[Key, dict[str, None]] = {}
         #: The names of removed queues, the earliest first.
@@ -114,7 +118,8 @@ class Tracker:
         with self._lock:
             state = self.queue(name)
             if (place.generation, place.offset) >= (state.place.generation, state.place.offset):
-                state.place = place
+                state.place, self._settled = place, None
+                self.version += 1
                 state.past += [known for known in past_of(position.hint) if known not in state.past]
                 self._note(state.name, *state.files())
         return place
@@ -129,6 +134,9 @@ class Tracker:
     def _move(self, state: QueueFiles, place: Place) -> None:
         before = state.current
         state.place = place
+        if before is None or place.file is None or before.key != place.file.key:
+            self._settled = None
+            self.version += 1
         self._note(state.name, *([place.file] if place.file is not None else ()))
         left = before is not None and place.file is not None and before.key != place.file.key
         if before is not None and left and before.head.length and before not in state.past:
@@ -165,10 +173,12 @@ class Tracker:
 
     # ------------------------------------------------------------------------------------------------ discovery
 
-    def discover(self) -> list[str]:
-        """Check the paths again; return the names of the queues that exist now, in order."""
+    def discover(self) -> tuple[str, ...]:
+        """Check the paths again; return the names of the queues that exist now, in order. The same object: nothing has changed."""
         with self._lock:
             self._looked_seconds = time.monotonic()
+            if self._settled is not None and self._paths.unchanged():
+                return self._settled
             found = self._paths.files(known=self._queues.keys())
             names: list[str] = []
             changed: list[QueueFiles] = []
@@ -180,12 +190,15 @@ class Tracker:
                     names.append(state.name)
                 elif file is not None or not state.gone:
                     changed.append(state)
+            self._settled = None
             if changed or len(found) != len(names):
-                names += self._resolve(found, changed)
-            return sorted(names)
+                return tuple(sorted(names + self._resolve(found, changed)))
+            self._settled = tuple(sorted(names))
+            return self._settled
 
     def _resolve(self, found: Mapping[str, FileIdentity], changed: Sequence[QueueFiles]) -> list[str]:
         """Return which of the queues whose path has changed still exist, and the new ones."""
+        self.version += 1
         known = dict(self._queues)
         owners = {f.key: (state, f) for state in known.values() for f in state.files()}
         # Shorter names first: app.log claims its rotated files before app.log.1 asks for what now bears its name.
@@ -209,6 +222,7 @@ class Tracker:
         return names
 
     def _add(self, name: str, file: FileIdentity | None) -> QueueFiles:
+        self._settled = None
         beginning = Place(0, 0, 0, 0, file)
         state = self._queues[name] = QueueFiles(name, beginning, beginning)
         self._note(name, *([file] if file is not None else ()))

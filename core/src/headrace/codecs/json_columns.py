@@ -131,16 +131,25 @@ def object_type(columns: Mapping[str, JsonColumn], missing: Any = None) -> type[
     With no column it has one field that no user's column can have as its name, so that its objects can be counted.
     """
     names = {f"field{at}": name for at, name in enumerate(columns)} or {"nothing": f"{RESERVED_PREFIX}nothing"}
+    fields = tuple((field, columns[name].annotation if columns else msgspec.Raw) for field, name in names.items())
     try:
-        return msgspec.defstruct(
-            "Object",
-            [(field, columns[name].annotation if columns else msgspec.Raw, missing) for field, name in names.items()],
-            rename=names,
-            # Its instances live for one batch only and never form cycles.
-            gc=False,
-        )
+        return _struct(fields, tuple(names.items()), missing)
     except ValueError as error:
         raise OptionError(f"a column name cannot be a JSON key here: {error}") from error
+
+
+@functools.lru_cache(maxsize=64)
+def _struct(
+    fields: tuple[tuple[str, Any], ...], names: tuple[tuple[str, str], ...], missing: Any
+) -> type[msgspec.Struct]:
+    """Make a struct once for all queues of a source: there may be very many."""
+    return msgspec.defstruct(
+        "Object",
+        [(field, annotation, missing) for field, annotation in fields],
+        rename=dict(names),
+        # Its instances live for one batch only and never form cycles.
+        gc=False,
+    )
 
 
 def build_columns(

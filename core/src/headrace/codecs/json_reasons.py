@@ -6,7 +6,8 @@ import json
 import re
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -32,7 +33,11 @@ class JsonReasons:
         self._columns = columns
         self._decode = decode
         self._max_body_bytes = max_body_bytes
-        self._decoders = {name: msgspec.json.Decoder(column.annotation) for name, column in columns.items()}
+
+    @cached_property
+    def _decoders(self) -> dict[str, msgspec.json.Decoder[Any]]:
+        """Made when the first body is bad: most queues have none, and there may be very many queues."""
+        return {name: msgspec.json.Decoder(column.annotation) for name, column in self._columns.items()}
 
     def reason(self, body: bytes, column: str | None = None) -> str:
         """Return the first fault of a bad body: size, encoding, nesting, syntax, then columns in their order.

@@ -65,6 +65,10 @@ def _check(stored: dict[str, Any]) -> None:
         raise ValueError("its checksum does not match")
 
 
+def _order(item: tuple[Queue, ReadPosition]) -> tuple[str, str]:
+    return item[0].name, item[0].source
+
+
 class CheckpointDirectory:
     """A directory that belongs to one job and, at a time, to one process. ``None`` as path keeps nothing.
 
@@ -129,7 +133,7 @@ class CheckpointDirectory:
             return
         queues = [
             {"source": queue.source, "queue": queue.name, **position.to_json()}
-            for queue, position in sorted(checkpoint.positions.items())
+            for queue, position in sorted(checkpoint.positions.items(), key=_order)
         ]
         value: dict[str, Any] = {"format": FORMAT_VERSION, "job": self._job, "id": checkpoint.id, "queues": queues}
         if checkpoint.sequence is not None:
@@ -143,7 +147,8 @@ class CheckpointDirectory:
         if checkpoint.states is not None:
             value["states"] = {name: [list(each) for each in chain] for name, chain in checkpoint.states.items()}
         value["checksum"] = checksum_of(value)
-        text = json.dumps(value, indent=1)
+        # Not indented: only then the fast encoder of json is used, and there may be very many queues.
+        text = json.dumps(value)
         replace_durably(self._path / _FILE, text.encode())
 
     def close(self) -> None:

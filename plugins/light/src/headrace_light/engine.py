@@ -38,6 +38,7 @@ from headrace_light.beginnings import commit_without_group, start_of, tell_store
 from headrace_light.checkpoint_directory import CheckpointDirectory, StoredCheckpoint
 from headrace_light.groups import Assignments, Membership, check_memberships, goes_on_in_groups
 from headrace_light.known_results import KnownResults
+from headrace_light.lags import Lags
 from headrace_light.pauses import Pauses
 from headrace_light.polling import Polling
 from headrace_light.quarantine import Quarantine
@@ -85,6 +86,9 @@ class Engine:
         self._checkpoint_seconds = float("-inf")
         self._discovery_seconds = 0.0
         self._runs: dict[Queue, QueueRun] = {}
+        #: What the sources listed last, of those whose lists do not change.
+        self._listed: dict[str, Collection[Queue]] = {}
+        self._lags = Lags(clock, options.discovery_interval)
         self._figures = QueueFigures()
         self._broken = Quarantine(plan, options, clock, self._retry_seconds, self._outlets.deliver)
         self._decode_columns = plan.decode_columns()
@@ -289,12 +293,14 @@ class Engine:
             if progressed:
                 self._pauses.begin_anew()
             else:
-                self._rest(looked_seconds)
+                took = self._clock.monotonic() - begun if self._polling.takes_turns else 0.0
+                self._rest(looked_seconds, took)
 
-    def _rest(self, looked_seconds: float) -> None:
+    def _rest(self, looked_seconds: float, round_seconds: float) -> None:
         """Pause before the next look."""
         if not self._stages.rest(self._pauses, self._rest_in_group):
-            self._pauses.rest(looked_seconds, ticking=bool(self._groups) or self._stages.needs_clock)
+            ticking = bool(self._groups) or self._stages.needs_clock
+            self._pauses.rest(looked_seconds, ticking=ticking, round_seconds=round_seconds)
 
     def _rest_in_group(self) -> bool:
         """Wait in the group of the only source, which may know when a record comes; return whether it has waited."""
@@ -369,6 +375,8 @@ class Engine:
 
     def _tell_idle(self, now: float) -> None:
         """Tell the keyed stages which queues they must not wait for."""
+        if not self._plan.shuffles:
+            return  # nobody waits, and there may be very many queues
         for run in self._runs.values():
             timeout_us = self._idle_timeouts_us.get(run.queue.source)
             silent = timeout_us is not None and (now - run.heard_seconds) * 1_000_000 >= timeout_us
@@ -385,7 +393,7 @@ class Engine:
     def _discover(self, *, first: bool = False) -> None:
         """Compare the queues that exist with those that are read. A bounded run keeps to those of its start."""
         self._discovery_seconds = self._clock.monotonic()
-        self._refresh_lags()
+        self._lags.refresh(self._runs)
         if not first:
             self._stages.discover()
         if not first and self._options.until == "end":
@@ -394,7 +402,10 @@ class Engine:
             if source_id in self._groups:
                 continue
             try:
-                found = {replace(queue, source=source_id) for queue in node.source.queues()}
+                listed = node.source.queues()
+                if listed is self._listed.get(source_id) and not self._broken:
+                    continue  # the same immutable object: nothing was added or removed
+                found = {replace(queue, source=source_id) for queue in listed}
                 known = {queue for queue in self._runs if queue.source == source_id}
                 self._broken.vanished(source_id, found, self._runs)
                 self._polling.drain(known - found)
@@ -402,15 +413,16 @@ class Engine:
                     self._remove(queue)
                 for queue in self._broken.due(sorted(found - known)):
                     self._add_if_whole(queue, appeared=not first)
+                if isinstance(listed, tuple):
+                    self._listed[source_id] = listed
             except (RetriableError, BrokenQueueError) as error:
                 if first and isinstance(error, BrokenQueueError):
                     raise JobError(error.message, plugin=error.plugin or source_id, hint=error.hint) from error
                 if first or (self._options.broken_queues == "stop" and isinstance(error, BrokenQueueError)):
                     raise
                 logger.warning("source %s: %s", source_id, error.message)
-        if any(
-            self._plan.sources[q.source].source.begins_anew and q not in self._checkpoint.positions for q in self._runs
-        ):
+        anew = {name for name, node in self._plan.sources.items() if node.source.begins_anew}
+        if anew and any(q.source in anew and q not in self._checkpoint.positions for q in self._runs):
             self._make_checkpoint()  # before anything of such a queue is read: after a crash it begins at the same place
 
     def _add_if_whole(self, queue: Queue, *, appeared: bool) -> None:
@@ -421,13 +433,6 @@ class Engine:
             self._broken.take(queue, error, self._checkpoint.positions.get(queue))
         else:
             self._broken.mended(queue)
-
-    def _refresh_lags(self) -> None:
-        """Ask for the ends of the queues; a source that is away is asked once only."""
-        away: set[str] = set()
-        for queue, run in list(self._runs.items()):
-            if queue.source not in away and not run.refresh_latest():
-                away.add(queue.source)
 
     def _add(self, queue: Queue, *, appeared: bool, at: ReadPosition | None = None) -> None:
         """Begin a queue. Raises RetriableError, and has done nothing then, when its server is away."""
@@ -442,6 +447,7 @@ class Engine:
             reader.close()
             raise
         self._runs[queue] = run
+        self._polling.begin(run)
         message = QueueAdded(queue)
         self._outlets.on_system(message)
         self._outlets.deliver(lane.on_system(message))
@@ -466,7 +472,9 @@ class Engine:
             if not self._closing:
                 self._stages.remove_queue(queue, run.lane.take_shipments())
             self._outlets.on_system(message)
-            self._checkpoint = replace(self._checkpoint, positions={**self._checkpoint.positions, queue: run.position})
+            if self._checkpoint.positions.get(queue) != run.position:  # of very many queues a copy is expensive
+                positions = {**self._checkpoint.positions, queue: run.position}
+                self._checkpoint = replace(self._checkpoint, positions=positions)
         self._figures.finish(run)
         run.close()
         if not self._closing:

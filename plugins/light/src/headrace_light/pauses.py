@@ -14,6 +14,8 @@ _FIRST_SECONDS = 0.001
 _BOUNDED_SECONDS_MAX = 0.02
 #: A reader or a group that waits cannot be woken by ``stop``, and the clock of keyed stages ticks every second.
 _INSIDE_SECONDS_MAX = 1.0
+#: A look at very many queues is followed by a pause that is so many times as long, within ``longest``.
+_PAUSE_PER_LOOK = 9
 #: After so many wake-ups by a source without a record, the engine no longer waits inside that source.
 _WOKEN_IN_VAIN_MAX = 3
 
@@ -37,14 +39,16 @@ class Pauses:
         """Return how long a reader may wait for its next record: it wakes at once when one comes."""
         return timedelta(seconds=min(self._seconds, _INSIDE_SECONDS_MAX))
 
-    def rest(self, looked_seconds: float = 0.0, *, ticking: bool = False) -> None:
+    def rest(self, looked_seconds: float = 0.0, *, ticking: bool = False, round_seconds: float = 0.0) -> None:
         """Wait until the next look, or until the job is to stop.
 
         ``looked_seconds`` is how long the poll of a reader has taken that was allowed to wait for ``inside()``: this time is
         not waited again. After a poll that took longer there is a pause, so that a slow server is not asked without end.
-        ``ticking``: the stages need the time of the clock every second.
+        ``ticking``: the stages need the time of the clock every second. ``round_seconds`` is how long a look at very many
+        queues has taken: the pause is nine times as long, but not longer than the longest, so that looking does not take a core.
         """
         seconds = self._seconds if not looked_seconds else min(self._seconds, abs(self._seconds - looked_seconds))
+        seconds = max(seconds, min(_PAUSE_PER_LOOK * round_seconds, self._seconds_max))
         if not looked_seconds or seconds >= _FIRST_SECONDS:  # a shorter one only wakes the process once more
             self._clock.wait(self._stopping, min(seconds, _INSIDE_SECONDS_MAX) if ticking else seconds)
         self._grow()

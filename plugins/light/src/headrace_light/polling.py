@@ -19,6 +19,7 @@ from headrace.runtime.lane import Delivery, Shipment
 from headrace_light.quarantine import Quarantine
 from headrace_light.queue_run import QueueRun
 from headrace_light.stages.interface import Stages
+from headrace_light.turns import FEW_QUEUES, Turns
 
 if TYPE_CHECKING:
     from headrace_light.workers.exchange import Outcome
@@ -59,6 +60,7 @@ class Polling:
         self._clock = clock
         self._retry_seconds = retry_seconds
         self._stopping = stopping
+        self._turns = Turns(clock)
         self._ahead = _reading_ahead(plan, workers, self._take_made) if workers > 1 else None
         #: Of which queue a worker got a batch last.
         self._given: Queue | None = None
@@ -73,17 +75,34 @@ class Polling:
         """Whether records were read that are not taken yet."""
         return self._ahead is not None and self._ahead.pending
 
+    def begin(self, run: QueueRun) -> None:
+        """A queue was added to ``runs``."""
+        self._turns.begin(run)
+
+    @property
+    def takes_turns(self) -> bool:
+        """Whether there are so many queues that a round looks only at a part of those without records.
+
+        A bounded run looks at all: it ends when each is at its end. So does a run with workers: a queue with records has to wait there
+        while all workers are busy.
+        """
+        return len(self._runs) > FEW_QUEUES and self._options.until is None and self._ahead is None
+
     def poll_all(self, wait: timedelta) -> bool:
-        """Read each queue once; return whether any had records."""
+        """Read each queue once, of very many idle ones only those whose turn it is; return whether any had records."""
         progressed = False
-        for run in self._in_turn():
+        takes_turns = self.takes_turns
+        for run in self._turns.of_round() if takes_turns else self._in_turn():
             if self._stopping.is_set():
                 break
             # A group may have taken it away, and given it again, while another queue was polled.
             if self._runs.get(run.queue) is not run or run.done or run.paused:
                 continue
             if self._broken.is_due(run.queue):
-                progressed |= self._poll(run, wait)
+                came = self._poll(run, wait)
+                progressed |= came
+                if takes_turns:
+                    self._turns.looked(run, came=came)
         return progressed
 
     def holds(self, run: QueueRun) -> bool:
@@ -100,7 +119,8 @@ class Polling:
             self._ahead.drain(queues)
 
     def drop(self, run: QueueRun) -> None:
-        """Forget what was read of a queue and is not taken."""
+        """Forget a queue that was removed, and what was read of it and is not taken."""
+        self._turns.end(run)
         if self._ahead is not None:
             self._ahead.drop(run)
 
