@@ -5,13 +5,27 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from headrace_http.protocols import Answer, HasRequestProtocol, RefusedRequestError, RequestProtocol
     from headrace_http.settings import HttpSinkSettings
     from headrace_http.sink import HttpSink
     from headrace_http.source import HttpSource
     from headrace_http.source_settings import HttpSourceSettings
 
-__all__ = ["HttpSink", "HttpSinkSettings", "HttpSource", "HttpSourceSettings"]
+__all__ = [
+    "Answer",
+    "HasRequestProtocol",
+    "HttpSink",
+    "HttpSinkSettings",
+    "HttpSource",
+    "HttpSourceSettings",
+    "RefusedRequestError",
+    "RequestProtocol",
+]
 _PLACES = {
+    "Answer": "headrace_http.protocols",
+    "HasRequestProtocol": "headrace_http.protocols",
+    "RefusedRequestError": "headrace_http.protocols",
+    "RequestProtocol": "headrace_http.protocols",
     "HttpSink": "headrace_http.sink",
     "HttpSinkSettings": "headrace_http.settings",
     "HttpSource": "headrace_http.source",

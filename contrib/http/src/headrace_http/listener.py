@@ -11,12 +11,12 @@ from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from datetime import timedelta
 from typing import Any
 
-import msgspec
 import uvicorn
 from headrace.foundation.errors import DataError, HeadraceError, JobError
 from headrace_buffer import BufferFullError, Listener, RecordLog
 
-from headrace_http.requests import RefusedRequestError, check_sender, check_signature, records_of
+from headrace_http.protocols import Answer, RefusedRequestError, RequestProtocol, decompressed, json_answer
+from headrace_http.requests import check_sender, check_signature
 from headrace_http.source_settings import HttpSourceSettings
 
 logger = logging.getLogger(__name__)
@@ -35,8 +35,9 @@ Send = Callable[[Message], Awaitable[None]]
 class HttpListener(Listener):
     """Listens from when it is made until ``close``. Raises JobError if the port or the certificate cannot be used."""
 
-    def __init__(self, log: RecordLog, settings: HttpSourceSettings) -> None:
+    def __init__(self, log: RecordLog, settings: HttpSourceSettings, protocol: RequestProtocol) -> None:
         self._log = log
+        self._protocol = protocol
         self._settings = settings
         self._socket = _listening(settings)
         try:
@@ -78,25 +79,28 @@ class HttpListener(Listener):
         if scope["type"] != "http":
             return
         headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
-        more: list[tuple[bytes, bytes]] = []
         try:
-            status, told = 200, await self._taken(scope, headers, receive)
+            answer = await self._taken(scope, headers, receive)
         except RefusedRequestError as error:
-            status, told = error.status, {"error": error.reason}
-        if status in (429, 503):
-            more.append((b"retry-after", str(_RETRY_AFTER_SECONDS).encode()))
-        if status == 401:
-            more.append((b"www-authenticate", b"Bearer"))
-        body = msgspec.json.encode(told)
-        described = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode()), *more]
-        await send({"type": "http.response.start", "status": status, "headers": described})
-        await send({"type": "http.response.body", "body": body})
+            answer = self._protocol.refused(headers, error)
+        described = {"content-length": str(len(answer.body)), **answer.headers}
+        if answer.status == 204:  # has no body, so that it has no length either
+            del described["content-length"]
+        if answer.content_type is not None:
+            described["content-type"] = answer.content_type
+        if answer.status in (429, 503):
+            described["retry-after"] = str(_RETRY_AFTER_SECONDS)
+        if answer.status == 401:
+            described["www-authenticate"] = "Bearer"
+        lines = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in described.items()]
+        await send({"type": "http.response.start", "status": answer.status, "headers": lines})
+        await send({"type": "http.response.body", "body": answer.body})
 
-    async def _taken(self, scope: Mapping[str, Any], headers: Mapping[str, str], receive: Receive) -> dict[str, Any]:
-        """Store the records of a request and say how many they are. Raises RefusedRequestError."""
+    async def _taken(self, scope: Mapping[str, Any], headers: Mapping[str, str], receive: Receive) -> Answer:
+        """Store the records of a request and return the answer. Raises RefusedRequestError."""
         settings = self._settings
         if scope["path"] == HEALTH_PATH and scope["method"] in ("GET", "HEAD"):
-            return {"status": "ok"}
+            return json_answer(200, {"status": "ok"})
         if scope["path"] != settings.path:
             raise RefusedRequestError(404, f"records are taken at {settings.path}")
         if scope["method"] not in ("POST", "PUT"):
@@ -104,7 +108,8 @@ class HttpListener(Listener):
         check_sender(settings, headers)
         body = await _body(headers, receive, settings.request_bytes)
         check_signature(settings, headers, body)
-        records = records_of(headers, body, settings.request_bytes)
+        plain = decompressed(self._protocol, headers, body, settings.request_bytes)
+        records = self._protocol.records(headers, plain)
         try:
             appended = await asyncio.wrap_future(self._log.submit(records, timeout=_NO_TIME))
         except BufferFullError:
@@ -116,7 +121,7 @@ class HttpListener(Listener):
             raise RefusedRequestError(503, "the records cannot be stored now: send the same again later") from None
         if appended.dropped:
             raise RefusedRequestError(429, "the buffer is full, and the records were not taken")
-        return {"records": appended.count}
+        return self._protocol.accepted(headers, appended.count)
 
 
 async def _body(headers: Mapping[str, str], receive: Receive, bytes_max: int) -> bytes:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+from headrace.flow.schema import Schema
+from headrace.interfaces.codec import Codec
 from headrace.interfaces.settings import Settings
 from headrace_buffer import BufferedSource, Listener, RecordLog
 
+from headrace_http.protocols import HasRequestProtocol, JsonProtocol, RequestProtocol
 from headrace_http.source_settings import HttpSourceSettings
 from headrace_http.table_options import SOURCE_TABLES
 
@@ -16,15 +19,27 @@ class HttpSource(BufferedSource):
 
     A sender gets 200 when its records are durable. One that gets no answer, 429 or 503 must send them again: records whose answer was
     lost are there twice then. See ``docs/connectors/http.md``.
+
+    Bodies and answers are those of ``JsonProtocol``, or of the format if it brings a protocol of its own (``HasRequestProtocol``).
     """
 
     Settings: ClassVar[type[Settings]] = HttpSourceSettings
     table_options = SOURCE_TABLES
 
+    def __init__(self, settings: Any) -> None:
+        super().__init__(settings)
+        self._codec: Codec | None = None
+
     def listen(self, log: RecordLog) -> Listener:
         from headrace_http.listener import HttpListener  # not at the top: uvicorn is not needed to plan a job
 
-        return HttpListener(log, self.settings)
+        return HttpListener(log, self.settings, self._protocol())
+
+    def use_format(self, format: str | None, codec: Codec | None, schema: Schema | None) -> None:
+        self._codec = codec
+
+    def _protocol(self) -> RequestProtocol:
+        return self._codec.request_protocol() if isinstance(self._codec, HasRequestProtocol) else JsonProtocol()
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_shared": None}

@@ -1,0 +1,153 @@
+"""What a request holds and what its sender is told: the part of the source that depends on who sends."""
+
+from __future__ import annotations
+
+import zlib
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol, runtime_checkable
+
+import msgspec
+
+_LINES = frozenset(
+    {
+        "application/x-ndjson",
+        "application/ndjson",
+        "application/jsonl",
+        "application/x-jsonlines",
+        "application/json-lines",
+        "text/plain",
+    }
+)
+_JSON = frozenset({"application/json", ""})
+_parts = msgspec.json.Decoder(list[msgspec.Raw])
+_any = msgspec.json.Decoder()
+
+#: Takes a body and the most bytes that it may become. Raises RefusedRequestError.
+Decompress = Callable[[bytes, int], bytes]
+
+
+class RefusedRequestError(Exception):
+    """A request is not taken; ``status`` and ``reason`` are the answer."""
+
+    def __init__(self, status: int, reason: str) -> None:
+        super().__init__(reason)
+        self.status = status
+        self.reason = reason
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What is sent back. ``headers`` are further ones; the length of the body is added."""
+
+    status: int
+    body: bytes = b""
+    content_type: str | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+class RequestProtocol(ABC):
+    """What the bodies of a source are, and how senders are answered. A format brings one by ``HasRequestProtocol``.
+
+    Its methods are called in the thread of the server, by one request at a time, and must not wait. Headers have names in lower case.
+    Who may send, sizes, and the buffer are none of its business.
+    """
+
+    @property
+    def encodings(self) -> Mapping[str, Decompress]:
+        """Return how bodies of each ``Content-Encoding`` are decompressed. Others are answered with 415."""
+        return {"gzip": inflated, "deflate": inflated}
+
+    @abstractmethod
+    def records(self, headers: Mapping[str, str], body: bytes) -> Sequence[bytes]:
+        """Return the records of a decompressed body. Raises RefusedRequestError: the sender must not send this again."""
+
+    @abstractmethod
+    def accepted(self, headers: Mapping[str, str], count: int) -> Answer:
+        """Return the answer to a request whose ``count`` records are durable."""
+
+    @abstractmethod
+    def refused(self, headers: Mapping[str, str], refused: RefusedRequestError) -> Answer:
+        """Return the answer to a request of which nothing is stored, with ``refused.status``."""
+
+
+@runtime_checkable
+class HasRequestProtocol(Protocol):
+    """A codec whose bodies come in requests of their own kind: ``from_http`` then takes and answers these, not JSON."""
+
+    def request_protocol(self) -> RequestProtocol:
+        """Return the protocol. Called each time that the source begins to listen."""
+
+
+class JsonProtocol(RequestProtocol):
+    """JSON, and lines: what ``from_http`` takes."""
+
+    def records(self, headers: Mapping[str, str], body: bytes) -> Sequence[bytes]:
+        """Return the elements of a JSON array, one JSON value, or the lines that are not blank.
+
+        Raises RefusedRequestError: 400 for what is no JSON, 415 for another kind of content.
+        """
+        kind = content_type(headers)
+        if kind in _LINES:
+            return [line for line in body.replace(b"\r\n", b"\n").split(b"\n") if line.strip()]
+        if kind not in _JSON and not kind.endswith("+json"):
+            raise RefusedRequestError(
+                415, f"content type {kind!r} is not taken: send application/json or application/x-ndjson"
+            )
+        try:
+            if body.lstrip()[:1] == b"[":
+                return [bytes(part) for part in _parts.decode(body)]
+            _any.decode(body)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise RefusedRequestError(400, f"the body is not JSON: {error}") from None
+        return [body.strip()]
+
+    def accepted(self, headers: Mapping[str, str], count: int) -> Answer:
+        """Return how many records are stored."""
+        return json_answer(200, {"records": count})
+
+    def refused(self, headers: Mapping[str, str], refused: RefusedRequestError) -> Answer:
+        """Return why."""
+        return json_answer(refused.status, {"error": refused.reason})
+
+
+def json_answer(status: int, told: Mapping[str, object]) -> Answer:
+    """Return an answer whose body is a JSON object."""
+    return Answer(status, msgspec.json.encode(told), "application/json")
+
+
+def content_type(headers: Mapping[str, str]) -> str:
+    """Return the content type of a request in lower case, without its parameters; empty if there is none."""
+    return headers.get("content-type", "").partition(";")[0].strip().lower()
+
+
+def decompressed(protocol: RequestProtocol, headers: Mapping[str, str], body: bytes, bytes_max: int) -> bytes:
+    """Return the body as it was before ``Content-Encoding``. Raises RefusedRequestError (400, 413, 415)."""
+    encoding = headers.get("content-encoding", "").strip().lower()
+    if encoding in ("", "identity"):
+        return body
+    encodings = protocol.encodings
+    if encoding not in encodings:
+        raise RefusedRequestError(
+            415, f"content encoding {encoding!r} is not taken: send {' or '.join(encodings)} or none"
+        )
+    return encodings[encoding](body, bytes_max)
+
+
+def inflated(body: bytes, bytes_max: int) -> bytes:
+    """Return what gzip or zlib has compressed; gzip may be several members. Raises RefusedRequestError (400, 413)."""
+    found, rest = bytearray(), body
+    try:
+        while True:
+            inflater = zlib.decompressobj(32 + zlib.MAX_WBITS)  # finds out which of the two it is
+            found += inflater.decompress(rest, bytes_max + 1 - len(found))
+            if len(found) > bytes_max:
+                raise RefusedRequestError(413, f"the body has more than {bytes_max} bytes after decompression")
+            if not inflater.eof:
+                raise RefusedRequestError(400, "the body ends in the middle of its gzip data")
+            rest = inflater.unused_data
+            if not rest:
+                return bytes(found)
+    except zlib.error as error:
+        raise RefusedRequestError(400, f"the body is not gzip: {error}") from None

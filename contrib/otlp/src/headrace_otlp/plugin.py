@@ -1,0 +1,12 @@
+"""What headrace-otlp offers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from headrace.interfaces.hookspecs import hookimpl
+
+
+@hookimpl
+def headrace_codecs() -> Mapping[str, str]:
+    return {"otlp-logs": "headrace_otlp.logs_codec:OtlpLogsCodec"}
