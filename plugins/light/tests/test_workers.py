@@ -24,7 +24,7 @@ from headrace.foundation.faults import VARIABLE
 from headrace.interfaces.source import StartPosition
 from headrace.runtime.lane import Delivery, Lane, Shipment
 from headrace.testing import MemorySink, MemorySource
-from headrace_light.workers import lane_workers, reading_ahead
+from headrace_light.workers import reading_ahead
 from headrace_light.workers.exchange import (
     Answer,
     Request,
@@ -395,7 +395,7 @@ def _all(workers: LaneWorkers, works: list[Work]) -> None:
     """Let workers do all of the work, and none of it here."""
     waiting = list(works)
     while any(work.outcome is None for work in works):
-        while waiting and workers.choose(waiting[0].queue) == "worker":
+        while waiting and workers.have_room:
             workers.give(waiting.pop(0))
         workers.collect(timedelta(seconds=1))
 
@@ -436,32 +436,46 @@ def test_a_batch_that_ends_every_process_ends_the_job_with_its_place(workers: La
     assert "signal 9" in error.message
 
 
-def test_rules_keep_a_queue_with_one_process() -> None:
-    stream = hr.stream("test", "keeps").from_(MemorySource({"a": []}), format="json", schema={"n": "int64"}, name="in")
-    with_rules = stream.rules({"all": "n >= 0"}).select("n").to(MemorySink()).plan()
-    assert lane_workers.sources_with_rules(with_rules) == {"in"}
-    assert lane_workers.sources_with_rules(stream.where("n = 1").to(MemorySink()).plan()) == set()
-    made = LaneWorkers(with_rules, 2)
-    queues = [Queue(name, "in") for name in "abcdef"]
-    assert {made.choose(queue) for queue in queues} == {"here"}  # nothing waits for a process to start
-    made.start()
-    try:
-        assert [made.choose(queue) for queue in queues] == ["here", "worker", "worker"] * 2
-        of_b = [Work(queues[1], _work(n, 1).raw) for n in range(9)]
-        given = 0
-        while made.choose(queues[1]) == "worker":
-            made.give(of_b[given])
-            given += 1
-        assert given == lane_workers.WAITING_MAX
-        assert made.choose(queues[1]) == "nobody"  # though the other worker has nothing to do
-        assert made.choose(queues[4]) == "nobody"
-        assert made.choose(queues[2]) == "worker"
-        _all(made, of_b[:0])
-        while any(work.outcome is None for work in of_b[:given]):
-            made.collect(timedelta(seconds=1))
-        assert [_made(work) for work in of_b[:given]] == [[0], [1], [2]]
-    finally:
-        made.close()
+# -------------------------------------------------------------------------------------------------- rules are replaced
+
+
+def _rule(number: int) -> dict[str, str]:
+    return {f"v{number}": "n >= 0"}
+
+
+def test_rules_are_replaced_at_one_place_of_a_queue_whoever_does_its_batches(tmp_path: Path) -> None:
+    """Every record matches the rule of its version, so rows tell which version was used for them."""
+    source = MemorySource({"a": [], "b": []})
+    sink = MemorySink()
+    stream = hr.stream("test", "replaced").from_(
+        source, format="json", schema={"n": "int64"}, metadata={"queue": "queue"}, name="in"
+    )
+    job = stream.rules(_rule(1)).to(sink)
+    count = 0
+    with job.start("light", workers=3, checkpoint=tmp_path, max_batch_records=10, show_progress=False) as handle:
+        for version in range(2, 7):
+            handle.update_rules(_rule(version), who="test")
+            places = tmp_path / "rules" / "rules" / "switches"
+
+            def switched(version: int = version, places: Path = places) -> bool:
+                nonlocal count
+                for queue in ("a", "b"):
+                    for n in range(count, count + 100):
+                        source.append(queue, b'{"n": %d}' % n)
+                count += 100
+                return len(list(places.glob(f"*-{version:06}"))) == 2 if places.exists() else False
+
+            eventually(switched, f"both queues have switched to version {version}", pause_seconds=0.005)
+        eventually(lambda: handle.status().records_read == 2 * count, "everything is read")
+    for queue in ("a", "b"):
+        rows = sorted((row["n"], row["rule_ids"]) for row in sink.rows if row["queue"] == queue)
+        assert [n for n, _ in rows] == list(range(count))
+        used = [int(ids[0][1:]) for _, ids in rows]
+        switches = [(json.loads(path.read_text()), int(path.name[-6:])) for path in sorted(places.iterdir())]
+        begins = sorted((each["offset"], version) for each, version in switches if each["queue"] == f"in/{queue}")
+        expected = [max((version for begin, version in begins if begin <= n), default=1) for n in range(count)]
+        assert used == expected, (queue, begins)
+        assert expected == sorted(expected)
 
 
 # ----------------------------------------------------------------------------------------------------- the engine dies
@@ -474,12 +488,12 @@ def _children(process: subprocess.Popen[bytes]) -> list[psutil.Process]:
         return []
 
 
-@pytest.mark.parametrize("fault", ["lane.after_process", "checkpoint.after_flush", "checkpoint.after_save"])
+@pytest.mark.parametrize("fault", ["lane.after_process:5", "checkpoint.after_flush:2", "checkpoint.after_save:2"])
 def test_after_a_kill_files_have_each_row_once(fault: str, tmp_path: Path) -> None:
     _input(tmp_path / "input", 2, 300)
     command = [sys.executable, str(Path(__file__).with_name("workers_job.py")), str(tmp_path)]
     killed = subprocess.Popen(
-        command, env={**os.environ, VARIABLE: f"{fault}:5:kill"}, stderr=subprocess.DEVNULL, start_new_session=True
+        command, env={**os.environ, VARIABLE: f"{fault}:kill"}, stderr=subprocess.DEVNULL, start_new_session=True
     )
     seen: set[psutil.Process] = set()
 

@@ -43,7 +43,7 @@ if __name__ == "__main__":
     workers_job(Path(sys.argv[1])).run(
         "light",
         checkpoint=Path(sys.argv[1]) / "state",
-        checkpoint_interval="20 ms",
+        checkpoint_interval="1 ms",
         max_batch_records=20,
         workers=2,
         show_progress=False,

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from headrace.flow.messages import Batch, SystemMessage, Watermark
+from headrace.flow.messages import Batch, Queue, SystemMessage, Watermark
 from headrace.foundation.errors import CheckpointError, PlanError
 from headrace.interfaces.meter import NO_NODE_METER, NodeMeter
 
@@ -269,6 +269,17 @@ class OperatorSpec(ABC):
     @abstractmethod
     def open(self, schema: Schema | None) -> Operator:
         """Return a running operator for input of that schema. Called in the process that runs it, once per lane."""
+
+    def decide(self, schema: Schema, queue: Queue, first: int, last: int) -> None:
+        """Settle what depends on the order of a queue's records, for those with the offsets ``first`` to ``last``.
+
+        Called where a queue is read, in the order of reading, if other processes take its batches through the operators: so
+        they need not be processed in that order. Rules that can be replaced say here from which record on new ones count. ``schema``:
+        of the operator's input. The default has nothing to settle.
+        """
+
+    def leave_decisions(self) -> None:
+        """Hear that ``decide`` is called on another copy. Called once in a process that takes batches of queues beside others."""
 
     def changes(self, before: Changes | None) -> Changes | None:
         """Return whether the rows after the operator change results, given what comes in; None: they only add.

@@ -200,4 +200,4 @@ def _reading_ahead(plan: Plan, processes: int, take: Callable[[Ahead, Outcome], 
     from headrace_light.workers.lane_workers import LaneWorkers  # here: most jobs have no workers
     from headrace_light.workers.reading_ahead import ReadingAhead
 
-    return ReadingAhead(LaneWorkers(plan, processes - 1), processes - 1, take)
+    return ReadingAhead(plan, LaneWorkers(plan, processes - 1), processes - 1, take)

@@ -120,6 +120,7 @@ class RuleGroup:
         self.members = list(members)
         self.functions = functions
         self.options = options
+        self._follows = False
         self._preparers: dict[_Columns, Preparer] = {} if like is None else like._preparers
         self._runs: dict[_Columns, GroupRun] = {}
         self._lock = threading.Lock()
@@ -133,6 +134,13 @@ class RuleGroup:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__init__(**state)  # type: ignore[misc]
 
+    def follow(self) -> None:
+        """Leave it to another process from which records on new versions are used. Called before the first batch."""
+        with self._lock:
+            self._follows = True
+            for run in self._runs.values():  # made when the plan was checked
+                run.follow()
+
     def run_for(self, schema: Schema) -> GroupRun:
         """Return this process's run for rows of these columns. There is one run per set of columns."""
         key = tuple((name, str(kind)) for name, kind in schema.items())
@@ -141,6 +149,8 @@ class RuleGroup:
             if run is None:
                 preparer = self._preparers.setdefault(key, Preparer(schema, self.functions))
                 run = self._runs[key] = GroupRun(self, schema, preparer=preparer)
+                if self._follows:
+                    run.follow()
             return run
 
 
@@ -200,6 +210,16 @@ class GroupRun:
         building = self._building
         if building is not None:
             building.join()
+
+    def follow(self) -> None:
+        """Leave it to another process from which records on new versions are used."""
+        for versions in self._versions:
+            if versions is not None:
+                versions.follows = True
+
+    def decide(self, queue: Queue, first: int, last: int) -> None:
+        """Settle which versions are used for the records from ``first`` to ``last``, which another process may evaluate."""
+        self._cuts(queue, first, last)
 
     # ------------------------------------------------------------------------------------------------ private
 

@@ -53,6 +53,12 @@ class GroupedSpec(VerbSpec):
     def bind(self, schema: Schema) -> BoundVerb:
         return _BoundGrouped(self, schema)
 
+    def decide(self, schema: Schema, queue: Queue, first: int, last: int) -> None:
+        self.group.run_for(schema).decide(queue, first, last)
+
+    def leave_decisions(self) -> None:
+        self.group.follow()
+
     def results(self, frame: pl.DataFrame, segment: Segment) -> pl.DataFrame:
         """Return the output rows of the verb for rows that were evaluated."""
         raise NotImplementedError

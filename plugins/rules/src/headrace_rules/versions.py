@@ -47,6 +47,8 @@ class MemberVersions:
         since: str = "",
         sigma: SigmaOptions | None = None,
     ) -> None:
+        #: Whether another process looks at the files and decides where queues switch: then only what it has recorded counts here.
+        self.follows = False
         self._first = rules
         self._since = since
         self._sigma = sigma
@@ -105,6 +107,8 @@ class MemberVersions:
 
         If the queue has not yet switched to the admitted version, the switch is recorded here, at ``first``.
         """
+        if self.follows:  # not kept: a switch that was recorded a moment ago may not show in the time of the directory
+            return [(_BEFORE_ALL, FIRST), *self.journal.switches(queue)]
         history = self._histories.get(queue)
         if history is None:
             history = self._histories[queue] = self.journal.switches(queue)
@@ -116,7 +120,7 @@ class MemberVersions:
         return [(_BEFORE_ALL, FIRST), *history]
 
     def _look_at_files(self, waits: bool) -> None:
-        if self._watched is None or self._interval_seconds is None:
+        if self._watched is None or self._interval_seconds is None or self.follows:
             return
         now = self._clock.monotonic()
         if now - self._looked_seconds < self._interval_seconds:

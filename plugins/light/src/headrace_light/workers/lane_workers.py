@@ -9,16 +9,15 @@ import socket
 import subprocess
 import sys
 from collections import deque
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from multiprocessing.connection import Connection, wait
-from typing import Literal
 
 import msgspec
 from headrace.flow.messages import Queue, RawBatch
 from headrace.foundation.errors import JobFailedError
-from headrace.plan.graph import OperatorNode, Plan
+from headrace.plan.graph import Plan
 
 from headrace_light.workers.exchange import (
     Answer,
@@ -39,8 +38,6 @@ _TRIES_MAX = 3
 _KEPT_BYTES_MAX = 64 * 1024**2
 _END_SECONDS = 5.0
 _NO_WAIT = timedelta(0)
-#: Who does a batch: a worker, this process, or nobody yet, because the queue's own worker has enough to do.
-Choice = Literal["worker", "here", "nobody"]
 
 
 @dataclass(slots=True, eq=False)
@@ -56,8 +53,7 @@ class Work:
 class LaneWorkers:
     """Starts worker processes and ends them. Used by the engine's thread alone.
 
-    Every process can do every batch, this one too. Batches of sources whose rules may be replaced while the job runs are done,
-    queue by queue, by one process each: from which record on new rules count is decided by the first process that has them.
+    Every process can do every batch, this one too.
     """
 
     def __init__(self, plan: Plan, count: int) -> None:
@@ -70,9 +66,6 @@ class LaneWorkers:
         self._job = plan.job_name
         self._beginning = msgspec.msgpack.encode(Beginning(list(sys.path), packed(plan), _KEPT_BYTES_MAX))
         self._workers = [_Worker(number) for number in range(count)]
-        self._keeps_queues = sources_with_rules(plan)
-        #: Of queues that keep to one process: which; None: this one.
-        self._worker_of: dict[Queue, _Worker | None] = {}
         self._number = 0
 
     @property
@@ -85,19 +78,15 @@ class LaneWorkers:
         for worker in self._workers:
             worker.start(self._beginning)
 
-    def choose(self, queue: Queue) -> Choice:
-        """Say who does the next batch of a queue. A worker that is not ready yet does none, so that nothing waits for its start."""
-        if queue.source not in self._keeps_queues:
-            return "here" if self._free() is None else "worker"
-        own = self._kept(queue)
-        if own is None or not (own.ready or own.waiting):
-            return "here"
-        return "worker" if own.ready and len(own.waiting) < WAITING_MAX else "nobody"
+    @property
+    def have_room(self) -> bool:
+        """Whether a worker takes a batch now. One that is not ready yet takes none, so that nothing waits for its start."""
+        return self._free() is not None
 
     def give(self, work: Work) -> None:
-        """Give a worker a batch, when ``choose`` has said so."""
-        worker = self._kept(work.queue) if work.queue.source in self._keeps_queues else self._free()
-        assert worker is not None, "the caller asks before it reads"
+        """Give a worker a batch, when one has room."""
+        worker = self._free()
+        assert worker is not None, "the caller asks before"
         self._number += 1
         self._send(worker, self._number, work)
 
@@ -121,10 +110,6 @@ class LaneWorkers:
                     self._receive(worker)
         return any_came
 
-    def forget(self, queue: Queue) -> None:
-        """The queue is gone: it needs no worker of its own any more."""
-        self._worker_of.pop(queue, None)
-
     def close(self) -> None:
         """End all processes, whatever they do: nobody waits for what they still make. May be called twice."""
         for worker in self._workers:
@@ -133,13 +118,6 @@ class LaneWorkers:
     def _free(self) -> _Worker | None:
         ready = [each for each in self._workers if each.ready and len(each.waiting) < WAITING_MAX]
         return min(ready, key=lambda each: len(each.waiting), default=None)
-
-    def _kept(self, queue: Queue) -> _Worker | None:
-        if queue not in self._worker_of:
-            held = list(self._worker_of.values())
-            processes: list[_Worker | None] = [None, *self._workers]
-            self._worker_of[queue] = min(processes, key=held.count)
-        return self._worker_of[queue]
 
     def _send(self, worker: _Worker, number: int, work: Work) -> None:
         slot = (worker.waiting[-1][1] + 1) % WAITING_MAX if worker.waiting else 0
@@ -272,12 +250,3 @@ class _Worker:
             self.process.wait(0 if self.waiting else _END_SECONDS)
         except subprocess.TimeoutExpired:
             self.process.kill()
-
-
-def sources_with_rules(plan: Plan) -> Collection[str]:
-    """Return the ids of the sources whose records go through rules that can be replaced while the job runs, before any shuffle."""
-    return frozenset(
-        source_id
-        for source_id, node in plan.sources.items()
-        if any(isinstance(each, OperatorNode) and each.spec.replaces_rules for each in plan.stage(node).values())
-    )

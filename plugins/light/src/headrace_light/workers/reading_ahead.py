@@ -9,6 +9,8 @@ from datetime import timedelta
 
 from headrace.flow.messages import Queue, RawBatch, ReadPosition
 from headrace.foundation.errors import RetriableError
+from headrace.interfaces.operator import OperatorSpec
+from headrace.plan.graph import OperatorNode, Plan, SourceNode, input_schema
 
 from headrace_light.queue_run import QueueRun
 from headrace_light.workers.exchange import Outcome
@@ -37,8 +39,9 @@ class ReadingAhead:
     ``take`` is called with each batch and its outcome when its turn has come. It may raise; then the batch counts as taken.
     """
 
-    def __init__(self, workers: LaneWorkers, count: int, take: Callable[[Ahead, Outcome], None]) -> None:
+    def __init__(self, plan: Plan, workers: LaneWorkers, count: int, take: Callable[[Ahead, Outcome], None]) -> None:
         self._workers = workers
+        self._deciders = {name: _Decider(plan, node) for name, node in plan.sources.items()}
         self._take = take
         self._ahead: deque[Ahead] = deque()
         #: Results that wait for the turn of an earlier one are in memory, so they are counted too.
@@ -64,8 +67,7 @@ class ReadingAhead:
         """
         if self._ahead:
             self._workers.collect(_NO_WAIT)  # who is free is known by the answers
-        choice = self._workers.choose(run.queue)
-        if len(self._ahead) >= self._ahead_max or choice == "nobody":
+        if len(self._ahead) >= self._ahead_max:
             return False
         found = run.read_ahead(max_records, wait, outstanding=self.has(run))
         if found is None:
@@ -74,9 +76,10 @@ class ReadingAhead:
         ahead = Ahead(run, start, Work(run.queue, raw))
         if not len(raw):
             ahead.work.outcome = Outcome()
-        elif choice == "here" or (len(raw) < RECORDS_MIN and not self._ahead):
+        elif not self._goes_to_worker(run.queue, raw):
             ahead.work.outcome = _made_here(run, raw)
         else:
+            self._deciders[run.queue.source].decide(run.queue, raw)
             self._workers.give(ahead.work)
         self._ahead.append(ahead)
         return True
@@ -104,12 +107,16 @@ class ReadingAhead:
     def drop(self, run: QueueRun) -> None:
         """Forget what was read of a queue that is not this engine's any more, or is closed."""
         self._ahead = deque(ahead for ahead in self._ahead if ahead.run is not run)
-        self._workers.forget(run.queue)
 
     def close(self) -> None:
         """End the workers. What was read ahead was not taken, so it is read again by whoever goes on."""
         self._ahead.clear()
         self._workers.close()
+
+    def _goes_to_worker(self, queue: Queue, raw: RawBatch) -> bool:
+        if len(raw) < RECORDS_MIN and not self._ahead:
+            return False
+        return self._deciders[queue.source].can_decide and self._workers.have_room
 
     def _give_back(self, failed: Ahead) -> None:
         """Let the run have its batches from a failed one on: the same records come again, and none after them before."""
@@ -117,6 +124,23 @@ class ReadingAhead:
         back = [failed, *(ahead for ahead in self._ahead if ahead.run is run)]
         self._ahead = deque(ahead for ahead in self._ahead if ahead.run is not run)
         run.take_back([(ahead.start, ahead.work.raw) for ahead in back])
+
+
+class _Decider:
+    """Lets the operators of a source's stage settle what depends on the order of records, before somebody else does these."""
+
+    def __init__(self, plan: Plan, source: SourceNode) -> None:
+        stage = [node for node in plan.stage(source).values() if isinstance(node, OperatorNode)]
+        self._asked = [
+            (node.spec, input_schema(node.input)) for node in stage if type(node.spec).decide is not OperatorSpec.decide
+        ]
+        #: An operator that learns its columns from the rows can decide only when they are decoded: here, one batch after the other.
+        self.can_decide = all(schema is not None for _, schema in self._asked)
+
+    def decide(self, queue: Queue, raw: RawBatch) -> None:
+        for spec, schema in self._asked:
+            assert schema is not None
+            spec.decide(schema, queue, int(raw.offsets[0]), int(raw.offsets[-1]))
 
 
 def _made_here(run: QueueRun, raw: RawBatch) -> Outcome:

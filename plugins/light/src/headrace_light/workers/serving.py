@@ -9,6 +9,7 @@ from multiprocessing.connection import Connection
 import msgspec
 from headrace.flow.messages import Queue
 from headrace.foundation.freed_memory import keep_freed_memory
+from headrace.plan.graph import OperatorNode
 from headrace.runtime.lane import Lane
 
 from headrace_light.workers.exchange import Answer, Beginning, Request, packed_error, raw_batch_of, told
@@ -38,6 +39,8 @@ class Serving:
         try:
             self._plan = unpacked(self._beginning.plan)
             self._columns = self._plan.decode_columns()
+            for node in self._plan.of_kind(OperatorNode).values():
+                node.spec.leave_decisions()
         except BaseException as error:  # the engine raises it
             self._tell(Answer(number=-1, error=packed_error(error)), [])
             return
