@@ -32,10 +32,11 @@ NOTHING = SigmaOptions()
         ("-param-1", ["windash"], ["-param-1", "/param-1", "\u2013param-1", "\u2014param-1", "\u2015param-1"]),
         ("word", ["windash"], ["word"]),
         ("%name% %other%", ["expand"], ["a x", "a y", "b x", "b y"]),
+        ("%a-name%$ 5 % or 6 %", ["expand"], ["dc1$ 5 % or 6 %"]),
     ],
 )
 def test_texts_that_modifiers_make(value: str, modifiers: list[str], texts: list[str]) -> None:
-    placeholders = {"name": ["a", "b"], "other": ["x", "y"]}
+    placeholders = {"name": ["a", "b"], "other": ["x", "y"], "a-name": ["dc1"]}
     found = transformed(parsed(value), modifiers, placeholders)
     assert ["".join(part for part in one if isinstance(part, str)) for one in found] == texts
 

@@ -81,7 +81,7 @@ def compile_all(folder: Path) -> Outcome:
         outcome.tried[group] += 1
         rule = rule_of(document, str(path.relative_to(folder)), OPTIONS)
         if isinstance(rule, Rejection):
-            outcome.reasons[re.sub(r"%\w+%", "%…%", rule.reason)] += 1
+            outcome.reasons[re.sub(r"%[^%\s]+%", "%…%", rule.reason)] += 1
             continue
         try:
             Preparer(schema_of(rule.expression)).prepare(rule.expression)

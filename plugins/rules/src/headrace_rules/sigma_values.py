@@ -20,7 +20,7 @@ VARIANTS_MAX = 5_000
 #: What Windows takes for the dash before a parameter: dash, slash, en dash, em dash, horizontal bar.
 _DASHES = ("-", "/", "\u2013", "\u2014", "\u2015")
 _DASH = re.compile(r"\B[-/]\b")
-_PLACEHOLDER = re.compile(r"%(\w+)%")
+_PLACEHOLDER = re.compile(r"%([^%\\\s]+)%")
 
 
 class SigmaError(ValueError):
