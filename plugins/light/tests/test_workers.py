@@ -109,7 +109,7 @@ def test_a_raw_batch_crosses_as_it_is(
         headers=[{"h": b"%d" % n} for n in range(count)] if has_headers else None,
     )
     request = Request(
-        number=1, slot=0, queue=("q", "s", ""), has_times=has_times, newline_separated=held.newline_separated,
+        queue=("q", "s", ""), has_times=has_times, newline_separated=held.newline_separated,
         keys=None if raw.keys is None else list(raw.keys),
         headers=None if raw.headers is None else [dict(each) for each in raw.headers],
     )  # fmt: skip
@@ -128,7 +128,7 @@ def test_frames_and_what_lanes_give_cross_as_they_are() -> None:
         "s": [{"a": 1.5}, None], "d": pl.Series([None, None], dtype=pl.Datetime("us", "UTC")), "b": [b"\0", b""],
     })  # fmt: skip
     raw = RawBatch(np.array([1, 2]), ReadPosition(3), frame=frame)
-    request = Request(number=1, slot=0, queue=("q", "s", ""), has_times=False)
+    request = Request(queue=("q", "s", ""), has_times=False)
     found = raw_batch_of(request, [memoryview(bytes(part)) for part in buffers_of(raw)]).frame
     assert found is not None
     assert found.equals(frame)
@@ -138,7 +138,7 @@ def test_frames_and_what_lanes_give_cross_as_they_are() -> None:
     deliveries = [Delivery("sink", Batch(queue.branched("dead"), frame, "other"))]
     shipments = [Shipment("by", 1, queue, Batch(queue, frame)), Shipment("by", 0, queue, Watermark(queue, -5))]
     for_sinks, for_shuffles, parts = told(deliveries, shipments)
-    answer = Answer(number=1, deliveries=for_sinks, shipments=for_shuffles)
+    answer = Answer(deliveries=for_sinks, shipments=for_shuffles)
     made = outcome_of(Answer.read(_encoded(answer)), [memoryview(bytes(part)) for part in parts], queue)
     [delivery], [rows, mark] = made.deliveries, made.shipments
     assert (delivery.target, delivery.batch.queue, delivery.batch.output) == ("sink", queue.branched("dead"), "other")
@@ -164,10 +164,10 @@ class Stubborn(Exception):
 
 def test_errors_cross_with_what_they_know(caplog: pytest.LogCaptureFixture) -> None:
     error = RetriableError("away", plugin="p", queue="s/q", offset=7)
-    found = outcome_of(Answer(number=1, error=packed_error(error)), (), Queue("q")).error
+    found = outcome_of(Answer(error=packed_error(error)), (), Queue("q")).error
     assert isinstance(found, RetriableError)
     assert (str(found), found.offset) == (str(error), 7)
-    found = outcome_of(Answer(number=1, error=packed_error(Stubborn("a", "b"))), (), Queue("q")).error
+    found = outcome_of(Answer(error=packed_error(Stubborn("a", "b"))), (), Queue("q")).error
     assert isinstance(found, JobFailedError)
     assert "Stubborn: ab" in str(found)
     assert "Stubborn" in caplog.text

@@ -1,7 +1,8 @@
 """What the engine and its workers tell each other: raw batches in one direction, what lanes make of them in the other.
 
-A message is a small header (MessagePack) and buffers that go through a ``Slot``. Frames are Arrow IPC streams. Errors are pickled: both
-processes run the same code of the same user, and nothing from outside of them is unpickled.
+A message says only where in shared memory (``Slot``) something is. So it fits into the system's buffer of the connection, and no side
+waits until the other one reads. There the first part is a header (MessagePack), the others are its buffers. Frames are Arrow IPC
+streams. Errors are pickled: both processes run the same code of the same user, and nothing from outside of them is unpickled.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from headrace.flow.messages import Batch, Bodies, Queue, RawBatch, ReadPosition,
 from headrace.foundation.errors import JobFailedError
 from headrace.runtime.lane import Delivery, Shipment
 
-from headrace_light.workers.slots import Buffer
+from headrace_light.workers.slots import Buffer, Slot
 
 if TYPE_CHECKING:
     import polars as pl
@@ -28,8 +29,33 @@ logger = logging.getLogger(__name__)
 _Place = tuple[str, str, str]
 
 
+class Message(msgspec.Struct, frozen=True):
+    """Where a header and its buffers are. ``number``: of the request, or that an answer is for; -1: of the worker itself."""
+
+    number: int
+    slot: int
+    capacity: int
+    sizes: list[int]
+
+    @classmethod
+    def put(
+        cls, number: int, place: int, slots: Sequence[Slot], header: msgspec.Struct, buffers: Sequence[Buffer] = ()
+    ) -> bytes:
+        """Write a header and its buffers into a slot, and return the message that says so."""
+        capacity, sizes = slots[place].write([msgspec.msgpack.encode(header), *buffers])
+        return msgspec.msgpack.encode(cls(number, place, capacity, sizes))
+
+    @classmethod
+    def read(cls, message: bytes) -> Message:
+        return msgspec.msgpack.decode(message, type=cls)
+
+    def parts(self, slots: Sequence[Slot]) -> list[memoryview]:
+        """Return the header and the buffers, without a copy."""
+        return slots[self.slot].read(self.capacity, self.sizes)
+
+
 class Beginning(msgspec.Struct, frozen=True):
-    """The first message: what the plan needs to be unpickled, and the plan."""
+    """The first request: what the plan needs to be unpickled, and the plan."""
 
     import_paths: list[str]
     plan: bytes
@@ -37,8 +63,8 @@ class Beginning(msgspec.Struct, frozen=True):
     kept_bytes_max: int
 
     @classmethod
-    def read(cls, message: bytes) -> Beginning:
-        return msgspec.msgpack.decode(message, type=cls)
+    def read(cls, header: Buffer) -> Beginning:
+        return msgspec.msgpack.decode(header, type=cls)
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,19 +73,15 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     Its buffers: offsets, times if there are any, then a frame, or the begins and the ends of bodies and their bytes.
     """
 
-    number: int
-    slot: int
     queue: _Place
     has_times: bool
     newline_separated: bool | None = None
     keys: list[bytes | None] | None = None
     headers: list[dict[str, bytes]] | None = None
-    capacity: int = 0
-    sizes: list[int] = []
 
     @classmethod
-    def read(cls, message: bytes) -> Request:
-        return msgspec.msgpack.decode(message, type=cls)
+    def read(cls, header: Buffer) -> Request:
+        return msgspec.msgpack.decode(header, type=cls)
 
 
 class Told(msgspec.Struct, frozen=True):
@@ -73,22 +95,18 @@ class Told(msgspec.Struct, frozen=True):
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of a request; ``number`` -1: of the worker itself, which is ready or cannot begin."""
+    """What became of a request, or of the worker itself, which is ready or cannot begin."""
 
-    number: int
-    slot: int = 0
     deliveries: list[Told] = []
     shipments: list[Told] = []
     #: What the lane has counted (``Meter.take``).
     counted: dict[str, Any] = {}
     #: The error that it raised instead, pickled.
     error: bytes | None = None
-    capacity: int = 0
-    sizes: list[int] = []
 
     @classmethod
-    def read(cls, message: bytes) -> Answer:
-        return msgspec.msgpack.decode(message, type=cls)
+    def read(cls, header: Buffer) -> Answer:
+        return msgspec.msgpack.decode(header, type=cls)
 
 
 @dataclass(slots=True)

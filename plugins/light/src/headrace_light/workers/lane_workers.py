@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from datetime import timedelta
 from multiprocessing.connection import Connection, wait
 
-import msgspec
 from headrace.flow.messages import Queue, RawBatch
 from headrace.foundation.errors import JobFailedError
 from headrace.plan.graph import Plan
@@ -22,6 +21,7 @@ from headrace.plan.graph import Plan
 from headrace_light.workers.exchange import (
     Answer,
     Beginning,
+    Message,
     Outcome,
     Request,
     buffers_of,
@@ -64,7 +64,7 @@ class LaneWorkers:
         from headrace_light.workers.travelling_plan import packed  # here: most jobs have no workers
 
         self._job = plan.job_name
-        self._beginning = msgspec.msgpack.encode(Beginning(list(sys.path), packed(plan), _KEPT_BYTES_MAX))
+        self._beginning = Beginning(list(sys.path), packed(plan), _KEPT_BYTES_MAX)
         self._workers = [_Worker(number) for number in range(count)]
         self._number = 0
 
@@ -129,16 +129,17 @@ class LaneWorkers:
     def _receive(self, worker: _Worker) -> None:
         assert worker.channel is not None
         try:
-            answer = Answer.read(worker.channel.recv_bytes())
+            message = Message.read(worker.channel.recv_bytes())
         except (EOFError, ConnectionError):
             self._replace(worker)
             return
-        if answer.number < 0:
-            self._begun(worker, answer)
+        header, *parts = message.parts(worker.answers)
+        if message.number < 0:
+            self._begun(worker, Answer.read(header))
             return
         number, slot, work = worker.waiting.popleft()
-        assert (number, slot) == (answer.number, answer.slot), "a worker answers in order"
-        work.outcome = outcome_of(answer, worker.answers[slot].read(answer.capacity, answer.sizes), work.queue)
+        assert (number, slot) == (message.number, message.slot), "a worker answers in order"
+        work.outcome = outcome_of(Answer.read(header), parts, work.queue)
 
     def _begun(self, worker: _Worker, answer: Answer) -> None:
         if answer.error is None:
@@ -193,10 +194,11 @@ class _Worker:
         self.ready = False
         self.failures = 0
 
-    def start(self, beginning: bytes) -> None:
+    def start(self, beginning: Beginning) -> None:
         """Start a process with new memory: nobody knows what the one before has left in the old one."""
         self.ready = False
-        self.requests, self.answers = ([Slot() for _ in range(WAITING_MAX)] for _ in range(2))
+        # One more than batches: what the process begins with may wait in it while batches are there already.
+        self.requests, self.answers = ([Slot() for _ in range(WAITING_MAX + 1)] for _ in range(2))
         ours, theirs = socket.socketpair()
         slots = [each.descriptor for each in (*self.requests, *self.answers)]
         try:
@@ -209,24 +211,19 @@ class _Worker:
         finally:
             theirs.close()
         self.channel = Connection(ours.detach())
-        self.channel.send_bytes(beginning)
+        self.channel.send_bytes(Message.put(-1, WAITING_MAX, self.requests, beginning))
 
     def send(self, number: int, slot: int, work: Work) -> None:
         assert self.channel is not None
         raw, bodies = work.raw, work.raw.bodies
-        capacity, sizes = self.requests[slot].write(buffers_of(raw))
         request = Request(
-            number=number,
-            slot=slot,
             queue=place_of(work.queue),
             has_times=raw.times is not None,
             newline_separated=None if bodies is None else bodies.newline_separated,
             keys=None if raw.keys is None else list(raw.keys),
             headers=None if raw.headers is None else [dict(each) for each in raw.headers],
-            capacity=capacity,
-            sizes=sizes,
         )
-        self.channel.send_bytes(msgspec.msgpack.encode(request))
+        self.channel.send_bytes(Message.put(number, slot, self.requests, request, buffers_of(raw)))
 
     def end(self) -> int:
         """End the process if it has not ended, and return its exit status."""

@@ -20,12 +20,9 @@ def main(arguments: list[str]) -> int:
     os.environ.setdefault("POLARS_MAX_THREADS", "1")  # there is a worker for each core
     channel = Connection(connection)
     try:
-        from headrace_light.workers.exchange import Beginning
         from headrace_light.workers.serving import Serving
 
-        beginning = Beginning.read(channel.recv_bytes())
-        sys.path[:] = beginning.import_paths
-        Serving(channel, slots, beginning).run()
+        Serving(channel, slots).run()
     except (EOFError, ConnectionError):
         return 0
     return 0

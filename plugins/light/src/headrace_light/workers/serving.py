@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import sys
 from collections import OrderedDict
 from collections.abc import Sequence
 from multiprocessing.connection import Connection
 
-import msgspec
 from headrace.flow.messages import Queue
 from headrace.foundation.freed_memory import keep_freed_memory
 from headrace.plan.graph import OperatorNode
 from headrace.runtime.lane import Lane
 
-from headrace_light.workers.exchange import Answer, Beginning, Request, packed_error, raw_batch_of, told
+from headrace_light.workers.exchange import Answer, Beginning, Message, Request, packed_error, raw_batch_of, told
 from headrace_light.workers.slots import Buffer, Slot
 from headrace_light.workers.travelling_plan import unpacked
 
@@ -26,47 +26,50 @@ class Serving:
     ``slots``: descriptors of shared memory, first those that the engine writes, then as many for answers.
     """
 
-    def __init__(self, channel: Connection, slots: Sequence[int], beginning: Beginning) -> None:
+    def __init__(self, channel: Connection, slots: Sequence[int]) -> None:
         self._channel = channel
         half = len(slots) // 2
         self._requests = [Slot(each) for each in slots[:half]]
         self._answers = [Slot(each) for each in slots[half:]]
-        self._beginning = beginning
         self._lanes: OrderedDict[Queue, Lane] = OrderedDict()
 
     def run(self) -> None:
         """Serve until the engine closes the connection: raises EOFError then."""
+        begins, (header,) = self._next()
         try:
-            self._plan = unpacked(self._beginning.plan)
+            beginning = Beginning.read(header)
+            sys.path[:] = beginning.import_paths
+            self._plan = unpacked(beginning.plan)
             self._columns = self._plan.decode_columns()
             for node in self._plan.of_kind(OperatorNode).values():
                 node.spec.leave_decisions()
         except BaseException as error:  # the engine raises it
-            self._tell(Answer(number=-1, error=packed_error(error)), [])
+            self._tell(begins, Answer(error=packed_error(error)))
             return
-        keep_freed_memory(self._beginning.kept_bytes_max)
-        self._tell(Answer(number=-1), [])
+        keep_freed_memory(beginning.kept_bytes_max)
+        self._tell(begins, Answer())
         while True:
-            self._tell(*self._answered(Request.read(self._channel.recv_bytes())))
+            message, (header, *parts) = self._next()
+            self._tell(message, *self._answered(Request.read(header), parts))
 
-    def _answered(self, request: Request) -> tuple[Answer, list[Buffer]]:
+    def _next(self) -> tuple[Message, list[memoryview]]:
+        message = Message.read(self._channel.recv_bytes())
+        return message, message.parts(self._requests)
+
+    def _answered(self, request: Request, parts: Sequence[memoryview]) -> tuple[Answer, list[Buffer]]:
         meter = self._plan.meter
         try:
-            raw = raw_batch_of(request, self._requests[request.slot].read(request.capacity, request.sizes))
+            raw = raw_batch_of(request, parts)
             lane = self._lane(Queue(*request.queue))
             try:
                 deliveries = lane.process(raw)
             finally:
                 shipments = lane.take_shipments()
         except BaseException as error:  # the engine raises it, when it is this batch's turn
-            counted = meter.take() if meter.enabled else {}
-            return Answer(number=request.number, slot=request.slot, counted=counted, error=packed_error(error)), []
-        for_sinks, for_shuffles, parts = told(deliveries, shipments)
+            return Answer(counted=meter.take() if meter.enabled else {}, error=packed_error(error)), []
+        for_sinks, for_shuffles, buffers = told(deliveries, shipments)
         counted = meter.take() if meter.enabled else {}
-        answer = Answer(
-            number=request.number, slot=request.slot, deliveries=for_sinks, shipments=for_shuffles, counted=counted
-        )
-        return answer, parts
+        return Answer(deliveries=for_sinks, shipments=for_shuffles, counted=counted), buffers
 
     def _lane(self, queue: Queue) -> Lane:
         lane = self._lanes.pop(queue, None)
@@ -78,8 +81,5 @@ class Serving:
         self._lanes[queue] = lane
         return lane
 
-    def _tell(self, answer: Answer, parts: list[Buffer]) -> None:
-        if parts:
-            capacity, sizes = self._answers[answer.slot].write(parts)
-            answer = msgspec.structs.replace(answer, capacity=capacity, sizes=sizes)
-        self._channel.send_bytes(msgspec.msgpack.encode(answer))
+    def _tell(self, message: Message, answer: Answer, buffers: Sequence[Buffer] = ()) -> None:
+        self._channel.send_bytes(Message.put(message.number, message.slot, self._answers, answer, buffers))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 import os
 import tempfile
@@ -52,9 +53,10 @@ class Slot:
         return parts
 
     def close(self) -> None:
-        """Give the memory back. Not while parts of ``read`` are in use."""
+        """Give the memory back, as soon as parts of ``read`` that are still in use are gone."""
         if self._map is not None:
-            self._map.close()
+            with contextlib.suppress(BufferError):  # of parts in use: it is closed with the last of them
+                self._map.close()
             self._map = None
         if self.descriptor >= 0:
             os.close(self.descriptor)
