@@ -18,7 +18,7 @@ from headrace.interfaces.sink import SinkBatch
 from headrace.testing import MemorySource
 from headrace_syslog import SyslogCodec, SyslogSink, SyslogSinkSettings
 from headrace_syslog.rendering import MessageMaker
-from receiver import Receiver, parsed
+from syslog_receiver import Receiver, parsed
 from taking import free_port
 
 from tests.eventually import eventually

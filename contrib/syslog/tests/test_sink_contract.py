@@ -13,7 +13,7 @@ import pytest
 from headrace_contract import SinkContract
 from headrace_contract.values import ALL_TYPES
 from headrace_syslog import SyslogSink, SyslogSinkSettings
-from receiver import Receiver, parsed
+from syslog_receiver import Receiver, parsed
 
 
 class TestSyslogSink(SinkContract):

@@ -14,7 +14,7 @@ SOURCE = ROOT / "plugins" / "sql" / "src" / "headrace_sql"
 ROOMS = ["operators", "reading", "binding", "compiling"]
 #: Modules that import in functions, and why: the console loads ``commands`` to list its commands, and is no dependency; SQLAlchemy
 #: is needed only by catalogs of servers.
-IMPORTS_LATE = {"binding.jdbc_store": 1, "commands": 3}
+IMPORTS_LATE = {"binding.jdbc_store": 1}
 #: A builder of a function's call is given the translator, which calls it.
 NAMED_IN_TYPES = {("binding.functions", "binding.expressions"), ("binding.json_calls", "binding.expressions")}
 
