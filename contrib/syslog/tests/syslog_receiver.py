@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import re
 import select
@@ -66,7 +67,8 @@ class Receiver:
         self._listening.close()
         with self._lock:
             for each in self._open:
-                each.shutdown(socket.SHUT_RDWR)
+                with contextlib.suppress(OSError):  # the sender has gone a moment ago
+                    each.shutdown(socket.SHUT_RDWR)
 
     def settle(self) -> None:
         """Wait until all that has arrived is in ``messages``. Not with TLS."""
@@ -108,9 +110,9 @@ class Receiver:
         except OSError:
             return
         finally:
-            connection.close()
-            with self._lock:
+            with self._lock:  # who looks at the open ones must not find a closed one
                 self._open.pop(plain, None)
+                connection.close()
                 plain.close()
 
     def _take(self, data: bytes) -> bytes:
