@@ -75,19 +75,20 @@ class Receiver:
         eventually(self._settled, "the receiver has read all")
 
     def _settled(self) -> bool:
-        if select.select([self._listening], [], [], 0)[0]:
-            return False
         with self._lock:
+            if select.select([self._listening], [], [], 0)[0]:
+                return False
             return all(idle and not _unread(each) for each, idle in self._open.items())
 
     def _accept(self, listening: socket.socket) -> None:
         while True:
+            select.select([listening], [], [])
             try:
-                connection, _ = listening.accept()
+                with self._lock:  # a connection that waits no more is among the open ones
+                    connection, _ = listening.accept()
+                    self._open[connection] = True
             except OSError:
                 return
-            with self._lock:
-                self._open[connection] = True
             threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
 
     def _serve(self, plain: socket.socket) -> None:
