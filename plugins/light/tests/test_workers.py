@@ -74,6 +74,17 @@ def test_a_slot_gives_the_other_side_what_was_written(parts: list[list[bytes]], 
         reader.close()
 
 
+def test_a_slot_that_has_grown_is_read_while_parts_of_before_are_held() -> None:
+    writer = Slot()
+    reader = Slot(os.dup(writer.descriptor))
+    [held] = reader.read(*writer.write([b"small"]))
+    [large] = reader.read(*writer.write([b"x" * (3 << 20)]))
+    assert len(held) == 5
+    assert bytes(large) == b"x" * (3 << 20)
+    writer.close()
+    reader.close()
+
+
 def test_a_slot_does_not_keep_the_memory_of_one_large_batch() -> None:
     slot = Slot()
     large, _ = slot.write([bytes(80 << 20)])

@@ -31,7 +31,7 @@ from headrace_light.workers.exchange import (
 from headrace_light.workers.slots import Slot
 
 logger = logging.getLogger(__name__)
-#: Batches that are given to a worker before it has answered: one that it works on, and the next one.
+#: Batches that are given to a worker before it has answered: one that it works on, and those that come next.
 WAITING_MAX = 3
 #: How often a batch is given to a worker: if it ends as many processes, it is what ends them.
 _TRIES_MAX = 3

@@ -54,10 +54,7 @@ class Slot:
 
     def close(self) -> None:
         """Give the memory back, as soon as parts of ``read`` that are still in use are gone."""
-        if self._map is not None:
-            with contextlib.suppress(BufferError):  # of parts in use: it is closed with the last of them
-                self._map.close()
-            self._map = None
+        self._unmap()
         if self.descriptor >= 0:
             os.close(self.descriptor)
             self.descriptor = -1
@@ -66,16 +63,19 @@ class Slot:
         size = 0 if self._map is None else len(self._map)
         if needed > size or (size > _KEPT_BYTES_MAX and needed * 4 < size):
             capacity = max(_BYTES_MIN, 1 << max(0, needed - 1).bit_length())
-            if self._map is not None:
-                self._map.close()  # before the file ends earlier: what is mapped behind its end must not be touched
-                self._map = None
+            self._unmap()  # before the file ends earlier: what is mapped behind its end must not be touched
             os.ftruncate(self.descriptor, capacity)
             self._map_anew(capacity)
 
     def _map_anew(self, capacity: int) -> None:
-        if self._map is not None:
-            self._map.close()
+        self._unmap()
         self._map = mmap.mmap(self.descriptor, capacity)
+
+    def _unmap(self) -> None:
+        if self._map is not None:
+            with contextlib.suppress(BufferError):  # parts of it are in use: it is closed with the last of them
+                self._map.close()
+            self._map = None
 
 
 def _padded(size: int) -> int:
