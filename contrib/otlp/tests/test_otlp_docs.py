@@ -5,14 +5,17 @@ from __future__ import annotations
 import json
 import re
 import socket
+from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
-from headrace.interfaces.settings import describe_options
+from headrace.interfaces.settings import Settings, describe_options
 from headrace_otlp import OtlpLogsSettings
 from headrace_otlp.logs_codec import COLUMNS
+from headrace_otlp.remote_write import COLUMNS as SAMPLES
+from headrace_otlp.remote_write import RemoteWriteSettings
 
 from tests.eventually import eventually
 
@@ -48,12 +51,16 @@ def test_example(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest
     assert rows() == [json.loads(line) for line in output.splitlines()]
 
 
-def test_options_and_columns() -> None:
+@pytest.mark.parametrize(
+    ("part", "settings", "columns"), [(0, OtlpLogsSettings, COLUMNS), (1, RemoteWriteSettings, SAMPLES)]
+)
+def test_options_and_columns(part: int, settings: type[Settings], columns: Mapping[str, str]) -> None:
+    page = PAGE.split("\n## Prometheus remote write\n")[part]
     row = re.compile(r"^\| `(\w+)` \| (.*?) \| (.*?) \|$", re.MULTILINE)
-    options = [
-        (option.name, f"`{option.default}`", option.description) for option in describe_options(OtlpLogsSettings)
-    ]
-    assert [each for each in row.findall(PAGE) if each[0] in ("encoding", "max_body_bytes")] == options
-    lines = re.findall(r"^\| ((?:`\w+`(?:, )?)+) \| (timestamp|int64|string|json) \|", PAGE, re.MULTILINE)
-    shown = {name: kind for names, kind in lines for name in re.findall(r"\w+", names)}
-    assert shown == COLUMNS
+    options = [(option.name, f"`{option.default}`", option.description) for option in describe_options(settings)]
+    names = {name for name, _, _ in options}
+    assert [each for each in row.findall(page) if each[0] in names] == options
+    lines = re.findall(
+        r"^\| ((?:`\w+`(?:, )?)+) \| (timestamp|int64|float64|boolean|string|json) \|", page, re.MULTILINE
+    )
+    assert {name: kind for shown, kind in lines for name in re.findall(r"\w+", shown)} == columns

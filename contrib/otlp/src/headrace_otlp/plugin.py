@@ -9,4 +9,7 @@ from headrace.interfaces.hookspecs import hookimpl
 
 @hookimpl
 def headrace_codecs() -> Mapping[str, str]:
-    return {"otlp-logs": "headrace_otlp.logs_codec:OtlpLogsCodec"}
+    return {
+        "otlp-logs": "headrace_otlp.logs_codec:OtlpLogsCodec",
+        "prometheus-remote-write": "headrace_otlp.remote_write:RemoteWriteCodec",
+    }

@@ -157,6 +157,7 @@ OFFERS: Mapping[str, Mapping[str, str]] = {
         "otlp-logs": "headrace-otlp",
         "postfix": "headrace-logpresets",
         "postgresql": "headrace-logpresets",
+        "prometheus-remote-write": "headrace-otlp",
         "protobuf": "headrace-protobuf",
         "sshd": "headrace-logpresets",
         "sudo": "headrace-logpresets",
