@@ -80,7 +80,7 @@ class TestRemoteWrite(CodecContract):
         good = self.make_body(self.make_row(1))
         histogram = WriteRequest()
         histogram.timeseries.add().histograms.add(timestamp=1)
-        late = write(({"__name__": "late"}, [(2**62, 1.0)]))
+        late = write(({"__name__": "late"}, [(253_402_300_800_000, 1.0)]))
         return [b"junk", good[:-1], snappy(good), good.replace(b"job", b"j\xffb"), histogram.SerializeToString(), late]
 
 

@@ -9,6 +9,7 @@ import headrace as hr
 import numpy as np
 import polars as pl
 from google.protobuf.message import DecodeError
+from headrace.codecs.timestamps import SECONDS_MAX, SECONDS_MIN
 from numpy.typing import NDArray
 
 from headrace_otlp.remote_write_messages import WriteRequest
@@ -16,8 +17,8 @@ from headrace_otlp.snappy import NotSnappyError, unsnappy
 from headrace_otlp.values import encode
 
 _NAME = "__name__"
-#: Beyond it a time in milliseconds has no microseconds of 64 bits.
-_MILLISECONDS_MAX = (2**63 - 1) // 1000
+#: The years 1 to 9999, as in all formats.
+_MILLISECONDS = range(SECONDS_MIN * 1000, (SECONDS_MAX + 1) * 1000)
 
 
 class BadWriteError(ValueError):
@@ -36,8 +37,8 @@ def series_of(body: bytes) -> Sequence[Any]:
         if each.histograms:
             raise BadWriteError("native histograms are not read: set send_native_histograms to false")
         for sample in each.samples:
-            if not -_MILLISECONDS_MAX <= sample.timestamp <= _MILLISECONDS_MAX:
-                raise BadWriteError(f"there is no time {sample.timestamp}")
+            if sample.timestamp not in _MILLISECONDS:
+                raise BadWriteError(f"the time {sample.timestamp} is not between the years 1 and 9999")
     return series
 
 
