@@ -17,9 +17,10 @@ from headrace.codecs.json_decoder import JsonDecoder
 from headrace.flow.messages import Bodies
 from headrace.flow.schema import Schema
 from headrace.interfaces.codec import Decoder
-from headrace_turbo import kernel
+from headrace_turbo import library as kernel
 from headrace_turbo.json_decoder import KernelJsonDecoder
-from headrace_turbo.kernel import KernelDecoder, KernelError, library
+from headrace_turbo.kernel import KernelDecoder, KernelError
+from headrace_turbo.library import library
 
 
 def decoder(schema: dict[str, str], **options: Any) -> Decoder:

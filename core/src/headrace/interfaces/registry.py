@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
@@ -46,7 +47,7 @@ class PluginInfo:
 
 
 class Registry:
-    """The installed plug-ins. One per process, made on first use; tests make their own."""
+    """The installed plug-ins. One per process, made on first use; tests make their own. Threads may ask at the same time."""
 
     def __init__(self, entries: list[EntryPoint] | None = None) -> None:
         self._manager = pluggy.PluginManager(hookspecs.PROJECT)
@@ -64,6 +65,8 @@ class Registry:
                 )
             self._entries[entry.name] = entry
         self._loaded: set[str] = set()
+        #: Held while a plug-in is loaded. A plug-in may ask for another one while it is.
+        self._lock = threading.RLock()
         self._offers: dict[str, dict[str, tuple[str, Any]]] = {kind: {} for kind in HOOKS}
         from headrace.interfaces import builtin_plugin
 
@@ -114,9 +117,13 @@ class Registry:
 
     def _is_offered(self, kind: str, name: str) -> bool:
         """Return whether a plug-in offers it; loads no more plug-ins than needed to know."""
-        if name not in self._offers[kind] and name in self._entries:
-            self._load(name)
-        for entry_name in self._entries:
+        if name in self._offers[kind]:
+            return True
+        from headrace.interfaces.known_plugins import OFFERS, PLUGINS
+
+        distribution = OFFERS.get(kind, {}).get(name)
+        likely = [name, *(plugin for plugin, each in PLUGINS.items() if each == distribution)]
+        for entry_name in (*(each for each in likely if each in self._entries), *self._entries):
             if name in self._offers[kind]:
                 break
             self._load(entry_name)
@@ -166,8 +173,11 @@ class Registry:
         return self._manager.hook
 
     def _load(self, name: str) -> None:
-        if name in self._loaded:
-            return
+        with self._lock:
+            if name not in self._loaded:
+                self._load_first(name)
+
+    def _load_first(self, name: str) -> None:
         try:
             plugin = self._entries[name].load()
         except Exception as error:  # whatever a foreign module raises when it is imported

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from headrace_turbo.kernel import library
+from headrace_turbo.library import library
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -16,7 +16,8 @@ import polars as pl
 import pyarrow as pa
 from headrace.interfaces.codec import BadBody, Decoded, Decoder, DecoderRequest
 
-from headrace_turbo.kernel import KernelDecoder, KernelError, library
+from headrace_turbo.kernel import KernelDecoder, KernelError
+from headrace_turbo.library import library
 
 if TYPE_CHECKING:
     from headrace.flow.messages import Bodies
