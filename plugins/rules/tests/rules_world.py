@@ -43,7 +43,8 @@ def of_engine(engine: RuleEngine, frame: pl.DataFrame) -> tuple[Pairs, Pairs]:
 SCHEMA = {"a": pl.String(), "b": pl.String(), "n": pl.Int64(), "u": pl.UInt64(), "f": pl.Boolean(),
           "s": pl.Struct({"z": pl.String()}), "x": pl.Float64()}  # fmt: skip
 PIECES = ["foo", "Foo", "k8s", "K8S", "\u212a8s", "ſoo", "İ", "ı", "ß", "SS", "é", "É", "日本", "%", "_", "\\", "'", "\n", " ",
-          "\u0000", "\\u0041", '"', "1", "12", "/", "ﬁ", "fi", "Σ", "ς"]  # fmt: skip
+          "\u0000", "\\u0041", '"', "1", "12", "/", "ﬁ", "fi", "Σ", "ς", "σ", "😀", "ⓐ", "Ⓐ", "–", "\u0307", "ŉ",
+          "Å", "å", "\u212b", "ǅ", "ǆ", "привет", "ПРИВЕТ", "ẞ"]  # fmt: skip
 TEXT = st.lists(st.sampled_from(PIECES), max_size=4).map("".join)
 ROW = st.fixed_dictionaries({
     "a": st.none() | TEXT, "b": st.none() | TEXT, "n": st.none() | st.integers(-2, 3),

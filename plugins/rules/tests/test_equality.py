@@ -20,6 +20,7 @@ from rules_world import (
     engine_of,
     of_engine,
     plainly,
+    quoted,
 )
 
 from tests.effort import examples
@@ -44,7 +45,11 @@ def conditions(draw: st.DrawFn, depth: int = 2) -> str:
             REGEX.map(lambda p: f"{value} {negated}RLIKE {p}"),
             st.tuples(st.sampled_from(["=", "<>", "<", ">=", "<=>"]), CONSTANT).map(lambda p: f"{value} {p[0]} {p[1]}"),
             st.lists(CONSTANT, min_size=1, max_size=3).map(lambda p: f"{value} {negated}IN ({', '.join(p)})"),
-            st.lists(PATTERN, min_size=1, max_size=3).map(lambda p: f"{value} LIKE ANY ({', '.join(p)})"),
+            st.tuples(st.lists(PATTERN, min_size=1, max_size=4), st.sampled_from(["LIKE ANY", "ILIKE ANY", "LIKE ALL", "ILIKE ALL"]))
+            .map(lambda p: f"{value} {p[1]} ({', '.join(p[0])})"),
+            PATTERN.map(lambda p: f"{value} {negated}ILIKE {p} ESCAPE '!'"),
+            PATTERN.map(lambda p: f"CAST({value} AS STRING) {negated}ILIKE {p}"),
+            st.lists(CONSTANT, min_size=1, max_size=3).map(lambda p: f"CAST({value} AS STRING) IN ({', '.join(p)})"),
             CONSTANT.map(lambda p: f"{value} IN ({p}, NULL)"),
             CONSTANT.map(lambda p: f"contains({value}, {p})"),
             CONSTANT.map(lambda p: f"startswith({value}, {p})"),
@@ -52,6 +57,9 @@ def conditions(draw: st.DrawFn, depth: int = 2) -> str:
                 "n = 1", "n IN (0, 2)", "n BETWEEN 0 AND 2", "n > -1", "1 < n", "u = 18446744073709551615", "u = 1", "f", "NOT f",
                 "f = TRUE", "a IS NULL", "b IS NOT NULL", "x > 1", "x = 1.5", "n = u", "a = b", "length(a) > 3", "n <> 1",
                 "CAST(a AS int) > 1", "CAST(b AS int) = 12", "coalesce(a, b) = 'foo'", "TRUE", "n IS NULL",
+                "CAST(n AS STRING) = '1'", "CAST(n AS STRING) IN ('1', '02', '-1')",
+                "CAST(u AS STRING) = '18446744073709551615'", "NOT (CAST(n AS STRING) = '+1')", "CAST(f AS STRING) = 'true'",
+                "CAST(f AS STRING) ILIKE 'T%'", "CAST(n AS STRING) LIKE '%1'",
                 "CASE WHEN f THEN a LIKE '%foo%' ELSE b LIKE '%foo%' END", "a SIMILAR TO '%(foo|日本)%'", "'foo' = a",
             ]),
         )
@@ -147,6 +155,17 @@ def test_a_user_function_that_is_called_like_a_built_in_is_no_trigger() -> None:
         ("upper(a) = 'FIN'", "ﬁn"),
         ("upper(a) LIKE '%I%'", "ı"),
         ("lower(a) LIKE '%büro-kosten%'", "BÜRO-KOSTEN"),
+        ("a ILIKE '%😀%'", "x😀y"),
+        ("a ILIKE '%ΟΔΌΣ'", "οδός"),
+        ("a ILIKE '%ς%'", "ΑΣ"),
+        ("a ILIKE '%привет%'", "ПРИвет"),
+        ("a ILIKE '%å%'", "\u212b"),
+        ("a ILIKE '%ß%'", "ẞ"),
+        ("a ILIKE '%i\u0307x%'", "İX"),
+        ("a ILIKE '–ⓐ'", "–Ⓐ"),
+        ("CAST(a AS STRING) ILIKE '%foo'", "xFOO"),
+        ("CAST(a AS STRING) IN ('4624', '4625')", "4625"),
+        ("upper(a) LIKE '%😀É%'", "x😀é"),
         ("a LIKE 'a\nb%'", "a\nbc"),
         ("a LIKE '%\0x%'", "b\0x"),
         ("a RLIKE '^b$'", "b"),
@@ -163,6 +182,26 @@ def test_texts_that_a_careless_scan_would_miss(scanner: str, rule: str, value: s
     assert engine.plan is not None
     assert engine.plan.atoms[0] is not None, "there is no trigger: nothing is tested"
     assert of_engine(engine, frame) == (matches, failures)
+
+
+LETTERS = st.text(
+    st.one_of(st.sampled_from("ßẞİıſ\u212aK\u212bÅåΣσςǅǆŉǰﬁi\u0307😀Ⓐⓐkis"), st.characters(exclude_categories=["Cs"])),
+    max_size=6,
+)
+
+
+@settings(max_examples=examples(200), deadline=None)
+@given(st.lists(LETTERS, min_size=1, max_size=8), LETTERS, st.data())
+def test_letters_of_all_scripts_without_case(values: list[str], wanted: str, data: st.DataObject) -> None:
+    wanted = "".join(data.draw(st.sampled_from([letter, letter.lower(), letter.upper()])) for letter in wanted)
+    values += [f"x{wanted}", f"{wanted.upper()}x", wanted.lower(), wanted.swapcase(), f"{wanted}\u0307"]
+    texts = [quoted(one.replace("!", "!!").replace("%", "!%").replace("_", "!_")) for one in (f"{wanted}", wanted[1:])]
+    rules = [f"a ILIKE '%{texts[0][1:-1]}%' ESCAPE '!'", f"a ILIKE ANY ({texts[0]}, {texts[1]}) ESCAPE '!'"]
+    rules += [f"{fold}(a) LIKE '%{text[1:-1]}%' ESCAPE '!'" for fold in ("lower", "upper") for text in texts]
+    frame = pl.DataFrame({"a": values}, schema={"a": pl.String()})
+    engine = engine_of(rules, frame)
+    engine.use_triggers()
+    assert of_engine(engine, frame) == plainly(rules, frame)
 
 
 @pytest.mark.parametrize("scanner", SCANNERS)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from functools import cache
 
 import polars as pl
 import pytest
 from headrace_rules.literals import (
-    LOWER_GUARDS,
-    UPPER_GUARDS,
+    GUARDS,
+    Fold,
     caseless_runs,
     literal_candidates,
     regex_candidates,
@@ -113,7 +114,7 @@ VALUES = st.lists(st.text("abkKsſ\u212aſßSéÉ.日 1\n", max_size=8), min_siz
 def test_whatever_matches_holds_a_literal_of_each_candidate(pattern: str, values: list[str]) -> None:
     candidates = regex_candidates(pattern)
     for value in pl.Series(values).filter(pl.Series(values).str.contains(pattern)).to_list():
-        special = any(guard in value for guard in LOWER_GUARDS)
+        special = any(guard in value for guard in GUARDS[Fold.ANY])
         for candidate in candidates:
             assert any(
                 literal.text in value
@@ -127,12 +128,22 @@ def _ascii_lower(character: str) -> str:
 
 
 def test_the_guards_are_all_characters_that_change_into_ascii_letters() -> None:
-    lower = characters().filter(characters().str.to_lowercase().str.contains("[a-zA-Z]")).to_list()
-    regex = characters().filter(characters().str.contains("(?i)[a-z]")).to_list()
-    assert set(lower) | set(regex) <= set(LOWER_GUARDS)
-    assert set(characters().filter(characters().str.to_uppercase().str.contains("[A-Za-z]")).to_list()) <= set(
-        UPPER_GUARDS
+    changing = characters().filter(
+        characters().str.to_lowercase().str.contains("[a-z]") | characters().str.to_uppercase().str.contains("[A-Z]")
     )
+    lower, upper = changing.str.to_lowercase(), changing.str.to_uppercase()
+    like_letters = characters().filter(characters().str.contains("(?i)[a-z]")).to_list()
+    special = pl.Series(sorted({*like_letters, *re.findall("(?i)[a-z]", "".join(characters()))}))
+    for letter in "abcdefghijklmnopqrstuvwxyz":
+        assert set(changing.filter(lower.str.contains(letter))) == guards(letter, Fold.LOWER)
+        assert set(changing.filter(upper.str.contains(letter.upper()))) == guards(letter, Fold.UPPER)
+        found = set(special.filter(special.str.contains(f"(?i){letter}")))
+        found |= {one for one in special if re.search(f"(?i){letter}", one)}
+        assert found == guards(letter, Fold.ANY)
+
+
+def guards(letter: str, fold: Fold) -> set[str]:
+    return {guard for guard, letters in GUARDS[fold].items() if letter in letters}
 
 
 def test_what_is_kept_of_a_text_without_case_has_no_case() -> None:

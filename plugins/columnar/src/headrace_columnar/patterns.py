@@ -174,7 +174,7 @@ def _constant_match(compiler: Compiler, kind: str, text: pl.Expr, pattern: str, 
 
 def lower(text: str) -> str:
     """Return the text in lower case exactly as the column's own lower-casing does it."""
-    return str(pl.Series([text]).str.to_lowercase()[0])
+    return text.lower() if text.isascii() else str(pl.Series([text]).str.to_lowercase()[0])
 
 
 def _is_usable(kind: str, escape: str | None, pattern: str) -> bool:

@@ -4,8 +4,9 @@ Most of these functions have their constants as defaults of arguments. A closure
 which the garbage collector has to visit, for each of thousands of rules.
 
 A condition becomes such a function only if it means exactly the same in Python as in headrace_columnar: comparisons of
-texts, whole numbers and booleans, IN, LIKE without ``_``, IS, AND, OR, NOT, with three-valued logic. Texts and numbers that
-functions compute (``lower(cmdline)``) are computed for all those rows at once and read like one more column.
+texts, whole numbers and booleans, IN, LIKE and ILIKE without ``_``, IS, AND, OR, NOT, with three-valued logic. Texts and numbers
+that functions compute (``lower(cmdline)``), and the lower case that ILIKE compares, are computed for all those rows at once and read
+like one more column.
 headrace_columnar evaluates all other conditions (``NotNativeError``).
 """
 
@@ -18,14 +19,13 @@ from typing import Any
 
 import polars as pl
 from headrace.flow.schema import Schema
-from headrace_columnar import patterns, regular_expressions
+from headrace_columnar import regular_expressions
 from headrace_columnar.expressions import CompiledExpression, compile_node
 from sqlglot import exp
 
-from headrace_rules.triggers import operands
+from headrace_rules.text_conditions import Condition, contains, ends, equals, like, like_any, listed, starts
+from headrace_rules.triggers import is_cast_to_text, operands
 
-#: Returns whether the condition holds in a row, given as the values of the slots; None where SQL says NULL.
-Condition = Callable[[Sequence[Any]], bool | None]
 _Value = Callable[[Sequence[Any]], Any]
 _Comparison = Callable[[Any, Any], bool]
 
@@ -68,6 +68,10 @@ class Slots:
         """Add an expression that cannot fail; return its slot and what kind of value it has."""
         return self._add(key, compiled.expression, compiled.columns, compiled.data_type)
 
+    def lowered(self, key: str, compiled: CompiledExpression) -> tuple[int, str]:
+        """Add the lower case of a text that cannot fail; return as ``computed``."""
+        return self._add(key, compiled.expression.str.to_lowercase(), compiled.columns, compiled.data_type)
+
     def _add(self, key: str, expression: pl.Expr, columns: frozenset[str], kind: pl.DataType) -> tuple[int, str]:
         value_kind = _kind_of(kind)
         with self._lock:
@@ -83,13 +87,15 @@ class Slots:
 
 def native_condition(
     node: Any, slots: Slots, schema: Schema, functions: Mapping[str, Any], text: str
-) -> tuple[Condition, int]:
-    """Return a condition as a function of a row, and a rough cost.
+) -> tuple[Condition, int, frozenset[int]]:
+    """Return a condition as a function of a row, a rough cost, and the slots that it reads.
 
     Raises NotNativeError for any other condition, also for every condition that headrace_columnar would refuse.
     """
     try:
-        return _Builder(slots, schema, functions, text).condition(node)
+        builder = _Builder(slots, schema, functions, text)
+        condition, cost = builder.condition(node)
+        return condition, cost, frozenset(builder.read)
     except regular_expressions.PatternError as error:
         raise NotNativeError from error
 
@@ -100,6 +106,8 @@ class _Builder:
         self._schema = schema
         self._functions = functions
         self._text = text
+        #: The slots that the condition reads.
+        self.read: set[int] = set()
 
     def condition(self, node: Any) -> tuple[Condition, int]:
         if isinstance(node, exp.Paren):
@@ -115,7 +123,7 @@ class _Builder:
             value = bool(node.this)
             return (lambda row, value=value: value), 0
         if node.args.get("negate"):
-            raise NotNativeError
+            return self._negated(node)
         if type(node) in _COMPARISONS:
             return self._comparison(node), 2
         handler = _HANDLERS.get(type(node))
@@ -128,12 +136,19 @@ class _Builder:
             return read, 1
         raise NotNativeError
 
+    def _negated(self, node: Any) -> tuple[Condition, int]:
+        if not isinstance(node, exp.In | exp.Like | exp.ILike) or isinstance(
+            node.args.get("expression"), exp.Any | exp.All
+        ):
+            raise NotNativeError
+        inner, cost = _HANDLERS[type(node)](self, node)
+        return _not(inner), cost
+
     # ------------------------------------------------------------------------------------------------- values
 
     def _value(self, node: Any) -> tuple[_Value, str, int]:
         """Return how to read a value, what kind it is (text, integer, boolean), and its slot."""
-        while isinstance(node, exp.Paren):
-            node = node.this
+        node = self._bare(node)
         if isinstance(node, exp.Identifier) or (isinstance(node, exp.Column) and len(node.parts) == 1):
             if node.name not in self._schema:
                 raise NotNativeError
@@ -142,7 +157,43 @@ class _Builder:
             slot, kind = self._computed(node)
         else:
             raise NotNativeError
+        self.read.add(slot)
         return operator.itemgetter(slot), kind, slot
+
+    def _bare(self, node: Any) -> Any:
+        """Return a value without brackets, and without a cast of a column of texts to text."""
+        while isinstance(node, exp.Paren) or is_cast_to_text(node):
+            inside = node.this
+            while isinstance(inside, exp.Paren):
+                inside = inside.this
+            if isinstance(node, exp.Cast) and not self._is_text_column(inside):
+                return node
+            node = inside
+        return node
+
+    def _is_text_column(self, node: Any) -> bool:
+        is_column = isinstance(node, exp.Identifier) or (isinstance(node, exp.Column) and len(node.parts) == 1)
+        return is_column and isinstance(self._schema.get(node.name), pl.String)
+
+    def _text_slot(self, node: Any, lowered: bool) -> int:
+        """Return the slot of a text, or of its lower case."""
+        if not lowered:
+            _, kind, slot = self._value(node)
+            if kind != "text":
+                raise NotNativeError
+            return slot
+        node = self._bare(node)
+        key = f"lower case of {node!r}"
+        found = self._slots.find(key)
+        if found is None:
+            compiled = compile_node(node, self._text, self._schema, self._functions)
+            if compiled.can_fail or not compiled.deterministic or not isinstance(compiled.data_type, pl.String):
+                raise NotNativeError
+            if not compiled.columns:
+                raise NotNativeError
+            found = self._slots.lowered(key, compiled)
+        self.read.add(found[0])
+        return found[0]
 
     def _computed(self, node: exp.Expr) -> tuple[int, str]:
         key = repr(node)
@@ -155,7 +206,7 @@ class _Builder:
         return self._slots.computed(key, compiled)
 
     def _is_computed(self, node: Any) -> bool:
-        if isinstance(node, exp.Trim | exp.Substring):
+        if isinstance(node, exp.Trim | exp.Substring | exp.Cast):
             return True
         if not isinstance(node, exp.Anonymous):
             return False
@@ -228,13 +279,7 @@ class _Builder:
         items = frozenset(self._constant(item, kind) for item in known)
         elsewhere = None if len(known) < len(node.expressions) else False
 
-        def listed(
-            row: Sequence[Any], slot: int = slot, items: frozenset[Any] = items, elsewhere: bool | None = elsewhere
-        ) -> bool | None:
-            value = row[slot]
-            return None if value is None else True if value in items else elsewhere
-
-        return listed, 2
+        return listed(slot, items, elsewhere), 2
 
     def _is(self, node: exp.Is) -> tuple[Condition, int]:
         if isinstance(node.expression, exp.Null):
@@ -247,26 +292,43 @@ class _Builder:
         raise NotNativeError
 
     def _escaped(self, node: exp.Escape) -> tuple[Condition, int]:
-        if not isinstance(node.this, exp.Like) or node.this.args.get("negate"):
+        inner = node.this
+        if not isinstance(inner, exp.Like | exp.ILike):
             raise NotNativeError
-        return self._like(node.this, self._constant(node.expression, "text"))
+        escape = self._constant(node.expression, "text")
+        if not inner.args.get("negate"):
+            return self._like(inner, escape)
+        if isinstance(inner.expression, exp.Any | exp.All):
+            raise NotNativeError
+        condition, cost = self._like(inner, escape)
+        return _not(condition), cost
 
     def _like(self, node: exp.Expr, escape: str | None = None) -> tuple[Condition, int]:
+        lowered = isinstance(node, exp.ILike)
         if isinstance(node.expression, exp.Any | exp.All):
-            return self._like_quantified(node, escape)
-        _, kind, slot = self._value(node.this)
-        if kind != "text":
+            return self._like_quantified(node, escape, lowered)
+        made = like(
+            self._text_slot(node.this, lowered), self._constant(node.expression, "text"), escape, lowered=lowered
+        )
+        if made is None:
             raise NotNativeError
-        return _like(slot, self._constant(node.expression, "text"), escape), 3
+        return made, 3
 
-    def _like_quantified(self, node: exp.Expr, escape: str | None) -> tuple[Condition, int]:
-        listed = node.expression
-        items = listed.this.expressions if isinstance(listed.this, exp.Tuple) else [listed.this.unnest()]
-        _, kind, slot = self._value(node.this)
-        if kind != "text":
+    def _like_quantified(self, node: exp.Expr, escape: str | None, lowered: bool) -> tuple[Condition, int]:
+        quantified = node.expression
+        items = quantified.this.expressions if isinstance(quantified.this, exp.Tuple) else [quantified.this.unnest()]
+        slot = self._text_slot(node.this, lowered)
+        given = [self._constant(item, "text") for item in items]
+        if isinstance(quantified, exp.All):
+            every = [like(slot, pattern, escape, lowered=lowered) for pattern in given]
+            found = [one for one in every if one is not None]
+            if len(found) < len(every):
+                raise NotNativeError
+            return _all(found), 3 * len(found)
+        some = like_any(slot, given, escape, lowered=lowered)
+        if some is None:
             raise NotNativeError
-        matched = [_like(slot, self._constant(item, "text"), escape) for item in items]
-        return (_all if isinstance(listed, exp.All) else _any)(matched), 3 * len(items)
+        return _any(some), 3 * len(some)
 
     def _call(self, node: exp.Anonymous) -> tuple[Condition, int]:
         name = (node.this if isinstance(node.this, str) else node.this.name).lower()
@@ -293,12 +355,7 @@ def _kind_of(kind: pl.DataType) -> str:
 
 def _compared_with_constant(compare: _Comparison, slot: int, constant: Any) -> Condition:
     if compare is operator.eq:
-        # The result for NULL is None, not False, because NOT of it must be NULL as well.
-        def equal(row: Sequence[Any], slot: int = slot, constant: Any = constant) -> bool | None:
-            value = row[slot]
-            return value == constant if value is not None else None
-
-        return equal
+        return equals(slot, constant)
 
     def compared(
         row: Sequence[Any], slot: int = slot, compare: _Comparison = compare, constant: Any = constant
@@ -384,68 +441,11 @@ def _not(inner: Condition) -> Condition:
     return negated
 
 
-def _contains(slot: int, wanted: str) -> Condition:
-    def contained(row: Sequence[Any], slot: int = slot, wanted: str = wanted) -> bool | None:
-        value = row[slot]
-        return None if value is None else wanted in value
-
-    return contained
-
-
-def _starts(slot: int, wanted: str) -> Condition:
-    def begun(row: Sequence[Any], slot: int = slot, wanted: str = wanted) -> bool | None:
-        value = row[slot]
-        return None if value is None else value.startswith(wanted)
-
-    return begun
-
-
-def _ends(slot: int, wanted: str) -> Condition:
-    def ended(row: Sequence[Any], slot: int = slot, wanted: str = wanted) -> bool | None:
-        value = row[slot]
-        return None if value is None else value.endswith(wanted)
-
-    return ended
-
-
-def _like(slot: int, pattern: str, escape: str | None) -> Condition:
-    """Return LIKE as a function. Without ``_`` it is true if its literals occur one after the other."""
-    parts = patterns.split_like(pattern, escape)
-    if "" in parts:
-        raise NotNativeError
-    literals = [part for part in parts if part]
-    if not parts or parts == literals:
-        return _compared_with_constant(operator.eq, slot, literals[0] if literals else "")
-    if len(literals) == 1 and len(parts) == 3:
-        return _contains(slot, literals[0])
-    if len(literals) == 1:
-        return _starts(slot, literals[0]) if parts[0] else _ends(slot, literals[0])
-    prefix = literals.pop(0) if parts[0] else ""
-    suffix = literals.pop() if parts[-1] else ""
-    least = len(prefix) + len(suffix)
-
-    def matched(row: Sequence[Any]) -> bool | None:
-        value = row[slot]
-        if value is None:
-            return None
-        end = len(value) - len(suffix)
-        if len(value) < least or not value.startswith(prefix) or not value.endswith(suffix):
-            return False
-        at = len(prefix)
-        for literal in literals:
-            at = value.find(literal, at, end)
-            if at < 0:
-                return False
-            at += len(literal)
-        return True
-
-    return matched
-
-
 _SEARCHES: Mapping[str, Callable[[int, str], Condition]] = {
-    "contains": _contains, "startswith": _starts, "starts_with": _starts, "endswith": _ends, "ends_with": _ends,
+    "contains": contains, "startswith": starts, "starts_with": starts, "endswith": ends, "ends_with": ends,
 }  # fmt: skip
 _HANDLERS: Mapping[type[exp.Expr], Callable[[_Builder, Any], tuple[Condition, int]]] = {
     exp.Between: _Builder._between, exp.In: _Builder._in, exp.Is: _Builder._is, exp.Like: _Builder._like,
+    exp.ILike: _Builder._like,
     exp.Escape: _Builder._escaped, exp.Anonymous: _Builder._call,
 }  # fmt: skip

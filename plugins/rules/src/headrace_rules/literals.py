@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import enum
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 
@@ -21,10 +21,12 @@ class Fold(enum.Enum):
     """How letters of the text are compared with those of a literal."""
 
     EXACT = "exact"
-    #: The text in lower case, or without regard to case (ILIKE, ``(?i)``).
+    #: The text in lower case (``lower``, ILIKE).
     LOWER = "lower"
     #: The text in upper case.
     UPPER = "upper"
+    #: Without regard to case, as regular expressions have it (``(?i)``).
+    ANY = "any"
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -42,13 +44,34 @@ LENGTH_MAX = 48
 #: A candidate of more literals than this is not worth scanning for.
 ALTERNATIVES_MAX = 64
 
-#: Characters outside of ASCII that become ASCII letters in lower case, or are equal to some without regard to case.
-LOWER_GUARDS = ("\u212a", "\u0130", "\u0131", "\u017f")
-#: Characters outside of ASCII whose upper case holds ASCII letters.
-UPPER_GUARDS = (
-    "\u00df", "\u0131", "\u0149", "\u017f", "\u01f0", "\u1e96", "\u1e97", "\u1e98", "\u1e99", "\u1e9a",
-    "\ufb00", "\ufb01", "\ufb02", "\ufb03", "\ufb04", "\ufb05", "\ufb06",
-)  # fmt: skip
+#: For each way to compare: characters outside of ASCII that can stand for ASCII letters, and those letters. Where a text has such
+#: a character, no scan for a literal with one of the letters decides.
+GUARDS: Mapping[Fold, Mapping[str, str]] = {
+    Fold.EXACT: {},
+    Fold.LOWER: {"\u212a": "k", "\u0130": "i"},
+    Fold.ANY: {"\u212a": "k", "\u0130": "i", "\u0131": "i", "\u017f": "s"},
+    Fold.UPPER: {
+        "\u00df": "s", "\u0131": "i", "\u0149": "n", "\u017f": "s", "\u01f0": "j", "\u1e96": "h", "\u1e97": "t",
+        "\u1e98": "w", "\u1e99": "y", "\u1e9a": "a", "\ufb00": "f", "\ufb01": "fi", "\ufb02": "fl", "\ufb03": "fi",
+        "\ufb04": "fl", "\ufb05": "st", "\ufb06": "st",
+    },
+}  # fmt: skip
+#: Kinds of letters and marks that may have a case, now or in another version of Unicode.
+_CASED = ("Lu", "Ll", "Lt", "Lm", "Nl", "Mn", "Mc", "Me", "Cn")
+
+
+def guards_of(text: str, fold: Fold) -> list[str]:
+    """Return the characters that can stand for a letter of the text."""
+    letters = set(text.lower())
+    return [guard for guard, kept in GUARDS[fold].items() if not letters.isdisjoint(kept)]
+
+
+def has_no_case(character: str) -> bool:
+    """Return whether a character equals no other one, also without regard to case."""
+    return (
+        unicodedata.category(character) not in _CASED
+        and character == character.lower() == character.upper() == character.casefold()
+    )
 
 
 def caseless_runs(text: str) -> list[str]:
@@ -56,7 +79,7 @@ def caseless_runs(text: str) -> list[str]:
     runs: list[str] = []
     current = ""
     for character in text:
-        if character.isascii() or unicodedata.category(character) == "Lo":
+        if character.isascii() or has_no_case(character):
             current += character
         else:
             runs.append(current)

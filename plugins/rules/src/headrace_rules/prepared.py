@@ -19,7 +19,8 @@ from headrace_columnar import dialect
 from headrace_columnar.expressions import CompiledExpression, compile_node, compile_predicate
 from sqlglot import exp
 
-from headrace_rules.conditions import Condition, NotNativeError, Slots, all_true, native_condition
+from headrace_rules.conditions import NotNativeError, Slots, all_true, native_condition
+from headrace_rules.text_conditions import Condition
 from headrace_rules.triggers import Atom, Need, ValueAtom, all_atoms, choice, equality_of, need_of, operands
 
 
@@ -39,6 +40,8 @@ class CheapPart:
     condition: Condition
     cost: int
     need: Need | None
+    #: The slots that it reads.
+    slots: frozenset[int] = frozenset()
 
 
 @dataclass(eq=False, slots=True)
@@ -123,8 +126,8 @@ class Preparer:
         for part in parts:
             need = need_of(part, self.schema, self.functions)
             try:
-                condition, cost = native_condition(part, self.slots, self.schema, self.functions, text)
-                cheap.append(CheapPart(condition, cost, need))
+                condition, cost, slots = native_condition(part, self.slots, self.schema, self.functions, text)
+                cheap.append(CheapPart(condition, cost, need, slots))
             except NotNativeError:
                 clause = self._clause(part, text)
                 if clause is None:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from headrace_rules.background import pause
 from headrace_rules.database_cache import DatabaseCache
-from headrace_rules.literals import LOWER_GUARDS, UPPER_GUARDS, Fold
+from headrace_rules.literals import Fold, guards_of
 from headrace_rules.prepared import PreparedCondition
 from headrace_rules.scanning import Scanner, make_scanner
 from headrace_rules.triggers import Atom, Source, TextAtom, ValueAtom, all_atoms, cheapest
@@ -77,8 +77,7 @@ def scanned_as(atom: TextAtom) -> list[tuple[bytes, bool]]:
     content = atom.text.encode()
     if atom.fold is Fold.EXACT:
         return [(content, False)]
-    guards = LOWER_GUARDS if atom.fold is Fold.LOWER else UPPER_GUARDS
-    return [(content, True), *((guard.encode(), False) for guard in guards)]
+    return [(content, True), *((guard.encode(), False) for guard in guards_of(atom.text, atom.fold))]
 
 
 def joined(texts: pl.Series) -> tuple[bytes, Integers]:

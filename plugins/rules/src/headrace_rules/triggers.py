@@ -17,6 +17,7 @@ from headrace.flow.schema import Schema
 from headrace_columnar import patterns, regular_expressions
 from sqlglot import exp
 
+from headrace_rules.letter_case import changed_candidates
 from headrace_rules.literals import (
     Candidate,
     Fold,
@@ -206,12 +207,20 @@ class _Finder:
         return None if text is None else self._contains(value, text)
 
     def equality(self, value: Any, constant: Any) -> ValueAtom | None:
-        """Return the atom that is equivalent to ``value = constant``, for a column and a constant of its type; else None."""
-        found = self._path(value)
+        """Return the atom that is equivalent to ``value = constant``, for a column and a constant of its type; else None.
+
+        The value may be a column of whole numbers that is cast to text, the constant a text of digits.
+        """
+        while isinstance(value, exp.Paren):
+            value = value.this
+        cast = is_cast_to_text(value)
+        found = self._path(value.this if cast else value)
         if found is None:
             return None
         source, kind = found
         text, number = _text_of(constant), _whole_number_of(constant)
+        if cast and text is not None and kind.is_integer():
+            number = _written_number(text)
         if text is not None and isinstance(kind, pl.String):
             return ValueAtom(source, text)
         if number is not None and kind.is_integer():
@@ -247,12 +256,13 @@ class _Finder:
         source = self._text_source(value)
         if source is None:
             return None
-        folded = source[1] is not Fold.EXACT
         if kind in (exp.Like, exp.ILike):
-            folded = folded or kind is exp.ILike
             parts = [part for part in patterns.split_like(pattern, escape) if part]
-            candidates = [found for part in parts for found in literal_candidates(part, folded=folded)]
-            return self._atoms(source, candidates, folded_by_pattern=kind is exp.ILike)
+            if kind is exp.ILike:
+                if source[1] is Fold.UPPER:
+                    return None  # upper() and then lower(): both sets of special characters would be needed
+                source, parts = (source[0], Fold.LOWER), [patterns.lower(part) for part in parts]
+            return self._atoms(source, [found for part in parts for found in _candidates(part, source[1])])
         regex = patterns.similar_regex(pattern, escape) if kind is exp.SimilarTo else pattern
         return self._regex(source, regex)
 
@@ -271,7 +281,7 @@ class _Finder:
         source = self._text_source(value)
         if source is None:
             return None
-        return self._atoms(source, literal_candidates(text, folded=source[1] is not Fold.EXACT))
+        return self._atoms(source, _candidates(text, source[1]))
 
     def _atoms(
         self, source: tuple[Source, Fold], candidates: list[Candidate], *, folded_by_pattern: bool = False
@@ -283,7 +293,7 @@ class _Finder:
             for literal in candidate:
                 if literal.folded and fold is Fold.UPPER and folded_by_pattern:
                     return None  # upper() and then a comparison without regard to case would need both sets of special characters
-                kind = (Fold.LOWER if fold is Fold.EXACT else fold) if literal.folded else Fold.EXACT
+                kind = (Fold.ANY if folded_by_pattern else fold) if literal.folded else Fold.EXACT
                 atoms.add(TextAtom(place, literal.text, kind))
             needs.append(Atoms(frozenset(atoms)))
         return choice(needs)
@@ -323,8 +333,8 @@ class _Finder:
             if fold is None or len(node.expressions) != 1 or inner[1] not in (Fold.EXACT, fold):
                 return None
             return inner[0], fold
-        if isinstance(node, exp.Trim | exp.Substring):
-            return self._text_source(node.this)
+        if isinstance(node, exp.Trim | exp.Substring) or is_cast_to_text(node):
+            return self._text_source(node.this)  # of a cast the source is a column of texts: any other gives none
         found = self._path(node)
         return None if found is None or not isinstance(found[1], pl.String) else (found[0], Fold.EXACT)
 
@@ -348,6 +358,10 @@ class _Finder:
         return _source(*names), kind if isinstance(kind, pl.DataType) else kind()
 
 
+def _candidates(text: str, fold: Fold) -> list[Candidate]:
+    return literal_candidates(text) if fold is Fold.EXACT else changed_candidates(text, fold)
+
+
 def operands(node: exp.Binary) -> list[exp.Expr]:
     """Return the operands of a chain ``a AND b AND c …`` in order, however long; without brackets around chains."""
     found: list[exp.Expr] = []
@@ -368,6 +382,19 @@ def _text_of(node: Any) -> str | None:
     while isinstance(node, exp.Paren):
         node = node.this
     return str(node.this) if isinstance(node, exp.Literal) and node.is_string else None
+
+
+def is_cast_to_text(node: Any) -> bool:
+    """Return whether a node is a cast to text of any length."""
+    return isinstance(node, exp.Cast) and node.to.this is exp.DType.TEXT and not node.to.expressions
+
+
+def _written_number(text: str) -> int | None:
+    """Return the whole number that a cast to text writes as this text; None if there is none."""
+    if not text.isascii() or not text.removeprefix("-").isdigit() or len(text) > 19:
+        return None
+    value = int(text)
+    return value if str(value) == text and -(2**63) <= value < 2**63 else None
 
 
 def _whole_number_of(node: Any) -> int | None:

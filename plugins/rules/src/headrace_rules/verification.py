@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -154,6 +155,7 @@ class Verifier:
         for one, trigger in zip(conditions, triggers, strict=True):
             pause()
             self._cheap.append(one.check(trigger))
+        self._read = [sorted(frozenset().union(*(part.slots for part in one.cheap))) for one in conditions]
         self._is_plain = [condition.whole is None and not condition.clauses for condition in conditions]
         self._equalities = _Equalities(conditions)
         self.cache = cache
@@ -194,7 +196,7 @@ class Verifier:
             rows = rows[kept_places]
             taken, again = _places(places)
             hits, places = hits[taken], again
-        values = hits.select(self._slots.expressions).rows() if self._slots.expressions else [()] * hits.height
+        values = self._values(hits, rules)
         plain: list[int] = []
         clauses: dict[int, list[int]] = {}
         wholes: dict[int, list[int]] = {}
@@ -217,6 +219,18 @@ class Verifier:
             kept.append(self._verify_whole(frame, rows, rule, np.array(numbers, dtype=np.int64), failures))
         matched = np.sort(np.concatenate(kept))
         return Matches(candidates[matched], count, failures)
+
+    def _values(self, hits: pl.DataFrame, rules: Integers) -> list[tuple[Any, ...]]:
+        """Return the values of the slots in each row; those that none of the rules reads are left out (None)."""
+        wanted = sorted({slot for rule in np.unique(rules).tolist() for slot in self._read[rule]})
+        if not wanted:
+            return [()] * hits.height
+        expressions = self._slots.expressions
+        columns: list[Iterable[Any]] = [itertools.repeat(None)] * (wanted[-1] + 1)
+        found = hits.select([expressions[slot] for slot in wanted])
+        for slot, column in zip(wanted, found.get_columns(), strict=True):
+            columns[slot] = column.to_list()
+        return list(zip(*columns, strict=False))
 
     def verify_everywhere(self, frame: pl.DataFrame, rules: Integers) -> Matches:
         """Return the matches of rules without a trigger, evaluated on whole columns."""
