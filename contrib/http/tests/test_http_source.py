@@ -13,8 +13,9 @@ import subprocess
 import sys
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import groupby, islice
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -31,6 +32,7 @@ from tests.eventually import eventually
 from tests.servers.certificates import Certificates, make_certificates
 
 KEY = "key of signatures"
+_RECORDS_A_REQUEST = 50
 
 
 def free_port() -> int:
@@ -113,9 +115,10 @@ class TestHttpSource(SourceContract):
     def write(self, queue: str, bodies: Sequence[bytes]) -> None:
         one = Taking(self.tmp_path)
         try:
-            for body in bodies:
-                sent = one.send(b"[" + body + b"]") if _is_json(body) else one.send(body, "text/plain")
-                assert sent.status == 200
+            for is_json, group in groupby(bodies, _is_json):
+                for some in batched(group, _RECORDS_A_REQUEST) if is_json else ([body] for body in group):
+                    sent = one.send(b"[" + b",".join(some) + b"]") if is_json else one.send(some[0], "text/plain")
+                    assert sent.status == 200
         finally:
             one.close()
 
@@ -126,12 +129,29 @@ class TestHttpSource(SourceContract):
         source.close()
 
 
+def batched(bodies: Iterable[bytes], count: int) -> Iterator[list[bytes]]:
+    rest = iter(bodies)
+    while some := list(islice(rest, count)):
+        yield some
+
+
 def _is_json(body: bytes) -> bool:
     try:
         json.loads(body)
     except ValueError:
         return False
     return True
+
+
+def test_an_answer_is_sent_at_once(taking: Callable[..., Taking]) -> None:
+    """Its second part does not wait until the sender has confirmed the first one."""
+    one = taking()
+    assert one.send(b"[1]").status == 200
+    listener = one.source._shared.listener  # type: ignore[union-attr]
+    assert isinstance(listener, HttpListener)
+    (connection,) = listener._server.server_state.connections
+    accepted = connection.transport.get_extra_info("socket")
+    assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
 
 @pytest.mark.parametrize(

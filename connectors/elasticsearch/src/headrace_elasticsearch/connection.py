@@ -14,6 +14,7 @@ import msgspec
 import urllib3
 from elastic_transport import NodeConfig, Serializer, Transport, Urllib3HttpNode
 from headrace.foundation.errors import HeadraceError, JobError, RetriableError, did_you_mean
+from headrace.interfaces.connection_options import client_tls_context
 
 from headrace_elasticsearch.answers import bounded
 from headrace_elasticsearch.settings import ElasticsearchSettings, urls_of
@@ -248,26 +249,10 @@ def _tls_context(settings: ElasticsearchSettings) -> ssl.SSLContext | None:
     """Return the TLS context with the trusted certificates; None for a fingerprint, which the transport compares."""
     if settings.ssl_fingerprint is not None:
         return None
-    naming = "ssl_ca"
-    try:
-        context = ssl.create_default_context(cafile=settings.ssl_ca)
-        naming = "ssl_certificate"
-        if settings.ssl_certificate:
-            context.load_cert_chain(settings.ssl_certificate, settings.ssl_key)
-    except OSError as error:
-        path = getattr(settings, naming)
-        raise JobError(
-            f"cannot use {path!r}: {error.strerror or error}",
-            plugin="elasticsearch",
-            option=naming,
-            hint="name a PEM file",
-        ) from error
     if not settings.ssl_verify:
-        context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE
         # The user has chosen this, so no warning at each connection.
         urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
-    return context
+    return client_tls_context(settings, plugin="elasticsearch", verify=settings.ssl_verify)
 
 
 def _node_config(

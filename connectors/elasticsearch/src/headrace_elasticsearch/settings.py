@@ -4,33 +4,30 @@ from __future__ import annotations
 
 import re
 from datetime import timedelta
-from ipaddress import ip_address
 from typing import Annotated, Any, ClassVar, Literal
 from urllib.parse import urlsplit
 
+from headrace.foundation.addresses import is_loopback
 from headrace.foundation.errors import OptionError
+from headrace.interfaces.connection_options import (
+    Password,
+    SslCa,
+    SslCertificate,
+    SslKey,
+    SslVerify,
+    User,
+    check_client_key,
+)
 from headrace.interfaces.settings import Secret, Settings, option
 from headrace.interfaces.sink import SinkSettings
 
 _Url = Annotated[str | list[str], option("URL of the server, or a list of URLs of one cluster")]
-_User = Annotated[str | None, option("user name")]
-_Password = Annotated[Secret | None, option('password; "${VARIABLE}" reads an environment variable')]
 _ApiKey = Annotated[
     Secret | None, option('encoded API key, instead of user and password; "${VARIABLE}" reads an environment variable')
 ]
-_SslCa = Annotated[str | None, option("file with the trusted certificates; default: those of the system")]
 _SslFingerprint = Annotated[
     str | None,
     option("SHA-256 fingerprint of the server's certificate, which is then trusted without a certificate authority"),
-]
-_SslCertificate = Annotated[str | None, option("file with the client's certificate")]
-_SslKey = Annotated[str | None, option("file with the client's key, if it is not in ssl_certificate")]
-_SslVerify = Annotated[
-    bool,
-    option(
-        "whether the server's certificate and host name are checked; with False, anybody on the way can read and change "
-        "the data"
-    ),
 ]
 _Compress = Annotated[bool, option("whether requests and answers are compressed with gzip")]
 _RequestTimeout = Annotated[timedelta, option("how long to wait for the answer to a request")]
@@ -64,18 +61,18 @@ class ElasticsearchSourceSettings(Settings, frozen=True, kw_only=True):
             "who may only read"
         ),
     ] = True
-    user: _User = None
-    password: _Password = None
+    user: User = None
+    password: Password = None
     api_key: _ApiKey = None
     plaintext_login: Annotated[
         bool,
         option("allow a login that sends the password without TLS; anybody on the network can then read it"),
     ] = False
-    ssl_ca: _SslCa = None
+    ssl_ca: SslCa = None
     ssl_fingerprint: _SslFingerprint = None
-    ssl_certificate: _SslCertificate = None
-    ssl_key: _SslKey = None
-    ssl_verify: _SslVerify = True
+    ssl_certificate: SslCertificate = None
+    ssl_key: SslKey = None
+    ssl_verify: SslVerify = True
     compress: _Compress = False
     request_timeout: _RequestTimeout = timedelta(minutes=1)
 
@@ -156,18 +153,18 @@ class ElasticsearchSinkSettings(SinkSettings, frozen=True, kw_only=True):
         8 * 1024**2
     )
     parallel_requests: Annotated[int, option("maximum number of requests at the same time", ge=1, le=64)] = 4
-    user: _User = None
-    password: _Password = None
+    user: User = None
+    password: Password = None
     api_key: _ApiKey = None
     plaintext_login: Annotated[
         bool,
         option("allow a login that sends the password without TLS; anybody on the network can then read it"),
     ] = False
-    ssl_ca: _SslCa = None
+    ssl_ca: SslCa = None
     ssl_fingerprint: _SslFingerprint = None
-    ssl_certificate: _SslCertificate = None
-    ssl_key: _SslKey = None
-    ssl_verify: _SslVerify = True
+    ssl_certificate: SslCertificate = None
+    ssl_key: SslKey = None
+    ssl_verify: SslVerify = True
     compress: _Compress = False
     request_timeout: _RequestTimeout = timedelta(minutes=1)
 
@@ -246,27 +243,19 @@ def check_connection(settings: ElasticsearchSettings) -> None:
         if parts.scheme == "http" and (given := [name for name in secured if getattr(settings, name)]):
             raise _refused(given[0], f"{url!r} is no address with TLS", "write https://")
         logs_in = settings.api_key is not None or settings.password is not None
-        if parts.scheme == "http" and logs_in and not settings.plaintext_login and not _is_loopback(parts.hostname):
+        if parts.scheme == "http" and logs_in and not settings.plaintext_login and not is_loopback(parts.hostname):
             raise _refused("url", f"{url!r} has no TLS: the login would be sent unencrypted, to a server whose identity is not checked",
                            "write https://; plaintext_login=True allows it in a network that you trust")  # fmt: skip
     if settings.api_key is not None and (settings.user is not None or settings.password is not None):
         raise _refused("api_key", "an API key takes the place of user and password", "give one of them")
     if (settings.user is None) != (settings.password is None):
         raise _refused("password" if settings.password is None else "user", "user and password go together")
-    if settings.ssl_key and not settings.ssl_certificate:
-        raise _refused("ssl_key", "it goes together with ssl_certificate", "name the file with the certificate too")
+    check_client_key(settings, plugin="elasticsearch")
     if settings.ssl_fingerprint is not None:
         if not re.fullmatch(r"[0-9a-fA-F]{64}", settings.ssl_fingerprint.replace(":", "")):
             raise _refused("ssl_fingerprint", "it is not the 64 hexadecimal digits of a SHA-256")
         if settings.ssl_ca or not settings.ssl_verify:
             raise _refused("ssl_fingerprint", "the fingerprint alone decides", "remove ssl_ca and ssl_verify")
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return host == "localhost" or ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def _refused(name: str, problem: str, hint: str | None = None) -> OptionError:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pymysql
 from headrace.foundation.errors import DataError, HeadraceError, JobError, OptionError, RetriableError
+from headrace.interfaces.connection_options import client_tls_context, uses_tls
 
 from headrace_mysql.login import GuardedConnection
 from headrace_mysql.settings import MySQLSettings
@@ -83,20 +84,7 @@ def is_mariadb(connection: Any) -> bool:
 
 
 def _tls_context(settings: MySQLSettings) -> ssl.SSLContext | None:
-    if not (settings.ssl or settings.ssl_ca or settings.ssl_certificate):
-        return None
-    naming = "ssl_ca"
-    try:
-        context = ssl.create_default_context(cafile=settings.ssl_ca)
-        naming = "ssl_certificate"
-        if settings.ssl_certificate:
-            context.load_cert_chain(settings.ssl_certificate, settings.ssl_key)
-    except OSError as error:
-        path = settings.ssl_ca if naming == "ssl_ca" else settings.ssl_certificate
-        raise JobError(
-            f"cannot use {path!r}: {error.strerror or error}", plugin="mysql", option=naming, hint="name a PEM file"
-        ) from error
-    return context
+    return client_tls_context(settings, plugin="mysql") if uses_tls(settings) else None
 
 
 @contextmanager

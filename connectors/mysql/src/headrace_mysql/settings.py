@@ -8,7 +8,8 @@ from random import Random
 from typing import Annotated, ClassVar, Literal
 
 from headrace.foundation.errors import OptionError
-from headrace.interfaces.settings import Secret, Settings, option
+from headrace.interfaces.connection_options import Password, SslCa, SslCertificate, SslKey, User, check_client_key
+from headrace.interfaces.settings import Settings, option
 from headrace.interfaces.sink import SinkSettings
 
 #: Server ids are unsigned numbers of 32 bits; people choose small ones.
@@ -17,12 +18,12 @@ _SERVER_ID_FIRST, _SERVER_ID_MAX = 2**31, 2**32 - 1
 _Database = Annotated[str, option("database (schema) of the table")]
 _Host = Annotated[str, option("address of the server")]
 _Port = Annotated[int, option("port of the server", ge=1, le=65535)]
-_User = Annotated[str | None, option("user name")]
-_Password = Annotated[Secret | None, option('password; "${VARIABLE}" reads an environment variable')]
-_Ssl = Annotated[bool, option("whether TLS is required, with a check of the server's certificate and host name")]
-_SslCa = Annotated[str | None, option("file with the trusted certificates; default: those of the system; implies ssl")]
-_SslCertificate = Annotated[str | None, option("file with the client's certificate; implies ssl")]
-_SslKey = Annotated[str | None, option("file with the client's key, if it is not in ssl_certificate")]
+_Ssl = Annotated[
+    bool,
+    option(
+        "whether TLS is required, with a check of the server's certificate and host name; ssl_ca and ssl_certificate imply it"
+    ),
+]
 _ConnectTimeout = Annotated[timedelta, option("how long to wait for a connection")]
 _ReadTimeout = Annotated[timedelta, option("how long to wait for the answer to a query")]
 
@@ -36,8 +37,8 @@ class MySQLSourceSettings(Settings, frozen=True, kw_only=True):
     database: _Database
     host: _Host = "localhost"
     port: _Port = 3306
-    user: _User = None
-    password: _Password = None
+    user: User = None
+    password: Password = None
     mode: Annotated[
         Literal["scan", "poll"],
         option("scan reads the table once, in ranges of its key; poll also reads new rows and never ends"),
@@ -54,14 +55,14 @@ class MySQLSourceSettings(Settings, frozen=True, kw_only=True):
         timedelta, option("in poll mode, how long a row waits for rows with smaller keys that are not yet committed")
     ] = timedelta(seconds=1)
     ssl: _Ssl = False
-    ssl_ca: _SslCa = None
-    ssl_certificate: _SslCertificate = None
-    ssl_key: _SslKey = None
+    ssl_ca: SslCa = None
+    ssl_certificate: SslCertificate = None
+    ssl_key: SslKey = None
     connect_timeout: _ConnectTimeout = timedelta(seconds=10)
     read_timeout: _ReadTimeout = timedelta(minutes=1)
 
     def validate(self) -> None:
-        check_client_certificate(self)
+        check_client_key(self, plugin="mysql")
 
 
 class MySQLChangesSettings(Settings, frozen=True, kw_only=True):
@@ -71,8 +72,8 @@ class MySQLChangesSettings(Settings, frozen=True, kw_only=True):
     database: _Database
     host: _Host = "localhost"
     port: _Port = 3306
-    user: _User = None
-    password: _Password = None
+    user: User = None
+    password: Password = None
     columns: Annotated[
         list[str] | dict[str, str] | None,
         option("columns to read, or their types by their names; default: all that the table has when the job is built"),
@@ -108,14 +109,14 @@ class MySQLChangesSettings(Settings, frozen=True, kw_only=True):
         ),
     ] = False
     ssl: _Ssl = False
-    ssl_ca: _SslCa = None
-    ssl_certificate: _SslCertificate = None
-    ssl_key: _SslKey = None
+    ssl_ca: SslCa = None
+    ssl_certificate: SslCertificate = None
+    ssl_key: SslKey = None
     connect_timeout: _ConnectTimeout = timedelta(seconds=10)
     read_timeout: _ReadTimeout = timedelta(minutes=1)
 
     def validate(self) -> None:
-        check_client_certificate(self)
+        check_client_key(self, plugin="mysql")
         self.server_ids()
 
     def server_ids(self) -> tuple[int, int]:
@@ -144,8 +145,8 @@ class MySQLSinkSettings(SinkSettings, frozen=True, kw_only=True):
     database: _Database
     host: _Host = "localhost"
     port: _Port = 3306
-    user: _User = None
-    password: _Password = None
+    user: User = None
+    password: Password = None
     mode: Annotated[
         Literal["insert", "upsert", "replace"],
         option(
@@ -164,14 +165,14 @@ class MySQLSinkSettings(SinkSettings, frozen=True, kw_only=True):
         "headrace_offsets"
     )
     ssl: _Ssl = False
-    ssl_ca: _SslCa = None
-    ssl_certificate: _SslCertificate = None
-    ssl_key: _SslKey = None
+    ssl_ca: SslCa = None
+    ssl_certificate: SslCertificate = None
+    ssl_key: SslKey = None
     connect_timeout: _ConnectTimeout = timedelta(seconds=10)
     read_timeout: _ReadTimeout = timedelta(minutes=1)
 
     def validate(self) -> None:
-        check_client_certificate(self)
+        check_client_key(self, plugin="mysql")
         if self.key is not None and not self.create_table:
             raise OptionError(
                 "key has an effect only together with create_table", plugin="mysql", option="key",
@@ -203,17 +204,17 @@ class MySQLStateSettings(Settings, frozen=True, kw_only=True):
     ] = "headrace_state"
     host: _Host = "localhost"
     port: _Port = 3306
-    user: _User = None
-    password: _Password = None
+    user: User = None
+    password: Password = None
     ssl: _Ssl = False
-    ssl_ca: _SslCa = None
-    ssl_certificate: _SslCertificate = None
-    ssl_key: _SslKey = None
+    ssl_ca: SslCa = None
+    ssl_certificate: SslCertificate = None
+    ssl_key: SslKey = None
     connect_timeout: _ConnectTimeout = timedelta(seconds=10)
     read_timeout: _ReadTimeout = timedelta(minutes=1)
 
     def validate(self) -> None:
-        check_client_certificate(self)
+        check_client_key(self, plugin="mysql")
 
     @property
     def shards_table(self) -> str:
@@ -222,12 +223,3 @@ class MySQLStateSettings(Settings, frozen=True, kw_only=True):
 
 
 MySQLSettings = MySQLSourceSettings | MySQLChangesSettings | MySQLSinkSettings | MySQLStateSettings
-
-
-def check_client_certificate(settings: MySQLSettings) -> None:
-    """Check the options of TLS. Raises OptionError."""
-    if settings.ssl_key and not settings.ssl_certificate:
-        raise OptionError(
-            "ssl_key goes together with ssl_certificate", plugin="mysql", option="ssl_key",
-            hint="name the file with the client's certificate too",
-        )  # fmt: skip

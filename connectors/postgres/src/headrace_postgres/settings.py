@@ -7,7 +7,8 @@ from datetime import timedelta
 from typing import Annotated, ClassVar, Literal
 
 from headrace.foundation.errors import OptionError
-from headrace.interfaces.settings import Secret, Settings, option
+from headrace.interfaces.connection_options import Password, SslCa, SslCertificate, SslKey, User, check_client_key
+from headrace.interfaces.settings import Settings, option
 from headrace.interfaces.sink import SinkSettings
 
 # What source and sink have in common is described once.
@@ -15,12 +16,12 @@ _Database = Annotated[str, option("database of the table")]
 _Schema = Annotated[str, option("schema of the table")]
 _Host = Annotated[str, option("address of the server, or the directory of its local socket")]
 _Port = Annotated[int, option("port of the server", ge=1, le=65535)]
-_User = Annotated[str | None, option("user name")]
-_Password = Annotated[Secret | None, option('password; "${VARIABLE}" reads an environment variable')]
-_Ssl = Annotated[bool, option("whether TLS is required, with a check of the server's certificate and host name")]
-_SslCa = Annotated[str | None, option("file with the trusted certificates; default: those of the system; implies ssl")]
-_SslCertificate = Annotated[str | None, option("file with the client's certificate; implies ssl")]
-_SslKey = Annotated[str | None, option("file with the client's key, if it is not in ssl_certificate")]
+_Ssl = Annotated[
+    bool,
+    option(
+        "whether TLS is required, with a check of the server's certificate and host name; ssl_ca and ssl_certificate imply it"
+    ),
+]
 _ConnectTimeout = Annotated[timedelta, option("how long to wait for a connection")]
 _ReadTimeout = Annotated[timedelta, option("how long a statement may take")]
 
@@ -35,8 +36,8 @@ class PostgresSourceSettings(Settings, frozen=True, kw_only=True):
     schema: _Schema = "public"
     host: _Host = "localhost"
     port: _Port = 5432
-    user: _User = None
-    password: _Password = None
+    user: User = None
+    password: Password = None
     columns: Annotated[list[str] | None, option("columns to read; default: all")] = None
     key: Annotated[
         list[str] | None,
@@ -47,14 +48,14 @@ class PostgresSourceSettings(Settings, frozen=True, kw_only=True):
     ] = None
     page_rows: Annotated[int, option("number of rows that one query reads", ge=1)] = 50_000
     ssl: _Ssl = False
-    ssl_ca: _SslCa = None
-    ssl_certificate: _SslCertificate = None
-    ssl_key: _SslKey = None
+    ssl_ca: SslCa = None
+    ssl_certificate: SslCertificate = None
+    ssl_key: SslKey = None
     connect_timeout: _ConnectTimeout = timedelta(seconds=10)
     read_timeout: _ReadTimeout = timedelta(minutes=1)
 
     def validate(self) -> None:
-        check_client_certificate(self)
+        check_client_key(self, plugin="postgres")
 
 
 class PostgresChangesSettings(Settings, frozen=True, kw_only=True):
@@ -67,8 +68,8 @@ class PostgresChangesSettings(Settings, frozen=True, kw_only=True):
     schema: _Schema = "public"
     host: _Host = "localhost"
     port: _Port = 5432
-    user: _User = None
-    password: _Password = None
+    user: User = None
+    password: Password = None
     columns: Annotated[
         list[str] | dict[str, str] | None,
         option("columns to read, or their types by their names; default: all that the table has when the job is built"),
@@ -95,14 +96,14 @@ class PostgresChangesSettings(Settings, frozen=True, kw_only=True):
         option("whether TRUNCATE is passed over; else it stops the job, as the log does not have the removed rows"),
     ] = False
     ssl: _Ssl = False
-    ssl_ca: _SslCa = None
-    ssl_certificate: _SslCertificate = None
-    ssl_key: _SslKey = None
+    ssl_ca: SslCa = None
+    ssl_certificate: SslCertificate = None
+    ssl_key: SslKey = None
     connect_timeout: _ConnectTimeout = timedelta(seconds=10)
     read_timeout: _ReadTimeout = timedelta(minutes=1)
 
     def validate(self) -> None:
-        check_client_certificate(self)
+        check_client_key(self, plugin="postgres")
         for name in ("slot", "publication"):
             value = getattr(self, name)
             if value is not None and (not value or len(value.encode()) > 63):
@@ -124,8 +125,8 @@ class PostgresSinkSettings(SinkSettings, frozen=True, kw_only=True):
     schema: _Schema = "public"
     host: _Host = "localhost"
     port: _Port = 5432
-    user: _User = None
-    password: _Password = None
+    user: User = None
+    password: Password = None
     mode: Annotated[
         Literal["insert", "upsert"],
         option(
@@ -143,14 +144,14 @@ class PostgresSinkSettings(SinkSettings, frozen=True, kw_only=True):
         str, option("table of the same schema for the positions of the queues; created on first use")
     ] = "headrace_offsets"
     ssl: _Ssl = False
-    ssl_ca: _SslCa = None
-    ssl_certificate: _SslCertificate = None
-    ssl_key: _SslKey = None
+    ssl_ca: SslCa = None
+    ssl_certificate: SslCertificate = None
+    ssl_key: SslKey = None
     connect_timeout: _ConnectTimeout = timedelta(seconds=10)
     read_timeout: _ReadTimeout = timedelta(minutes=1)
 
     def validate(self) -> None:
-        check_client_certificate(self)
+        check_client_key(self, plugin="postgres")
         if self.key is not None and not self.create_table:
             raise OptionError(
                 "key has an effect only together with create_table", plugin="postgres", option="key",
@@ -170,12 +171,3 @@ class PostgresSinkSettings(SinkSettings, frozen=True, kw_only=True):
 
 
 PostgresSettings = PostgresSourceSettings | PostgresChangesSettings | PostgresSinkSettings
-
-
-def check_client_certificate(settings: PostgresSettings) -> None:
-    """Check the options of TLS. Raises OptionError."""
-    if settings.ssl_key and not settings.ssl_certificate:
-        raise OptionError(
-            "ssl_key goes together with ssl_certificate", plugin="postgres", option="ssl_key",
-            hint="name the file with the client's certificate too",
-        )  # fmt: skip

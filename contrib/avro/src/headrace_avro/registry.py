@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ssl
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,6 +10,7 @@ from urllib.parse import quote, urlsplit
 import msgspec
 import urllib3
 from headrace.foundation.errors import HeadraceError, JobError, RetriableError
+from headrace.interfaces.connection_options import client_tls_context
 
 from headrace_avro.registry_settings import FORMAT, ConfluentSettings
 
@@ -50,7 +50,7 @@ class SchemaRegistry:
             num_pools=1,
             retries=False,
             timeout=urllib3.Timeout(settings.registry_timeout.total_seconds()),
-            ssl_context=_tls_context(settings) if secured else None,
+            ssl_context=client_tls_context(settings, plugin=FORMAT, prefix="registry_") if secured else None,
         )
 
     def by_id(self, schema_id: int) -> RegisteredSchema | None:
@@ -180,20 +180,3 @@ class SchemaRegistry:
             made = urllib3.make_headers(basic_auth=f"{settings.registry_user}:{password}".encode().decode("latin-1"))
             return dict(made)
         return {}
-
-
-def _tls_context(settings: ConfluentSettings) -> ssl.SSLContext:
-    naming = "registry_ssl_ca"
-    try:
-        context = ssl.create_default_context(cafile=settings.registry_ssl_ca)
-        naming = "registry_ssl_certificate"
-        if settings.registry_ssl_certificate:
-            context.load_cert_chain(settings.registry_ssl_certificate, settings.registry_ssl_key)
-    except OSError as error:
-        raise JobError(
-            f"cannot use {getattr(settings, naming)!r}: {error.strerror or error}",
-            plugin=FORMAT,
-            option=naming,
-            hint="name a PEM file",
-        ) from error
-    return context

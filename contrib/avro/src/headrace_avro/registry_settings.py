@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from ipaddress import ip_address
 from typing import Annotated
 from urllib.parse import urlsplit
 
+from headrace.foundation.addresses import is_loopback
 from headrace.foundation.errors import OptionError
 from headrace.interfaces import settings as declared
 from headrace.interfaces.settings import Secret, option
@@ -115,16 +115,9 @@ def _check_address(settings: ConfluentSettings) -> None:
         if getattr(settings, name):
             raise _refused(name, "the address has no TLS", "write https://")
     secret = settings.registry_password or settings.registry_token
-    if secret and not settings.registry_plaintext_login and not _is_loopback(parts.hostname):
+    if secret and not settings.registry_plaintext_login and not is_loopback(parts.hostname):
         raise _refused(
             "registry_url",
             "the address has no TLS: the secret would be sent unencrypted, to a server whose identity is not checked",
             "write https://; registry_plaintext_login=True allows it in a network that you trust",
         )
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return host == "localhost" or ip_address(host).is_loopback
-    except ValueError:
-        return False

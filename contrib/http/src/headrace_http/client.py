@@ -14,6 +14,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 import urllib3
 from headrace.foundation.errors import HeadraceError, JobError, RetriableError
+from headrace.interfaces.connection_options import client_tls_context
 
 from headrace_http.settings import HttpSinkSettings
 from headrace_http.signatures import signature_of
@@ -168,22 +169,7 @@ class Client:
 
 
 def _tls_context(settings: HttpSinkSettings) -> ssl.SSLContext:
-    naming = "ssl_ca"
-    try:
-        context = ssl.create_default_context(cafile=settings.ssl_ca)
-        naming = "ssl_certificate"
-        if settings.ssl_certificate:
-            context.load_cert_chain(settings.ssl_certificate, settings.ssl_key)
-    except OSError as error:
-        raise JobError(
-            f"cannot use {getattr(settings, naming)!r}: {error.strerror or error}",
-            plugin="http",
-            option=naming,
-            hint="name a PEM file",
-        ) from error
     if not settings.ssl_verify:
-        context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE
         # The user has chosen this, so no warning at each connection.
         urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
-    return context
+    return client_tls_context(settings, plugin="http", verify=settings.ssl_verify)

@@ -145,12 +145,16 @@ async def _body(headers: Mapping[str, str], receive: Receive, bytes_max: int) ->
 def _listening(settings: HttpSourceSettings) -> socket.socket:
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     try:
-        return socket.create_server((settings.host, settings.port), family=family, backlog=512)
+        made = socket.create_server((settings.host, settings.port), family=family, backlog=512)
     except OSError as error:
         raise JobError(
             f"cannot listen on {settings.host} port {settings.port}: {error}", plugin="http", option="port",
             hint="another program may have the port: choose another one",
         ) from error  # fmt: skip
+    # An answer is written in two parts. Without this option the kernel keeps the second part until the sender has confirmed the
+    # first one, which may take 40 ms. Accepted sockets have the option from this one.
+    made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return made
 
 
 def _config(answer: Any, settings: HttpSourceSettings) -> uvicorn.Config:

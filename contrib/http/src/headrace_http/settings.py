@@ -5,12 +5,21 @@ from __future__ import annotations
 import json
 import re
 from datetime import timedelta
-from ipaddress import ip_address
 from typing import Annotated, ClassVar, Literal
 from urllib.parse import urlsplit
 
 import msgspec
+from headrace.foundation.addresses import is_loopback
 from headrace.foundation.errors import OptionError
+from headrace.interfaces.connection_options import (
+    Password,
+    SslCa,
+    SslCertificate,
+    SslKey,
+    SslVerify,
+    User,
+    check_client_key,
+)
 from headrace.interfaces.settings import Secret, option
 from headrace.interfaces.sink import SinkSettings
 
@@ -60,8 +69,8 @@ class HttpSinkSettings(SinkSettings, frozen=True, kw_only=True):
         default_factory=dict
     )
     token: Annotated[Secret | None, option('bearer token; "${VARIABLE}" reads an environment variable')] = None
-    user: Annotated[str | None, option("user name")] = None
-    password: Annotated[Secret | None, option('password; "${VARIABLE}" reads an environment variable')] = None
+    user: User = None
+    password: Password = None
     api_key: Annotated[Secret | None, option("key that is sent in the header key_header")] = None
     key_header: Annotated[str, option("header that api_key is sent in")] = "X-API-Key"
     signature_key: Annotated[
@@ -100,16 +109,10 @@ class HttpSinkSettings(SinkSettings, frozen=True, kw_only=True):
     dead_letter_statuses: Annotated[
         tuple[int, ...], option("statuses that blame the rows: those at fault are found and go to the dead letters")
     ] = (400, 409, 413, 422)
-    ssl_ca: Annotated[str | None, option("file with the trusted certificates; default: those of the system")] = None
-    ssl_certificate: Annotated[str | None, option("file with the client's certificate")] = None
-    ssl_key: Annotated[str | None, option("file with the client's key, if it is not in ssl_certificate")] = None
-    ssl_verify: Annotated[
-        bool,
-        option(
-            "whether the server's certificate and host name are checked; with False, anybody on the way can read and change "
-            "the data"
-        ),
-    ] = True
+    ssl_ca: SslCa = None
+    ssl_certificate: SslCertificate = None
+    ssl_key: SslKey = None
+    ssl_verify: SslVerify = True
 
     @property
     def rows_per_request(self) -> int:
@@ -126,8 +129,7 @@ class HttpSinkSettings(SinkSettings, frozen=True, kw_only=True):
             raise refused("password" if self.password is None else "user", "user and password go together")
         if self.token is not None and self.user is not None:
             raise refused("token", "a token takes the place of user and password", "give one of them")
-        if self.ssl_key and not self.ssl_certificate:
-            raise refused("ssl_key", "it goes together with ssl_certificate", "name the file with the certificate too")
+        check_client_key(self, plugin="http")
 
 
 def refused(name: str, problem: str, hint: str | None = None) -> OptionError:
@@ -200,11 +202,3 @@ def _check_template(template: str, body: str) -> None:
         json.loads(template.replace(ROWS, "{}"))
     except ValueError as error:
         raise refused("template", f"with rows in the place of {ROWS} it is not JSON: {error}") from None
-
-
-def is_loopback(host: str) -> bool:
-    """Return whether a host or address is this machine."""
-    try:
-        return host == "localhost" or ip_address(host).is_loopback
-    except ValueError:
-        return False

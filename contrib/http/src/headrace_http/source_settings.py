@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated, ClassVar
 
+from headrace.foundation.addresses import is_loopback
 from headrace.interfaces.settings import Secret, option
 from headrace_buffer import BufferedSourceSettings
 
-from headrace_http.settings import HEADER_NAME, is_loopback, refused
+from headrace_http.settings import HEADER_NAME, refused
 
 
 class HttpSourceSettings(BufferedSourceSettings, frozen=True, kw_only=True):

@@ -6,13 +6,14 @@ import os
 import ssl
 
 from headrace.foundation.errors import HeadraceError, JobError, RetriableError
+from headrace.interfaces.connection_options import uses_tls
 from paho.mqtt.client import Client
 from paho.mqtt.enums import CallbackAPIVersion, MQTTProtocolVersion
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 from paho.mqtt.reasoncodes import ReasonCode
 
-from headrace_mqtt.settings import PLUGIN, MqttSettings, refused, uses_ssl
+from headrace_mqtt.settings import PLUGIN, MqttSettings, refused
 
 #: Reason codes of MQTT 5 that another try does not change, with the option to blame and how to mend it.
 _FOR_PERSONS = {
@@ -37,7 +38,7 @@ def make_client(settings: MqttSettings, client_id: str, *, reconnects: bool = Tr
     )  # fmt: skip
     if settings.user is not None:
         client.username_pw_set(settings.user, None if settings.password is None else settings.password.reveal())
-    if uses_ssl(settings):
+    if uses_tls(settings):
         client.tls_set_context(_context(settings))
     client.reconnect_delay_set(min_delay=1, max_delay=10)
     return client
@@ -45,7 +46,7 @@ def make_client(settings: MqttSettings, client_id: str, *, reconnects: bool = Tr
 
 def port_of(settings: MqttSettings) -> int:
     """Return the port of the broker."""
-    return settings.port or (8883 if uses_ssl(settings) else 1883)
+    return settings.port or (8883 if uses_tls(settings) else 1883)
 
 
 def place_of(settings: MqttSettings) -> str:

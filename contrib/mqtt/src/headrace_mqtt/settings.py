@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from ipaddress import ip_address
 from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
 from headrace.foundation.errors import OptionError
-from headrace.interfaces.settings import Secret, option
+from headrace.interfaces.connection_options import (
+    Password,
+    PlaintextLogin,
+    Ssl,
+    SslCa,
+    SslCertificate,
+    SslKey,
+    User,
+    check_client_key,
+    check_login,
+)
+from headrace.interfaces.settings import option
 from headrace.interfaces.sink import SinkSettings
 from headrace_buffer import BufferedSourceSettings
 
@@ -21,15 +31,6 @@ _Port = Annotated[int | None, option("port of the broker; default: 1883, with TL
 _ClientId = Annotated[
     str | None, option("client id, under which the broker keeps the session; default: headrace-NAMESPACE.PIPELINE")
 ]
-_User = Annotated[str | None, option("user name")]
-_Password = Annotated[Secret | None, option('password; "${VARIABLE}" reads an environment variable')]
-_PlaintextLogin = Annotated[
-    bool, option("allow a password without TLS on an address beside loopback; anybody on the network can then read it")
-]
-_Ssl = Annotated[bool, option("whether TLS is used, with a check of the broker's certificate and host name")]
-_SslCa = Annotated[str | None, option("file with the trusted certificates; default: those of the system; implies ssl")]
-_SslCertificate = Annotated[str | None, option("file with the client's certificate; implies ssl")]
-_SslKey = Annotated[str | None, option("file with the client's key, if it is not in ssl_certificate")]
 _KeepAlive = Annotated[timedelta, option("how often a connection without messages is checked")]
 
 
@@ -59,13 +60,13 @@ class MqttSourceSettings(BufferedSourceSettings, frozen=True, kw_only=True):
     receive_maximum: Annotated[
         int, option("how many messages the broker may send before they are acknowledged", ge=1, le=65_535)
     ] = 1_000
-    user: _User = None
-    password: _Password = None
-    plaintext_login: _PlaintextLogin = False
-    ssl: _Ssl = False
-    ssl_ca: _SslCa = None
-    ssl_certificate: _SslCertificate = None
-    ssl_key: _SslKey = None
+    user: User = None
+    password: Password = None
+    plaintext_login: PlaintextLogin = False
+    ssl: Ssl = False
+    ssl_ca: SslCa = None
+    ssl_certificate: SslCertificate = None
+    ssl_key: SslKey = None
     keep_alive: _KeepAlive = timedelta(seconds=30)
 
     def validate(self) -> None:
@@ -120,13 +121,13 @@ class MqttSinkSettings(SinkSettings, frozen=True, kw_only=True):
     publish_timeout: Annotated[timedelta, option("how long to wait for the broker's acknowledgement of a batch")] = (
         timedelta(seconds=30)
     )
-    user: _User = None
-    password: _Password = None
-    plaintext_login: _PlaintextLogin = False
-    ssl: _Ssl = False
-    ssl_ca: _SslCa = None
-    ssl_certificate: _SslCertificate = None
-    ssl_key: _SslKey = None
+    user: User = None
+    password: Password = None
+    plaintext_login: PlaintextLogin = False
+    ssl: Ssl = False
+    ssl_ca: SslCa = None
+    ssl_certificate: SslCertificate = None
+    ssl_key: SslKey = None
     keep_alive: _KeepAlive = timedelta(seconds=30)
 
     def validate(self) -> None:
@@ -156,27 +157,16 @@ def unfit_topic(topic: str) -> str | None:
     return None
 
 
-def uses_ssl(settings: MqttSettings) -> bool:
-    """Return whether connections have TLS."""
-    return settings.ssl or settings.ssl_ca is not None or settings.ssl_certificate is not None
-
-
 def check_connection(settings: MqttSettings) -> None:
     """Raise OptionError when the options for reaching the broker do not go together."""
     if settings.port is not None and not 1 <= settings.port <= 65_535:
         raise refused("port", f"{settings.port} is no port", "port=1883")
-    if settings.ssl_key is not None and settings.ssl_certificate is None:
-        raise refused("ssl_key", "it goes together with ssl_certificate", "name the client's certificate too")
+    check_client_key(settings, plugin=PLUGIN)
     if settings.password is not None and settings.user is None:
         raise refused("password", "it goes together with user", "name the user too")
     if not timedelta(seconds=1) <= settings.keep_alive <= timedelta(seconds=65_535):
         raise refused("keep_alive", f"{settings.keep_alive} is not between 1 s and 18 h", "keep_alive='30 s'")
-    if settings.password is None or uses_ssl(settings) or settings.plaintext_login or _is_loopback(settings.host):
-        return
-    raise refused(
-        "ssl", "without TLS everybody on the network could read the password",
-        "set ssl=True; plaintext_login=True allows it in a network that you trust",
-    )  # fmt: skip
+    check_login(settings, plugin=PLUGIN)
 
 
 def _check_filter(topic: str) -> None:
@@ -189,10 +179,3 @@ def _check_filter(topic: str) -> None:
         raise refused(
             "topic", f"{topic!r} is no topic filter", "+ stands for a whole level, # for the last ones: 'sensors/+/#'"
         )
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return host == "localhost" or ip_address(host).is_loopback
-    except ValueError:
-        return False

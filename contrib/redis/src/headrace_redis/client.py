@@ -9,10 +9,11 @@ from typing import Any
 
 import redis
 from headrace.foundation.errors import JobError, RetriableError
+from headrace.interfaces.connection_options import uses_tls
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from headrace_redis.settings import PLUGIN, RedisSettings, refused, uses_ssl
+from headrace_redis.settings import PLUGIN, RedisSettings, refused
 
 #: How replies begin that say that the server will take the same command later.
 _LATER = ("OOM", "LOADING", "BUSY", "MISCONF", "NOREPLICAS", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN")
@@ -30,7 +31,7 @@ def make_client(settings: RedisSettings) -> redis.Redis:
     Raises OptionError for files of TLS that cannot be read. Commands are not repeated: the callers know which may be.
     """
     secured: dict[str, Any] = {}
-    if uses_ssl(settings):
+    if uses_tls(settings):
         for name in ("ssl_ca", "ssl_certificate", "ssl_key"):
             path = getattr(settings, name)
             if path is not None and not os.access(path, os.R_OK):

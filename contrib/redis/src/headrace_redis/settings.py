@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from ipaddress import ip_address
 from typing import Annotated, ClassVar, Literal
 
 from headrace.foundation.errors import OptionError
-from headrace.interfaces.settings import Secret, Settings, option
+from headrace.interfaces.connection_options import (
+    Password,
+    PlaintextLogin,
+    Ssl,
+    SslCa,
+    SslCertificate,
+    SslKey,
+    check_client_key,
+    check_login,
+)
+from headrace.interfaces.settings import Settings, option
 from headrace.interfaces.sink import SinkSettings
 
 PLUGIN = "redis"
@@ -17,14 +26,6 @@ _Host = Annotated[str, option("address of the server")]
 _Port = Annotated[int, option("port of the server", ge=1, le=65_535)]
 _Database = Annotated[int, option("number of the database", ge=0)]
 _User = Annotated[str | None, option("user name of the server's access control list; default: the user default")]
-_Password = Annotated[Secret | None, option('password; "${VARIABLE}" reads an environment variable')]
-_PlaintextLogin = Annotated[
-    bool, option("allow a password without TLS on an address beside loopback; anybody on the network can then read it")
-]
-_Ssl = Annotated[bool, option("whether TLS is used, with a check of the server's certificate and host name")]
-_SslCa = Annotated[str | None, option("file with the trusted certificates; default: those of the system; implies ssl")]
-_SslCertificate = Annotated[str | None, option("file with the client's certificate; implies ssl")]
-_SslKey = Annotated[str | None, option("file with the client's key, if it is not in ssl_certificate")]
 _ConnectTimeout = Annotated[timedelta, option("how long to wait for a connection")]
 _ReadTimeout = Annotated[timedelta, option("how long to wait for the answer to a command")]
 _Entry = Annotated[
@@ -59,12 +60,12 @@ class RedisSourceSettings(Settings, frozen=True, kw_only=True):
         seconds=5
     )
     user: _User = None
-    password: _Password = None
-    plaintext_login: _PlaintextLogin = False
-    ssl: _Ssl = False
-    ssl_ca: _SslCa = None
-    ssl_certificate: _SslCertificate = None
-    ssl_key: _SslKey = None
+    password: Password = None
+    plaintext_login: PlaintextLogin = False
+    ssl: Ssl = False
+    ssl_ca: SslCa = None
+    ssl_certificate: SslCertificate = None
+    ssl_key: SslKey = None
     connect_timeout: _ConnectTimeout = timedelta(seconds=10)
     read_timeout: _ReadTimeout = timedelta(seconds=30)
 
@@ -105,12 +106,12 @@ class RedisSinkSettings(SinkSettings, frozen=True, kw_only=True):
     ] = "hash"
     ttl: Annotated[timedelta | None, option("how long a key is kept after its last row")] = None
     user: _User = None
-    password: _Password = None
-    plaintext_login: _PlaintextLogin = False
-    ssl: _Ssl = False
-    ssl_ca: _SslCa = None
-    ssl_certificate: _SslCertificate = None
-    ssl_key: _SslKey = None
+    password: Password = None
+    plaintext_login: PlaintextLogin = False
+    ssl: Ssl = False
+    ssl_ca: SslCa = None
+    ssl_certificate: SslCertificate = None
+    ssl_key: SslKey = None
     connect_timeout: _ConnectTimeout = timedelta(seconds=10)
     read_timeout: _ReadTimeout = timedelta(seconds=30)
 
@@ -149,27 +150,9 @@ def refused(option: str, reason: str, hint: str) -> OptionError:
     return OptionError(reason, plugin=PLUGIN, option=option, hint=hint)
 
 
-def uses_ssl(settings: RedisSettings) -> bool:
-    """Return whether connections have TLS."""
-    return settings.ssl or settings.ssl_ca is not None or settings.ssl_certificate is not None
-
-
 def check_connection(settings: RedisSettings) -> None:
     """Raise OptionError when the options for reaching the server do not go together."""
-    if settings.ssl_key is not None and settings.ssl_certificate is None:
-        raise refused("ssl_key", "it goes together with ssl_certificate", "name the client's certificate too")
+    check_client_key(settings, plugin=PLUGIN)
     if settings.user is not None and settings.password is None:
         raise refused("user", "a user has a password", 'password="${VARIABLE}"')
-    if settings.password is None or uses_ssl(settings) or settings.plaintext_login or _is_loopback(settings.host):
-        return
-    raise refused(
-        "ssl", "without TLS everybody on the network could read the password",
-        "set ssl=True; plaintext_login=True allows it in a network that you trust",
-    )  # fmt: skip
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return host == "localhost" or ip_address(host).is_loopback
-    except ValueError:
-        return False
+    check_login(settings, plugin=PLUGIN)

@@ -9,14 +9,6 @@ from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address, ip_netw
 _KNOWN_MAX = 10_000
 
 
-def is_loopback(host: str) -> bool:
-    """Return whether a host or address is this machine."""
-    try:
-        return host == "localhost" or ip_address(host).is_loopback
-    except ValueError:
-        return False
-
-
 class Peers:
     """Knows for addresses of senders what a record says of them, and whether they may send. Used by one thread."""
 

@@ -15,6 +15,7 @@ from abc import ABC, abstractmethod
 
 import polars as pl
 from headrace.foundation.errors import JobError, RetriableError
+from headrace.interfaces.connection_options import client_tls_context
 
 from headrace_syslog.sink_settings import SyslogSinkSettings
 
@@ -92,7 +93,11 @@ class StreamSender(Sender):
     def __init__(self, settings: SyslogSinkSettings) -> None:
         self._settings = settings
         self._timeout_seconds = settings.timeout.total_seconds()
-        self._context = tls_context(settings) if settings.protocol == "tls" else None
+        self._context = (
+            client_tls_context(settings, plugin="syslog", verify=settings.ssl_verify)
+            if settings.protocol == "tls"
+            else None
+        )
         self._socket: socket.socket | None = None
 
     def open(self) -> None:
@@ -197,20 +202,3 @@ def _read_all(made: socket.socket) -> bool:
     except (BlockingIOError, ssl.SSLWantReadError):
         return False
     return True
-
-
-def tls_context(settings: SyslogSinkSettings) -> ssl.SSLContext:
-    """Return what connections with TLS are made by. Raises JobError."""
-    try:
-        context = ssl.create_default_context(cafile=settings.ssl_ca)
-        if not settings.ssl_verify:
-            context.check_hostname = False
-            context.verify_mode = ssl.CERT_NONE
-        if settings.ssl_certificate:
-            context.load_cert_chain(settings.ssl_certificate, settings.ssl_key)
-    except (OSError, ssl.SSLError) as error:
-        raise JobError(
-            f"a certificate or its key cannot be used: {error}", plugin="syslog",
-            option="ssl_certificate" if settings.ssl_certificate else "ssl_ca",
-        ) from error  # fmt: skip
-    return context

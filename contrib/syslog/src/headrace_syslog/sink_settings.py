@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Annotated, ClassVar, Literal
 
+from headrace.interfaces.connection_options import SslCa, SslCertificate, SslKey, check_client_key
 from headrace.interfaces.settings import option
 from headrace.interfaces.sink import SinkSettings
 
@@ -43,9 +44,9 @@ class SyslogSinkSettings(SinkSettings, frozen=True, kw_only=True):
     timeout: Annotated[timedelta, option("longest wait for a connection, and for the receiver to take messages")] = (
         timedelta(seconds=30)
     )
-    ssl_ca: Annotated[str | None, option("file with the trusted certificates; default: those of the system")] = None
-    ssl_certificate: Annotated[str | None, option("file with the client's certificate")] = None
-    ssl_key: Annotated[str | None, option("file with the client's key, if it is not in ssl_certificate")] = None
+    ssl_ca: SslCa = None
+    ssl_certificate: SslCertificate = None
+    ssl_key: SslKey = None
     ssl_verify: Annotated[
         bool,
         option(
@@ -76,5 +77,4 @@ class SyslogSinkSettings(SinkSettings, frozen=True, kw_only=True):
         for name in ("ssl_ca", "ssl_certificate", "ssl_key"):
             if getattr(self, name) and self.protocol != "tls":
                 raise refused(name, "it goes together with TLS", "set protocol='tls'")
-        if self.ssl_key and not self.ssl_certificate:
-            raise refused("ssl_key", "it goes together with ssl_certificate", "name the file with the certificate too")
+        check_client_key(self, plugin="syslog")

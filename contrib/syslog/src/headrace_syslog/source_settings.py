@@ -5,11 +5,10 @@ from __future__ import annotations
 from ipaddress import ip_network
 from typing import Annotated, ClassVar
 
+from headrace.foundation.addresses import is_loopback
 from headrace.foundation.errors import OptionError
 from headrace.interfaces.settings import option
 from headrace_buffer import BufferedSourceSettings
-
-from headrace_syslog.peers import is_loopback
 
 #: What an append needs beside the largest message: heads of blocks, and what is said of the peer.
 _APPEND_SPARE_BYTES = 8 * 1024

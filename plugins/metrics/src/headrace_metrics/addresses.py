@@ -1,8 +1,7 @@
-"""The URLs of exporters, and which addresses only this machine reaches."""
+"""The URLs of exporters."""
 
 from __future__ import annotations
 
-import ipaddress
 from urllib.parse import SplitResult, parse_qsl, urlsplit
 
 from headrace.foundation.errors import OptionError, did_you_mean
@@ -32,13 +31,3 @@ def parts_of(url: str, *, default_port: int, options: tuple[str, ...] = ()) -> t
     if not parts.hostname:
         raise OptionError("the URL names no host", option="metrics", hint=f"{parts.scheme}://127.0.0.1:{default_port}")
     return parts, port, given
-
-
-def is_loopback(host: str) -> bool:
-    """Return whether only this machine reaches a host."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False

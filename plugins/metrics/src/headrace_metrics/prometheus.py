@@ -13,13 +13,14 @@ from typing import Any
 from urllib.parse import urlsplit
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
+from headrace.foundation.addresses import is_loopback
 from headrace.foundation.errors import JobError, OptionError
 from headrace.interfaces.metrics import Metric, MetricsExporter, Series, Snapshot
 from prometheus_client import CollectorRegistry, generate_latest, make_wsgi_app
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.registry import Collector
 
-from headrace_metrics.addresses import is_loopback, parts_of
+from headrace_metrics.addresses import parts_of
 
 DEFAULT_PORT = 9464
 #: Labels of every figure. Prometheus itself uses the label ``job`` for what it scrapes.
