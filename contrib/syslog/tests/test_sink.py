@@ -166,7 +166,7 @@ def test_certificates_that_do_not_fit(certificates: Certificates, secured: Recei
     assert refused.value.option == "ssl_certificate"
     with pytest.raises(hr.JobError, match="the certificate of localhost is not trusted"):
         SyslogSink(settings(**given, ssl_ca=str(certificates.stranger_authority))).prepare(None)
-    with pytest.raises(hr.JobError, match="cannot use 'missing.pem'"):
+    with pytest.raises(hr.JobError, match=r"cannot use 'missing\.pem'"):
         SyslogSink(settings(**given, ssl_ca="missing.pem")).prepare(None)
 
 
