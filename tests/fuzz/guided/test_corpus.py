@@ -1,0 +1,37 @@
+"""Every input that is kept, and every seed, through its target: what was a fault once is none any more."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.fuzz.guided.corpus import PLACE, load, save
+from tests.fuzz.guided.target import Target
+from tests.fuzz.guided.targets import TARGETS
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_no_input_is_a_fault(name: str) -> None:
+    target = TARGETS[name]
+    taken = [target.check(data) for data in [*target.seeds, *load(name)]]
+    assert any(taken), "a target that refuses all of its seeds tries nothing"
+
+
+def test_each_corpus_has_a_target() -> None:
+    assert {path.stem for path in PLACE.glob("*.txt")} <= set(TARGETS)
+
+
+def test_a_fault_is_told() -> None:
+    def broken(data: bytes) -> None:
+        if data == b"x":
+            raise KeyError("x")
+
+    target = Target("broken", broken, [b"a"])
+    assert target.check(b"a")
+    with pytest.raises(KeyError):
+        target.check(b"x")
+
+
+def test_a_corpus_is_kept_shortest_first_and_once(tmp_path: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tests.fuzz.guided.corpus.PLACE", tmp_path)
+    save("some", [b"long", b"\xff", b"long"])
+    assert load("some") == [b"\xff", b"long"]
