@@ -17,7 +17,7 @@ WORKERS := $(shell cores=$$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2); if
 # Images of containers often set it. Tests start hundreds of processes, and each would compile every module anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup demo docs test lint types unit whole-unit contracts spark-classes test-servers bench bench-peers bench-sql chaos test-python test-lowest wheels damage fuzz fuzz-servers fuzz-flink fuzz-records fuzz-expressions flink-programs published-sql sigma nightly clean
+.PHONY: setup demo docs test lint types unit whole-unit contracts spark-classes test-servers bench bench-peers bench-sql chaos test-python test-lowest wheels damage fuzz fuzz-servers fuzz-flink fuzz-records fuzz-guided fuzz-expressions flink-programs published-sql sigma nightly clean
 
 setup: .venv/ready  ## .venv with every package of the workspace
 
@@ -112,6 +112,14 @@ wheels: setup  ## a wheel of every distribution, in dist/; installs all of them 
 fuzz-records: setup  ## 500,000 hostile bodies of each format, in batches and one by one
 	HEADRACE_FUZZ_RECORDS=500000 $(BIN)/python -m pytest --timeout 0 tests/fuzz/test_hostile_bodies.py
 
+# Of each target; TARGETS=name … leaves out the others, KEEP=--keep keeps what reaches new code in tests/fuzz/guided/corpus.
+SECONDS_EACH ?= 300
+TARGETS ?=
+KEEP ?=
+fuzz-guided: setup  ## coverage-guided fuzzing of formats, texts, stored state and frames; installs atheris
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt atheris
+	$(BIN)/python -m tests.fuzz.guided.run --seconds $(SECONDS_EACH) $(KEEP) $(TARGETS)
+
 # Seeds of `make fuzz`: FROM-TO, a count, or =SEED; FUZZ has further options (tests/differential/README.md).
 SEEDS ?= 2000
 BACKEND ?= light
@@ -139,11 +147,10 @@ sigma: setup  ## the rules that SigmaHQ publishes, read from the folder that HEA
 	$(BIN)/python -m tests.published.sigma
 
 # One after the other, whatever comes of those before. What needs a folder that is not named is left out, with the reason.
-NIGHTLY := whole-unit test-servers published-sql $(if $(HEADRACE_FLINK_CHECKOUT),flink-programs) $(if $(HEADRACE_SIGMA),sigma) fuzz fuzz-expressions fuzz-records fuzz-servers chaos test-lowest
-nightly: setup  ## what a nightly run calls; takes many hours
-	$(if $(HEADRACE_FLINK_CHECKOUT),,@echo "flink-programs is left out: HEADRACE_FLINK_CHECKOUT is not set")
-	$(if $(HEADRACE_SIGMA),,@echo "sigma is left out: HEADRACE_SIGMA is not set")
-	$(MAKE) --keep-going -j 1 $(NIGHTLY)
+NIGHTLY := whole-unit test-servers published-sql $(if $(HEADRACE_FLINK_CHECKOUT),flink-programs) $(if $(HEADRACE_SIGMA),sigma) fuzz fuzz-expressions fuzz-records fuzz-guided fuzz-servers chaos test-lowest
+NIGHTLY_SKIPPED := $(if $(HEADRACE_FLINK_CHECKOUT),,flink-programs=HEADRACE_FLINK_CHECKOUT is not set;)$(if $(HEADRACE_SIGMA),,sigma=HEADRACE_SIGMA is not set;)
+nightly: setup  ## what a nightly run calls; takes many hours; demo-output/nightly.md has a page of the results
+	HEADRACE_NIGHTLY_SKIPPED='$(NIGHTLY_SKIPPED)' $(BIN)/python -m tests.nightly $(NIGHTLY)
 
 # FROM:TO, 12 expressions a seed.
 EXPRESSION_SEEDS ?= 0:2000

@@ -44,6 +44,17 @@ def test_a_list_of_dicts_and_a_mapping() -> None:
     assert [rule.expression for rule in load_strictly({"a": "x = 1", "b": "y = 2"})] == ["x = 1", "y = 2"]
 
 
+def test_values_that_yaml_cannot_make(tmp_path: Path) -> None:
+    """A date that is none is a text: rules have one in fields that nothing reads. A wrong number is told, and only its file is refused."""
+    (tmp_path / "a.yaml").write_text("- {id: one, expression: x = 1, labels: [2026-02-30]}")
+    (tmp_path / "b.yaml").write_text("- {id: two, expression: !!int x}")
+    (tmp_path / "c.yaml").write_text("- {id: three, expression: x = 3}")
+    loaded = load(str(tmp_path))
+    assert [(rule.id, rule.labels) for rule in loaded.rules] == [("one", ("2026-02-30",)), ("three", ())]
+    assert "'x' is no value of tag:yaml.org,2002:int" in str(loaded.rejections[0])
+    assert loaded.rejections[0].place == f"{tmp_path}/b.yaml"
+
+
 def test_files_by_pattern_in_the_order_of_their_names(tmp_path: Path) -> None:
     (tmp_path / "b.yaml").write_text("- {id: two, expression: x = 2}\n---\n- {id: three, expression: x = 3}")
     (tmp_path / "a.yml").write_text(YAML)

@@ -183,7 +183,7 @@ class Savepoint:
             manifest: dict[str, Any] = json.loads((directory / MANIFEST).read_bytes())
         except FileNotFoundError as error:
             raise CheckpointError(f"{str(directory)!r} is no savepoint: it has no {MANIFEST}") from error
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             raise _damaged(directory, error) from error
         try:
             if manifest["kind"] != _KIND:

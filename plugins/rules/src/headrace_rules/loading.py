@@ -26,6 +26,7 @@ from headrace_rules.sigma_fields import SigmaOptions
 RulesInput = str | os.PathLike[str] | Sequence[Mapping[str, Any] | Rule | str | os.PathLike[str]] | Mapping[str, str]
 _FIELDS = ("id", "expression", "severity", "labels", "description")
 _YAML_SUFFIXES = (".yaml", ".yml")
+_TIMESTAMP = "tag:yaml.org,2002:timestamp"
 #: Levels of lists and mappings within each other in a YAML file.
 _NESTING_MAX = 50
 #: In a YAML text without aliases each value takes at least one character: only aliases can exceed this limit.
@@ -160,9 +161,18 @@ class _Loader(yaml.SafeLoader):
             raise _refused("aliases stand for too many values", event)
         return node
 
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+        try:
+            return super().construct_object(node, deep=deep)
+        except (ValueError, OverflowError) as error:
+            # The library reads dates and numbers by functions of Python, and lets their errors pass.
+            if node.tag == _TIMESTAMP:
+                return node.value  # 2026-02-30 is a text
+            raise _refused(f"{str(node.value)!r:.40} is no value of {node.tag}: {error}", node) from None
 
-def _refused(problem: str, event: Any) -> yaml.YAMLError:
-    return yaml.MarkedYAMLError(problem=problem, problem_mark=event.start_mark)
+
+def _refused(problem: str, at: Any) -> yaml.YAMLError:
+    return yaml.MarkedYAMLError(problem=problem, problem_mark=at.start_mark)
 
 
 def _children(node: yaml.Node) -> Iterable[yaml.Node]:
