@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+from google.protobuf.json_format import MessageToDict
+from google.protobuf.message import Message
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord
@@ -57,15 +60,19 @@ def request(
     return made
 
 
-def as_json(message: ExportLogsServiceRequest) -> bytes:
+def as_json(message: Message) -> bytes:
     """Return the JSON that OTLP asks for: ids are hexadecimal digits, enumerations are numbers."""
-    from google.protobuf.json_format import MessageToDict
+    return json.dumps(_with_hexadecimal_ids(MessageToDict(message, use_integers_for_enums=True))).encode()
 
-    told = MessageToDict(message, use_integers_for_enums=True)
-    for sent, shown in zip(message.resource_logs, told.get("resourceLogs", ()), strict=False):
-        for part, shown_part in zip(sent.scope_logs, shown.get("scopeLogs", ()), strict=False):
-            for record, shown_record in zip(part.log_records, shown_part.get("logRecords", ()), strict=False):
-                for name, given in (("traceId", record.trace_id), ("spanId", record.span_id)):
-                    if given:
-                        shown_record[name] = given.hex().upper()
-    return json.dumps(told).encode()
+
+def _with_hexadecimal_ids(told: Any) -> Any:
+    if isinstance(told, list):
+        return [_with_hexadecimal_ids(each) for each in told]
+    if not isinstance(told, dict):
+        return told
+    return {
+        key: base64.b64decode(each).hex().upper()
+        if key in ("traceId", "spanId", "parentSpanId")
+        else _with_hexadecimal_ids(each)
+        for key, each in told.items()
+    }

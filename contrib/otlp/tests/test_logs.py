@@ -11,15 +11,15 @@ import headrace as hr
 import pytest
 from headrace.interfaces.registry import default_registry
 from headrace.testing import MemorySink, MemorySource
-from headrace_otlp import OtlpLogsCodec, OtlpLogsSettings
-from headrace_otlp.logs_codec import COLUMNS
+from headrace_otlp import OtlpLogsCodec, OtlpSettings
+from headrace_otlp.codec import LOG_COLUMNS as COLUMNS
 from log_messages import BEGIN, BEGIN_NANOS, as_json, pairs, request, value
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord, SeverityNumber
 
 
 def decode(*bodies: bytes, columns: list[str] | None = None, **options: Any) -> hr.Decoded:
-    codec = OtlpLogsCodec(OtlpLogsSettings.of(options))
+    codec = OtlpLogsCodec(OtlpSettings.of(options))
     schema = codec.default_schema()
     return codec.decoder(schema, columns).decode(hr.Bodies.of(bodies))
 
@@ -154,7 +154,7 @@ def test_rows_of_a_job_and_dead_letters() -> None:
 
 def test_what_a_schema_may_say() -> None:
     assert default_registry().find("codec", "otlp-logs") is OtlpLogsCodec
-    codec = OtlpLogsCodec(OtlpLogsSettings())
+    codec = OtlpLogsCodec(OtlpSettings())
     codec.decoder(hr.Schema.of({"time": "timestamp_ntz", "attributes": "string"}))
     with pytest.raises(hr.OptionError, match="no column 'severity'"):
         codec.decoder(hr.Schema.of({"severity": "int64"}))

@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Any, ClassVar
 
 from headrace_contract import CodecContract
-from headrace_otlp import OtlpLogsCodec, OtlpLogsSettings
+from headrace_otlp import OtlpLogsCodec, OtlpSettings
 from log_messages import BEGIN, BEGIN_NANOS, as_json, pairs, request, value
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord, SeverityNumber
@@ -28,7 +28,7 @@ class LogsContract(CodecContract):
     one_line = False
 
     def make_codec(self) -> OtlpLogsCodec:
-        return OtlpLogsCodec(OtlpLogsSettings())
+        return OtlpLogsCodec(OtlpSettings())
 
     def make_row(self, number: int) -> dict[str, Any]:
         return {

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 from headrace.interfaces.settings import Settings, describe_options
-from headrace_otlp import OtlpLogsSettings
-from headrace_otlp.logs_codec import COLUMNS
+from headrace_otlp import OtlpSettings
+from headrace_otlp.codec import DATA_POINT_COLUMNS, LOG_COLUMNS, SPAN_COLUMNS
 from headrace_otlp.remote_write import COLUMNS as SAMPLES
 from headrace_otlp.remote_write import RemoteWriteSettings
 
@@ -51,16 +51,22 @@ def test_example(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest
     assert rows() == [json.loads(line) for line in output.splitlines()]
 
 
+PARTS = re.split(r"^## (?:Traces|Metrics|Prometheus)", PAGE, flags=re.MULTILINE)
+
+
 @pytest.mark.parametrize(
-    ("part", "settings", "columns"), [(0, OtlpLogsSettings, COLUMNS), (1, RemoteWriteSettings, SAMPLES)]
+    ("part", "columns"), [(0, LOG_COLUMNS), (1, SPAN_COLUMNS), (2, DATA_POINT_COLUMNS), (3, SAMPLES)]
 )
-def test_options_and_columns(part: int, settings: type[Settings], columns: Mapping[str, str]) -> None:
-    page = PAGE.split("\n## Prometheus remote write\n")[part]
+def test_columns(part: int, columns: Mapping[str, str]) -> None:
+    lines = re.findall(
+        r"^\| ((?:`\w+`(?:, )?)+) \| (timestamp|int64|float64|boolean|string|json) \|", PARTS[part], re.MULTILINE
+    )
+    assert {name: kind for shown, kind in lines for name in re.findall(r"\w+", shown)} == columns
+
+
+@pytest.mark.parametrize(("part", "settings"), [(0, OtlpSettings), (3, RemoteWriteSettings)])
+def test_options(part: int, settings: type[Settings]) -> None:
     row = re.compile(r"^\| `(\w+)` \| (.*?) \| (.*?) \|$", re.MULTILINE)
     options = [(option.name, f"`{option.default}`", option.description) for option in describe_options(settings)]
     names = {name for name, _, _ in options}
-    assert [each for each in row.findall(page) if each[0] in names] == options
-    lines = re.findall(
-        r"^\| ((?:`\w+`(?:, )?)+) \| (timestamp|int64|float64|boolean|string|json) \|", page, re.MULTILINE
-    )
-    assert {name: kind for shown, kind in lines for name in re.findall(r"\w+", shown)} == columns
+    assert [each for each in row.findall(PARTS[part]) if each[0] in names] == options

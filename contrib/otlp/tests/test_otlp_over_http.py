@@ -25,7 +25,7 @@ from google.rpc.status_pb2 import Status
 from headrace.testing import MemorySink
 from headrace_http import HttpSource, HttpSourceSettings
 from headrace_http.listener import HttpListener
-from headrace_otlp import OtlpLogsCodec, OtlpLogsSettings
+from headrace_otlp import OtlpLogsCodec, OtlpSettings
 from log_messages import as_json, request, value
 from opentelemetry._logs import LogRecord as Emitted
 from opentelemetry._logs import SeverityNumber
@@ -60,7 +60,7 @@ class Taking:
     def __init__(self, directory: Path, **options: Any) -> None:
         given = {"port": 0, "path": "/v1/logs", "buffer": str(directory / "buffer"), **options}
         self.source = HttpSource(HttpSourceSettings.of(given, plugin="http"))
-        self.codec = OtlpLogsCodec(OtlpLogsSettings())
+        self.codec = OtlpLogsCodec(OtlpSettings())
         self.source.use_format("otlp-logs", self.codec, self.codec.default_schema())
         self.reader = self.source.open(hr.Queue("buffer"), hr.EARLIEST)
         shared = self.source._shared

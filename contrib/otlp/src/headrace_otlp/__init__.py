@@ -1,18 +1,30 @@
-"""OTLP for headrace: log records of OpenTelemetry as rows."""
+"""OTLP for headrace: log records, spans and metrics of OpenTelemetry, and samples of Prometheus, as rows."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from headrace_otlp.logs_codec import OtlpLogsCodec, OtlpLogsSettings
+    from headrace_otlp.codec import OtlpLogsCodec, OtlpMetricsCodec, OtlpSettings, OtlpTracesCodec
+    from headrace_otlp.remote_write import RemoteWriteCodec, RemoteWriteSettings
 
 __version__ = "0.1.0"
 
-__all__ = ["OtlpLogsCodec", "OtlpLogsSettings"]
+__all__ = [
+    "OtlpLogsCodec",
+    "OtlpMetricsCodec",
+    "OtlpSettings",
+    "OtlpTracesCodec",
+    "RemoteWriteCodec",
+    "RemoteWriteSettings",
+]
 _PLACES = {
-    "OtlpLogsCodec": "headrace_otlp.logs_codec",
-    "OtlpLogsSettings": "headrace_otlp.logs_codec",
+    "OtlpLogsCodec": "headrace_otlp.codec",
+    "OtlpMetricsCodec": "headrace_otlp.codec",
+    "OtlpSettings": "headrace_otlp.codec",
+    "OtlpTracesCodec": "headrace_otlp.codec",
+    "RemoteWriteCodec": "headrace_otlp.remote_write",
+    "RemoteWriteSettings": "headrace_otlp.remote_write",
 }
 
 

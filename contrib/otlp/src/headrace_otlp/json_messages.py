@@ -9,6 +9,7 @@ from __future__ import annotations
 import msgspec
 
 Integer = int | str | None
+Number = float | str | None
 
 
 class AnyValue(msgspec.Struct, rename="camel"):
@@ -92,3 +93,222 @@ class ExportLogsServiceRequest(msgspec.Struct, rename="camel"):
     """A request."""
 
     resource_logs: list[ResourceLogs] | None = None
+
+
+class SpanEvent(msgspec.Struct, rename="camel"):
+    """Something that happened in a span."""
+
+    time_unix_nano: Integer = None
+    name: str | None = None
+    attributes: list[KeyValue] | None = None
+    dropped_attributes_count: Integer = None
+
+
+class SpanLink(msgspec.Struct, rename="camel"):
+    """Another span that a span has to do with."""
+
+    trace_id: str | None = None
+    span_id: str | None = None
+    trace_state: str | None = None
+    attributes: list[KeyValue] | None = None
+    dropped_attributes_count: Integer = None
+    flags: Integer = None
+
+
+class SpanStatus(msgspec.Struct):
+    """How a span has ended."""
+
+    message: str | None = None
+    code: int | None = None
+
+
+class Span(msgspec.Struct, rename="camel"):
+    """One span."""
+
+    trace_id: str | None = None
+    span_id: str | None = None
+    trace_state: str | None = None
+    parent_span_id: str | None = None
+    flags: Integer = None
+    name: str | None = None
+    kind: int | None = None
+    start_time_unix_nano: Integer = None
+    end_time_unix_nano: Integer = None
+    attributes: list[KeyValue] | None = None
+    dropped_attributes_count: Integer = None
+    events: list[SpanEvent] | None = None
+    dropped_events_count: Integer = None
+    links: list[SpanLink] | None = None
+    dropped_links_count: Integer = None
+    status: SpanStatus | None = None
+
+
+class ScopeSpans(msgspec.Struct, rename="camel"):
+    """The spans of one library."""
+
+    scope: Scope | None = None
+    spans: list[Span] | None = None
+
+
+class ResourceSpans(msgspec.Struct, rename="camel"):
+    """The spans of one sender."""
+
+    resource: Resource | None = None
+    scope_spans: list[ScopeSpans] | None = None
+
+
+class ExportTraceServiceRequest(msgspec.Struct, rename="camel"):
+    """A request with spans."""
+
+    resource_spans: list[ResourceSpans] | None = None
+
+
+class Exemplar(msgspec.Struct, rename="camel"):
+    """A measurement that stands for others."""
+
+    filtered_attributes: list[KeyValue] | None = None
+    time_unix_nano: Integer = None
+    as_double: Number = None
+    as_int: Integer = None
+    span_id: str | None = None
+    trace_id: str | None = None
+
+
+class NumberDataPoint(msgspec.Struct, rename="camel"):
+    """A number at a time."""
+
+    attributes: list[KeyValue] | None = None
+    start_time_unix_nano: Integer = None
+    time_unix_nano: Integer = None
+    as_double: Number = None
+    as_int: Integer = None
+    exemplars: list[Exemplar] | None = None
+    flags: Integer = None
+
+
+class HistogramDataPoint(msgspec.Struct, rename="camel"):
+    """How many measurements are between given bounds."""
+
+    attributes: list[KeyValue] | None = None
+    start_time_unix_nano: Integer = None
+    time_unix_nano: Integer = None
+    count: Integer = None
+    sum: Number = None
+    bucket_counts: list[int | str] | None = None
+    explicit_bounds: list[float | str] | None = None
+    exemplars: list[Exemplar] | None = None
+    flags: Integer = None
+    min: Number = None
+    max: Number = None
+
+
+class Buckets(msgspec.Struct, rename="camel"):
+    """Counts from a place on."""
+
+    offset: int | None = None
+    bucket_counts: list[int | str] | None = None
+
+
+class ExponentialHistogramDataPoint(msgspec.Struct, rename="camel"):
+    """How many measurements are between bounds that grow by a factor."""
+
+    attributes: list[KeyValue] | None = None
+    start_time_unix_nano: Integer = None
+    time_unix_nano: Integer = None
+    count: Integer = None
+    sum: Number = None
+    scale: int | None = None
+    zero_count: Integer = None
+    positive: Buckets | None = None
+    negative: Buckets | None = None
+    flags: Integer = None
+    exemplars: list[Exemplar] | None = None
+    min: Number = None
+    max: Number = None
+    zero_threshold: Number = None
+
+
+class Quantile(msgspec.Struct):
+    """A quantile of measurements."""
+
+    quantile: Number = None
+    value: Number = None
+
+
+class SummaryDataPoint(msgspec.Struct, rename="camel"):
+    """Quantiles, as older libraries make them."""
+
+    attributes: list[KeyValue] | None = None
+    start_time_unix_nano: Integer = None
+    time_unix_nano: Integer = None
+    count: Integer = None
+    sum: Number = None
+    quantile_values: list[Quantile] | None = None
+    flags: Integer = None
+
+
+class Gauge(msgspec.Struct, rename="camel"):
+    """Numbers of which the last one counts."""
+
+    data_points: list[NumberDataPoint] | None = None
+
+
+class Sum(msgspec.Struct, rename="camel"):
+    """Numbers that are added."""
+
+    data_points: list[NumberDataPoint] | None = None
+    aggregation_temporality: int | None = None
+    is_monotonic: bool | None = None
+
+
+class Histogram(msgspec.Struct, rename="camel"):
+    """Histograms with given bounds."""
+
+    data_points: list[HistogramDataPoint] | None = None
+    aggregation_temporality: int | None = None
+
+
+class ExponentialHistogram(msgspec.Struct, rename="camel"):
+    """Histograms whose bounds grow by a factor."""
+
+    data_points: list[ExponentialHistogramDataPoint] | None = None
+    aggregation_temporality: int | None = None
+
+
+class Summary(msgspec.Struct, rename="camel"):
+    """Summaries."""
+
+    data_points: list[SummaryDataPoint] | None = None
+
+
+class MetricData(msgspec.Struct, rename="camel"):
+    """One metric; at most one of the types is given."""
+
+    name: str | None = None
+    description: str | None = None
+    unit: str | None = None
+    gauge: Gauge | None = None
+    sum: Sum | None = None
+    histogram: Histogram | None = None
+    exponential_histogram: ExponentialHistogram | None = None
+    summary: Summary | None = None
+
+
+class ScopeMetrics(msgspec.Struct, rename="camel"):
+    """The metrics of one library."""
+
+    scope: Scope | None = None
+    metrics: list[MetricData] | None = None
+
+
+class ResourceMetrics(msgspec.Struct, rename="camel"):
+    """The metrics of one sender."""
+
+    resource: Resource | None = None
+    scope_metrics: list[ScopeMetrics] | None = None
+
+
+class ExportMetricsServiceRequest(msgspec.Struct, rename="camel"):
+    """A request with metrics."""
+
+    resource_metrics: list[ResourceMetrics] | None = None

@@ -10,6 +10,8 @@ from headrace.interfaces.hookspecs import hookimpl
 @hookimpl
 def headrace_codecs() -> Mapping[str, str]:
     return {
-        "otlp-logs": "headrace_otlp.logs_codec:OtlpLogsCodec",
+        "otlp-logs": "headrace_otlp.codec:OtlpLogsCodec",
+        "otlp-metrics": "headrace_otlp.codec:OtlpMetricsCodec",
+        "otlp-traces": "headrace_otlp.codec:OtlpTracesCodec",
         "prometheus-remote-write": "headrace_otlp.remote_write:RemoteWriteCodec",
     }

@@ -9,13 +9,16 @@ from google.rpc.status_pb2 import Status
 from headrace_http import Answer, RefusedRequestError, RequestProtocol
 from headrace_http.protocols import content_type
 
-from headrace_otlp.log_requests import BadRequestError, is_json, log_columns
+from headrace_otlp.signals import BadRequestError, Signal, columns_of, is_json
 
 PROTOBUF, JSON = "application/x-protobuf", "application/json"
 
 
-class OtlpLogsProtocol(RequestProtocol):
-    """Requests with log records: each body is one record of the buffer. A body that is no request is answered with 400."""
+class OtlpProtocol(RequestProtocol):
+    """Requests of one signal: each body is one record of the buffer. A body that is no request is answered with 400."""
+
+    def __init__(self, signal: Signal) -> None:
+        self._signal = signal
 
     def records(self, headers: Mapping[str, str], body: bytes) -> Sequence[bytes]:
         kind = content_type(headers)
@@ -26,13 +29,13 @@ class OtlpLogsProtocol(RequestProtocol):
         if is_json(body, "auto") != (kind == JSON):
             raise RefusedRequestError(400, f"the body is not of its content type, {kind}")
         try:
-            found = log_columns(body, "auto", ())
+            found = columns_of(self._signal, body, "auto", ())
         except BadRequestError as error:
             raise RefusedRequestError(400, str(error)) from None
         return [body] if found.count else []
 
     def accepted(self, headers: Mapping[str, str], count: int) -> Answer:
-        """Return an empty ``ExportLogsServiceResponse``: everything was taken."""
+        """Return an empty response, which has the same bytes for each signal: everything was taken."""
         if content_type(headers) == PROTOBUF:
             return Answer(200, b"", PROTOBUF)
         return Answer(200, b"{}", JSON)

@@ -6,7 +6,8 @@ import base64
 import binascii
 import math
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -14,6 +15,7 @@ import msgspec
 from headrace_otlp.json_messages import AnyValue
 
 ValueOf = Callable[[Any], Any]
+INT32_MAX, INT64_MAX, UINT32_MAX, UINT64_MAX = 2**31 - 1, 2**63 - 1, 2**32 - 1, 2**64 - 1
 encode: Callable[[Any], bytes] = msgspec.json.Encoder().encode
 _INTEGER = re.compile(r"-?[0-9]{1,20}")
 _NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+)?([eE][-+]?[0-9]+)?|NaN|-?Infinity")
@@ -29,7 +31,7 @@ def value_of_message(value: Any) -> Any:
     if kind in ("string_value", "bool_value", "int_value"):
         return getattr(value, kind)
     if kind == "double_value":
-        return _double(value.double_value)
+        return json_number(value.double_value)
     if kind == "array_value":
         return [value_of_message(each) for each in value.array_value.values]
     if kind == "kvlist_value":
@@ -48,7 +50,7 @@ def value_of_struct(value: AnyValue | None) -> Any:
     if value.int_value is not None:
         return integer(value.int_value, -(2**63), 2**63 - 1)
     if value.double_value is not None:
-        return _double(_number(value.double_value))
+        return json_number(_number(value.double_value))
     if value.array_value is not None:
         return [value_of_struct(each) for each in value.array_value.values or ()]
     if value.kvlist_value is not None:
@@ -59,6 +61,11 @@ def value_of_struct(value: AnyValue | None) -> Any:
 def attributes(pairs: Iterable[Any] | None, value_of: ValueOf) -> bytes:
     """Return attributes as a JSON object; of several with one name the last one counts."""
     return encode({pair.key or "": value_of(pair.value) for pair in pairs}) if pairs else b"{}"
+
+
+def attributes_of(pairs: Iterable[Any] | None, value_of: ValueOf) -> dict[str, Any]:
+    """Return attributes as what becomes a JSON object; of several with one name the last one counts."""
+    return {pair.key or "": value_of(pair.value) for pair in pairs or ()}
 
 
 def text_of(value: Any) -> str | None:
@@ -86,13 +93,16 @@ def hexadecimal(value: str | None) -> str | None:
         raise NotAValueError(f"expected an id in hexadecimal digits, found {(value or '')[:60]!r}") from None
 
 
-def _double(value: float) -> float | str:
-    if math.isfinite(value):
+def json_number(value: float | None) -> float | str | None:
+    """Return a number as JSON has it: a text for what JSON has no number for."""
+    if value is None or math.isfinite(value):
         return value
     return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
 
 
-def _number(value: float | str) -> float:
+def _number(value: float | str | None) -> float:
+    if value is None:
+        return 0.0
     if type(value) is str and not _NUMBER.fullmatch(value):
         raise NotAValueError(f"expected a number, found {value[:60]!r}")
     return float(value)
@@ -105,3 +115,49 @@ def _base64(text: str) -> str:
         return base64.b64encode(base64.b64decode(plain + "=" * (-len(plain) % 4), validate=True)).decode()
     except (binascii.Error, ValueError):
         raise NotAValueError(f"expected Base64, found {text[:60]!r}") from None
+
+
+@dataclass(frozen=True, slots=True)
+class Forms:
+    """How the fields of messages, or of structs, become values. Those of structs raise NotAValueError."""
+
+    value: ValueOf
+    int32: Callable[[Any], int]
+    int64: Callable[[Any], int]
+    uint32: Callable[[Any], int]
+    uint64: Callable[[Any], int]
+    double: Callable[[Any], float]
+    #: An id in hexadecimal digits; None for an empty one.
+    identifier: Callable[[Any], str | None]
+    #: Whether an optional field is given.
+    has: Callable[[Any, str], bool]
+    #: Which one of some fields is given: the holder, the name of the choice, the names of its fields.
+    which: Callable[[Any, str, Sequence[str]], str | None]
+
+
+def _as_it_is(value: Any) -> Any:
+    return value
+
+
+MESSAGES = Forms(
+    value_of_message,
+    _as_it_is,
+    _as_it_is,
+    _as_it_is,
+    _as_it_is,
+    _as_it_is,
+    lambda value: value.hex() or None,
+    lambda holder, name: bool(holder.HasField(name)),
+    lambda holder, choice, names: holder.WhichOneof(choice),
+)
+STRUCTS = Forms(
+    value_of_struct,
+    lambda value: integer(value, -INT32_MAX - 1, INT32_MAX),
+    lambda value: integer(value, -INT64_MAX - 1, INT64_MAX),
+    lambda value: integer(value, 0, UINT32_MAX),
+    lambda value: integer(value, 0, UINT64_MAX),
+    _number,
+    hexadecimal,
+    lambda holder, name: getattr(holder, name) is not None,
+    lambda holder, choice, names: next((name for name in names if getattr(holder, name) is not None), None),
+)

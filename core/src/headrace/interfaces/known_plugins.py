@@ -155,6 +155,8 @@ OFFERS: Mapping[str, Mapping[str, str]] = {
         "nginx-error": "headrace-logpresets",
         "ogg-json": "headrace-changes",
         "otlp-logs": "headrace-otlp",
+        "otlp-metrics": "headrace-otlp",
+        "otlp-traces": "headrace-otlp",
         "postfix": "headrace-logpresets",
         "postgresql": "headrace-logpresets",
         "prometheus-remote-write": "headrace-otlp",

@@ -1,4 +1,4 @@
-"""Bodies with log records to a frame, one row for each record."""
+"""Bodies of OpenTelemetry to a frame, one row for each record."""
 
 from __future__ import annotations
 
@@ -10,23 +10,29 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from headrace_otlp.log_requests import BadRequestError, Encoding, LogColumns, log_columns
+from headrace_otlp.signals import BadRequestError, Encoding, RequestColumns, Signal, columns_of
 
-_TIMES = frozenset({"time", "observed_time"})
-_JSON = frozenset({"attributes", "scope_attributes", "resource_attributes"})
+#: Columns of any signal whose values come as nanoseconds, and as JSON.
+_TIMES = frozenset({"time", "observed_time", "start_time", "end_time"})
+_JSON = frozenset(
+    {"attributes", "scope_attributes", "resource_attributes", "events", "links", "distribution", "exemplars"}
+)
 
 
-class OtlpLogsDecoder(hr.Decoder):
+class OtlpDecoder(hr.Decoder):
     """Decodes requests. A bad record makes its whole body bad."""
 
-    def __init__(self, wanted: Mapping[str, pl.DataType], encoding: Encoding, max_body_bytes: int) -> None:
+    def __init__(
+        self, signal: Signal, wanted: Mapping[str, pl.DataType], encoding: Encoding, max_body_bytes: int
+    ) -> None:
+        self._signal = signal
         self._wanted = wanted
         self._encoding = encoding
         self._max_body_bytes = max_body_bytes
 
     def decode(self, bodies: hr.Bodies) -> hr.Decoded:
         """Decode all bodies; see ``Decoder``."""
-        columns = LogColumns()
+        columns = RequestColumns()
         counts = np.zeros(len(bodies), dtype=np.int64)
         bad: list[hr.BadBody] = []
         for row, body in enumerate(bodies):
@@ -42,12 +48,12 @@ class OtlpLogsDecoder(hr.Decoder):
             return hr.Decoded(pl.DataFrame(height=len(rows)), rows, bad)
         return hr.Decoded(pl.DataFrame(self._series(columns)), rows, bad)
 
-    def _columns_of(self, body: bytes) -> LogColumns:
+    def _columns_of(self, body: bytes) -> RequestColumns:
         if len(body) > self._max_body_bytes:
             raise BadRequestError(f"the body has {len(body)} bytes, more than max_body_bytes = {self._max_body_bytes}")
-        return log_columns(body, self._encoding, self._wanted)
+        return columns_of(self._signal, body, self._encoding, self._wanted)
 
-    def _series(self, columns: LogColumns) -> list[pl.Series]:
+    def _series(self, columns: RequestColumns) -> list[pl.Series]:
         scopes = _places(columns.scope_counts)
         resources = _places(columns.resource_counts)
         made = []
