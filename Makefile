@@ -17,7 +17,7 @@ WORKERS := $(shell cores=$$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2); if
 # Images of containers often set it. Tests start hundreds of processes, and each would compile every module anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup demo docs test lint types unit whole-unit contracts spark-classes test-servers bench bench-peers bench-sql chaos test-python test-lowest wheels damage fuzz fuzz-servers fuzz-flink fuzz-records fuzz-guided fuzz-expressions flink-programs published-sql sigma nightly clean
+.PHONY: setup demo docs test lint types unit whole-unit contracts spark-classes test-servers bench bench-peers bench-sql chaos test-python test-lowest wheels damage fuzz fuzz-servers fuzz-flink fuzz-records fuzz-guided soak fuzz-expressions flink-programs published-sql sigma nightly clean
 
 setup: .venv/ready  ## .venv with every package of the workspace
 
@@ -112,6 +112,12 @@ wheels: setup  ## a wheel of every distribution, in dist/; installs all of them 
 fuzz-records: setup  ## 500,000 hostile bodies of each format, in batches and one by one
 	HEADRACE_FUZZ_RECORDS=500000 $(BIN)/python -m pytest --timeout 0 tests/fuzz/test_hostile_bodies.py
 
+# SOAK has further options (python -m tests.soak.run --help).
+HOURS ?= 0.5
+SOAK ?=
+soak: setup  ## hours on real servers: jobs on light and Spark under kills, pauses, restarts; a model checks each row as it appears
+	$(BIN)/python -m tests.soak.run --hours $(HOURS) $(SOAK)
+
 # Of each target; TARGETS=name … leaves out the others, KEEP=--keep keeps what reaches new code in tests/fuzz/guided/corpus.
 SECONDS_EACH ?= 300
 TARGETS ?=
@@ -147,7 +153,7 @@ sigma: setup  ## the rules that SigmaHQ publishes, read from the folder that HEA
 	$(BIN)/python -m tests.published.sigma
 
 # One after the other, whatever comes of those before. What needs a folder that is not named is left out, with the reason.
-NIGHTLY := whole-unit test-servers published-sql $(if $(HEADRACE_FLINK_CHECKOUT),flink-programs) $(if $(HEADRACE_SIGMA),sigma) fuzz fuzz-expressions fuzz-records fuzz-guided fuzz-servers chaos test-lowest
+NIGHTLY := whole-unit test-servers published-sql $(if $(HEADRACE_FLINK_CHECKOUT),flink-programs) $(if $(HEADRACE_SIGMA),sigma) fuzz fuzz-expressions fuzz-records fuzz-guided fuzz-servers soak chaos test-lowest
 NIGHTLY_SKIPPED := $(if $(HEADRACE_FLINK_CHECKOUT),,flink-programs=HEADRACE_FLINK_CHECKOUT is not set;)$(if $(HEADRACE_SIGMA),,sigma=HEADRACE_SIGMA is not set;)
 nightly: setup  ## what a nightly run calls; takes many hours; demo-output/nightly.md has a page of the results
 	HEADRACE_NIGHTLY_SKIPPED='$(NIGHTLY_SKIPPED)' $(BIN)/python -m tests.nightly $(NIGHTLY)
