@@ -14,9 +14,8 @@ import pytest
 from headrace.flow.messages import Bodies
 from headrace.testing import MemorySource
 from headrace_avro.confluent import AvroConfluentCodec
-from headrace_avro.confluent_decoder import ConfluentDecoder
 from headrace_contract import CodecContract
-from small_registry import SmallRegistry, small_registry
+from headrace_schemaregistry.testing import SmallRegistry, small_registry
 
 
 def schema_of(**fields: Any) -> str:
@@ -102,20 +101,6 @@ def test_schemas_of_one_batch(registry: SmallRegistry) -> None:
         6: "1 bytes follow the record",
         7: "the body begins with the byte 1, not with 0 and the id of a schema",
     }
-
-
-def test_each_id_is_asked_for_once(registry: SmallRegistry) -> None:
-    found = registry.add("s", FIRST)
-    now = [0.0]
-    codec = codec_of(registry)
-    decoder = ConfluentDecoder(codec.settings, None, {"id": pl.Int64()}, monotonic=lambda: now[0])
-    bodies = Bodies.of([body_of(found, FIRST, id=1, name=""), body_of(77, FIRST, id=1, name="")])
-    for _ in range(3):
-        assert len(decoder.decode(bodies).bad) == 1
-    assert [path for _, path, _ in registry.requests] == ["/schemas/ids/1", "/schemas/ids/77"]
-    now[0] = 61.0
-    registry.schemas[77] = {"schema": FIRST}
-    assert decoder.decode(bodies).bad == []
 
 
 def test_a_registry_that_is_away_loses_nothing(registry: SmallRegistry) -> None:

@@ -14,8 +14,8 @@ import pytest
 from headrace.flow.messages import Bodies
 from headrace.testing import MemorySource
 from headrace_avro.confluent import AvroConfluentCodec
-from headrace_avro.registry import SchemaRegistry
 from headrace_avro.registry_settings import ConfluentSettings
+from headrace_schemaregistry import SchemaRegistry
 
 from tests.servers.fixtures import StartSchemaRegistryServer
 from tests.servers.kafka import KafkaServer

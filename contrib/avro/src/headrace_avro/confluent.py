@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Sequence
-from datetime import timedelta
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from headrace.foundation.clock import SystemClock
-from headrace.foundation.errors import OptionError, RetriableError, did_you_mean
-from headrace.foundation.retrying import Tries, until_done
+from headrace.foundation.errors import OptionError, did_you_mean
 from headrace.interfaces import settings as declared
 from headrace.interfaces.codec import Codec, Decoder, Encoder
 
@@ -19,12 +15,7 @@ from headrace_avro.settings import schema_text
 if TYPE_CHECKING:
     from headrace.flow.schema import Schema
 
-    from headrace_avro.registry import SchemaRegistry
     from headrace_avro.schemas import AvroType
-
-T = TypeVar("T")
-#: While a job is built, the registry is waited for so long. A running job waits as it does for other servers.
-_BUILD_WAIT = timedelta(seconds=30)
 
 
 class AvroConfluentCodec(Codec):
@@ -66,27 +57,13 @@ class AvroConfluentCodec(Codec):
 
     def _latest(self) -> tuple[int, str, AvroType]:
         """Return the latest version of the subject. Raises JobError when there is none."""
-        from headrace_avro.registry import SchemaRegistry
+        from headrace_schemaregistry import latest_schema
+
         from headrace_avro.schemas import parse_schema
 
-        registry, subject = SchemaRegistry(self.settings), self.settings.subject
-        try:
-            found = _waited_for(lambda: registry.latest(subject))
-        finally:
-            registry.close()
-        if found is None:
-            hint = "check its name (for values of a topic: the topic's name and '-value'), or declare the columns"
-            raise OptionError(f"the registry has no subject {subject!r}", plugin=FORMAT, option="subject", hint=hint)
-        schema_id, schema = found
-        if schema.kind != "AVRO":
-            raise OptionError(
-                f"the latest schema of {subject!r} is of type {schema.kind}", plugin=FORMAT, option="subject"
-            )
-        return (
-            schema_id,
-            schema.text,
-            parse_schema(schema.text, plugin=FORMAT, option="subject", references=schema.references),
-        )
+        schema_id, schema = latest_schema(self.settings, "AVRO")
+        references = tuple(each.text for each in schema.references)
+        return schema_id, schema.text, parse_schema(schema.text, plugin=FORMAT, option="subject", references=references)
 
     def decoder(self, schema: Schema, columns: Sequence[str] | None = None) -> Decoder:
         """Return a decoder. Raises OptionError for columns that the reader's schema does not have. Does not ask the registry."""
@@ -113,20 +90,20 @@ class AvroConfluentCodec(Codec):
 
         The registry is asked when the first rows are written; before that only for the latest version, where that is what is written.
         """
+        from headrace_schemaregistry import RegisteringEncoder, check_subject, prefix_of
+
         from headrace_avro.column_types import record_of
         from headrace_avro.encoder import RecordEncoder
         from headrace_avro.schemas import canonical_text
 
         options = self.settings
-        if options.subject is None:
-            hint = "for the values of a Kafka topic: the topic's name and '-value'"
-            raise OptionError("a sink needs the subject of its schema", plugin=FORMAT, option="subject", hint=hint)
+        check_subject(options)
         if self._written is not None:
             assert self._written_text is not None
             record, text = self._written, self._written_text
         elif not options.register_schema:
             schema_id, _, record = self._latest()
-            return RecordEncoder(record, schema, FORMAT, _prefix(schema_id))
+            return RecordEncoder(record, schema, FORMAT, prefix_of(schema_id))
         elif schema is not None:
             record = record_of(schema, options.record_name, FORMAT)
             text = canonical_text(record)
@@ -138,67 +115,4 @@ class AvroConfluentCodec(Codec):
                 hint="give the schema, or name the columns with select() before the sink",
             )
         RecordEncoder(record, schema, FORMAT)
-        return _RegisteringEncoder(options, record, text, schema)
-
-
-class _RegisteringEncoder(Encoder):
-    """Looks up or registers its schema with the first rows."""
-
-    def __init__(self, settings: ConfluentSettings, record: AvroType, text: str, schema: Schema | None) -> None:
-        self._settings = settings
-        self._record = record
-        self._text = text
-        self._schema = schema
-        self._encoder: Encoder | None = None
-
-    def encode(self, frame: Any) -> Sequence[bytes]:
-        """Encode rows. Raises RetriableError while the registry is away, JobError when it refuses the schema."""
-        return self._made().encode(frame)
-
-    def encode_lines(self, frame: Any) -> bytes:
-        """Raise OptionError; see ``RecordEncoder``."""
-        return self._made().encode_lines(frame)
-
-    def _made(self) -> Encoder:
-        if self._encoder is None:
-            from headrace_avro.encoder import RecordEncoder
-            from headrace_avro.registry import SchemaRegistry
-
-            registry = SchemaRegistry(self._settings)
-            try:
-                schema_id = self._id(registry)
-            finally:
-                registry.close()
-            self._encoder = RecordEncoder(self._record, self._schema, FORMAT, _prefix(schema_id))
-        return self._encoder
-
-    def _id(self, registry: SchemaRegistry) -> int:
-        subject = self._settings.subject
-        assert subject is not None
-        if self._settings.register_schema:
-            return registry.register(subject, self._text)
-        found = registry.registered(subject, self._text)
-        if found is None:
-            raise OptionError(
-                f"the schema is no version of the subject {subject!r}",
-                plugin=FORMAT,
-                option="register_schema",
-                hint="register it, let the sink do it with register_schema=True, or leave out avro_schema to write the latest version",
-            )
-        return found
-
-
-def _prefix(schema_id: int) -> bytes:
-    return b"\x00" + schema_id.to_bytes(4, "big")
-
-
-def _waited_for(action: Callable[[], T]) -> T:
-    """Return what an action gives; while the registry is away it is tried again, for a while."""
-
-    def failed(error: RetriableError, tries: Tries) -> None:
-        left = _BUILD_WAIT.total_seconds() - tries.waited_seconds
-        if left <= 0:
-            raise error
-        tries.pause_seconds = min(tries.pause_seconds, left)
-
-    return until_done(action, clock=SystemClock(), stopping=threading.Event(), retriable=RetriableError, failed=failed)
+        return RegisteringEncoder(options, text, "AVRO", lambda prefix: RecordEncoder(record, schema, FORMAT, prefix))

@@ -1,4 +1,7 @@
-"""A small server of the registry's protocol on loopback: for outages, log-ins and answers that the real one does not give on demand."""
+"""A small server of the registry's protocol on loopback, for tests of formats.
+
+It gives outages, log-ins and answers that a real one does not give on demand.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +46,8 @@ class SmallRegistry:
             found = versions[-1] if parts[3] == "latest" else versions[int(parts[3]) - 1]
             return _json({"id": found, "subject": parts[1], **self.schemas[found]})
         if method == "POST" and parts[-1] == "versions":
-            return _json({"id": self.add(parts[1], sent["schema"])})
+            kind = {"schemaType": sent["schemaType"]} if "schemaType" in sent else {}
+            return _json({"id": self.add(parts[1], sent["schema"], **kind)})
         if method == "POST" and parts[1] in self.subjects:
             for found in self.subjects[parts[1]]:
                 if self.schemas[found]["schema"] == sent["schema"]:

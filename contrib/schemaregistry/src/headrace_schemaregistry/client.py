@@ -12,7 +12,7 @@ import urllib3
 from headrace.foundation.errors import HeadraceError, JobError, RetriableError
 from headrace.interfaces.connection_options import client_tls_context
 
-from headrace_avro.registry_settings import FORMAT, ConfluentSettings
+from headrace_schemaregistry.settings import RegistrySettings
 
 _CONTENT = "application/vnd.schemaregistry.v1+json"
 _ANSWER_BYTES_MAX = 16 * 1024 * 1024
@@ -22,35 +22,47 @@ _RETRY_STATUSES = frozenset({408, 425, 429, 500, 502, 503, 504})
 #: Parts of the texts of TLS errors that are permanent, unlike a connection that is cut in the handshake.
 _TLS_FAULTS = ("CERTIFICATE", "certificate", "WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "ALERT")
 _REFERENCES_MAX = 200
+#: Requests that may be under way at once.
+CONNECTIONS_MAX = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """A schema that another one uses: the name by which it is used (a file of Protocol Buffers, a ``$ref``), and its text."""
+
+    name: str
+    text: str
 
 
 @dataclass(frozen=True, slots=True)
 class RegisteredSchema:
-    """A schema as the registry has it. ``references``: texts of the schemas whose names it uses, those that others need first."""
+    """A schema as the registry has it. ``kind``: AVRO, PROTOBUF or JSON. ``references``: those that others need come first."""
 
     text: str
     kind: str = "AVRO"
-    references: tuple[str, ...] = ()
+    references: tuple[Reference, ...] = ()
 
 
 class SchemaRegistry:
-    """Asks a registry. Nothing is cached here. Used by one thread; must not be pickled or forked.
+    """Asks a registry. Nothing is cached here. Usable by several threads; must not be pickled or forked.
 
     All methods raise RetriableError while the registry cannot be reached or is not ready, and JobError when it does not let this
     client in.
     """
 
-    def __init__(self, settings: ConfluentSettings) -> None:
+    def __init__(self, settings: RegistrySettings) -> None:
         self._settings = settings
+        self._format = settings.format_name
         self._url = settings.registry_url.rstrip("/")
         self._secrets: list[str] = []
         self._headers = {"user-agent": "headrace", "accept": f"{_CONTENT}, application/json", **self._login()}
         secured = urlsplit(settings.registry_url).scheme == "https"
         self._pool = urllib3.PoolManager(
             num_pools=1,
+            maxsize=CONNECTIONS_MAX,
             retries=False,
             timeout=urllib3.Timeout(settings.registry_timeout.total_seconds()),
-            ssl_context=client_tls_context(settings, plugin=FORMAT, prefix="registry_") if secured else None,
+            ssl_context=client_tls_context(settings, plugin=self._format, prefix="registry_") if secured else None,
         )
 
     def by_id(self, schema_id: int) -> RegisteredSchema | None:
@@ -63,14 +75,14 @@ class SchemaRegistry:
         answer = self._ask("GET", f"/subjects/{quote(subject, safe='')}/versions/latest", unknown=(404,))
         return None if answer is None else (self._id(answer), self._schema(answer))
 
-    def registered(self, subject: str, text: str) -> int | None:
+    def registered(self, subject: str, text: str, kind: str = "AVRO") -> int | None:
         """Return the id of a schema that is a version of the subject, or None when it is not."""
-        answer = self._ask("POST", f"/subjects/{quote(subject, safe='')}", {"schema": text}, unknown=(404,))
+        answer = self._ask("POST", f"/subjects/{quote(subject, safe='')}", _sent(text, kind), unknown=(404,))
         return None if answer is None else self._id(answer)
 
-    def register(self, subject: str, text: str) -> int:
+    def register(self, subject: str, text: str, kind: str = "AVRO") -> int:
         """Make a schema a version of the subject, if it is not; return its id. Raises JobError when the registry refuses it."""
-        answer = self._ask("POST", f"/subjects/{quote(subject, safe='')}/versions", {"schema": text})
+        answer = self._ask("POST", f"/subjects/{quote(subject, safe='')}/versions", _sent(text, kind))
         assert answer is not None
         return self._id(answer)
 
@@ -79,13 +91,13 @@ class SchemaRegistry:
         self._pool.clear()
 
     def _schema(self, answer: Mapping[str, Any]) -> RegisteredSchema:
-        references: dict[tuple[str, int], str] = {}
+        references: dict[tuple[str, int], Reference] = {}
         self._collect(answer.get("references") or (), references)
         return RegisteredSchema(
             str(answer.get("schema", "")), str(answer.get("schemaType") or "AVRO"), tuple(references.values())
         )
 
-    def _collect(self, given: Sequence[Any], found: dict[tuple[str, int], str]) -> None:
+    def _collect(self, given: Sequence[Any], found: dict[tuple[str, int], Reference]) -> None:
         for each in given:
             subject, version = str(each["subject"]), int(each["version"])
             if (subject, version) in found or len(found) >= _REFERENCES_MAX:
@@ -93,7 +105,7 @@ class SchemaRegistry:
             answer = self._ask("GET", f"/subjects/{quote(subject, safe='')}/versions/{version}")
             assert answer is not None
             self._collect(answer.get("references") or (), found)
-            found[subject, version] = str(answer["schema"])
+            found[subject, version] = Reference(str(each.get("name", subject)), str(answer["schema"]))
 
     def _id(self, answer: Mapping[str, Any]) -> int:
         found = answer.get("id")
@@ -135,25 +147,27 @@ class SchemaRegistry:
         why = self._shown(str(told) if told else content.decode("utf-8", "replace"))
         text = f"schema registry {self._url}: status {status}: {why}"
         if status in _RETRY_STATUSES:
-            return RetriableError(text, plugin=FORMAT, option="registry_url")
+            return RetriableError(text, plugin=self._format, option="registry_url")
         if status in (401, 403):
-            return JobError(text, plugin=FORMAT, option="registry_user", hint="check user, password or token")
+            return JobError(text, plugin=self._format, option="registry_user", hint="check user, password or token")
         if status == 409:
             hint = "the schema is not compatible with earlier versions of the subject: change it, or the subject's compatibility"
-            return JobError(text, plugin=FORMAT, option="subject", hint=hint)
-        return JobError(text, plugin=FORMAT, option="registry_url", hint="is this the address of a schema registry?")
+            return JobError(text, plugin=self._format, option="subject", hint=hint)
+        return JobError(
+            text, plugin=self._format, option="registry_url", hint="is this the address of a schema registry?"
+        )
 
     def _failure(self, text: str) -> JobError:
-        return JobError(f"schema registry {self._url}: {text}", plugin=FORMAT, option="registry_url")
+        return JobError(f"schema registry {self._url}: {text}", plugin=self._format, option="registry_url")
 
     def _unreachable(self, error: urllib3.exceptions.HTTPError) -> HeadraceError:
         reason = self._shown(str(error))
         text = f"schema registry {self._url}: {reason}"
         if isinstance(error, urllib3.exceptions.SSLError) and any(sign in reason for sign in _TLS_FAULTS):
             hint = "check the certificates, the name in the address, and that the server has TLS"
-            return JobError(text, plugin=FORMAT, option="registry_ssl_ca", hint=hint)
+            return JobError(text, plugin=self._format, option="registry_ssl_ca", hint=hint)
         hint = "is the registry running, and is the address right (http or https, host, port)?"
-        return RetriableError(text, plugin=FORMAT, option="registry_url", hint=hint)
+        return RetriableError(text, plugin=self._format, option="registry_url", hint=hint)
 
     def _shown(self, text: str) -> str:
         text = " ".join(text.split())
@@ -169,7 +183,7 @@ class SchemaRegistry:
             if not (token.isascii() and token.isprintable()):
                 raise JobError(
                     "the token has characters that a header cannot hold",
-                    plugin=FORMAT,
+                    plugin=self._format,
                     option="registry_token",
                     hint="does its file or variable end with a line break?",
                 )
@@ -180,3 +194,7 @@ class SchemaRegistry:
             made = urllib3.make_headers(basic_auth=f"{settings.registry_user}:{password}".encode().decode("latin-1"))
             return dict(made)
         return {}
+
+
+def _sent(text: str, kind: str) -> dict[str, str]:
+    return {"schema": text} if kind == "AVRO" else {"schema": text, "schemaType": kind}

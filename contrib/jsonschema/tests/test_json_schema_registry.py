@@ -1,0 +1,137 @@
+"""The format json-schema-confluent: schemas in a registry, ids that are late, and a real registry."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import headrace as hr
+import polars as pl
+import pytest
+from headrace.flow.messages import Bodies
+from headrace.testing import MemorySource
+from headrace_contract import CodecContract
+from headrace_jsonschema.confluent import JsonSchemaConfluentCodec
+from headrace_schemaregistry.testing import SmallRegistry, small_registry
+
+from tests.servers.kafka import KafkaServer
+from tests.servers.schema_registry import SchemaRegistryServer
+
+FIRST = json.dumps({"type": "object", "properties": {"id": {"type": "integer", "minimum": 1}}, "required": ["id"]})
+SECOND = json.dumps({"type": "object", "properties": {"id": {"type": "integer"}, "note": {"type": "string"}}})
+
+
+@pytest.fixture
+def registry() -> Iterator[SmallRegistry]:
+    with small_registry() as made:
+        yield made
+
+
+def codec_of(registry: SmallRegistry, **options: Any) -> JsonSchemaConfluentCodec:
+    return JsonSchemaConfluentCodec(JsonSchemaConfluentCodec.Settings.of({"registry_url": registry.url, **options}))
+
+
+def body_of(schema_id: int, **values: Any) -> bytes:
+    return b"\x00" + schema_id.to_bytes(4, "big") + json.dumps(values).encode()
+
+
+class TestJsonSchemaConfluent(CodecContract):
+    """The contract, with the schema in a registry."""
+
+    one_line = False
+    options = {"registry_url": "http://127.0.0.1:1", "subject": "rows"}
+    registry: SmallRegistry
+
+    @pytest.fixture(autouse=True)
+    def running(self) -> Iterator[None]:
+        with small_registry() as type(self).registry:
+            yield
+
+    def make_codec(self) -> JsonSchemaConfluentCodec:
+        return codec_of(self.registry, subject="rows")
+
+    def make_with_secret(self, secret: str) -> JsonSchemaConfluentCodec:
+        codec = codec_of(self.registry, registry_user="anna", registry_password=secret)
+        self.registry.answers = [(401, f"not {secret}".encode())]
+        return codec
+
+    def use(self, plugin: Any) -> None:
+        plugin.decoder(self.columns).decode(Bodies.of([b"\x00" * 6]))
+
+    def bad_bodies(self) -> list[bytes]:
+        good = self.make_body(self.make_row(0))
+        return [b"", good[:4], good[:-1], b"\x01" + good[1:], b"\x00\x00\x00\x03\x09" + good[5:]]
+
+
+def test_each_body_conforms_to_the_schema_of_its_id(registry: SmallRegistry) -> None:
+    first = registry.add("s", FIRST, schemaType="JSON")
+    second = registry.add("s", SECOND, schemaType="JSON")
+    avro = registry.add("s", '"long"')
+    bodies = [body_of(first, id=1), body_of(first, id=0), body_of(second, id=0, note="x"), body_of(second, note=5), body_of(avro, id=1),
+              body_of(99, id=1), b"{}"]  # fmt: skip
+    columns = hr.Schema.of({"id": "int64", "note": "string"})
+    found = codec_of(registry).decoder(columns).decode(Bodies.of(bodies))
+    assert found.frame.rows() == [(1, None), (0, "x")]
+    assert {bad.row: bad.reason for bad in found.bad} == {
+        1: "does not conform to the schema at 'id': 0 is less than the minimum of 1",
+        3: "column 'note': expected string, found number 5",
+        4: f"schema {avro} of the registry is of type AVRO, not JSON Schema",
+        5: "the schema registry does not know the id 99",
+        6: "the body has 2 bytes: a byte 0 and the id of a schema are 5",
+    }
+    assert codec_of(registry, subject="s").settings.subject == "s"
+
+
+def test_columns_of_the_latest_version_and_references(registry: SmallRegistry) -> None:
+    registry.add("city", '{"type": "string", "maxLength": 4}', schemaType="JSON")
+    text = json.dumps({"type": "object", "properties": {"city": {"$ref": "city.json"}}})
+    found = registry.add(
+        "home", text, schemaType="JSON", references=[{"name": "city.json", "subject": "city", "version": 1}]
+    )
+    codec = codec_of(registry, subject="home")
+    columns = codec.default_schema()
+    assert columns == hr.Schema.of({"city": "string"})
+    decoded = codec.decoder(columns).decode(Bodies.of([body_of(found, city="Oslo"), body_of(found, city="Paris")]))
+    assert [bad.row for bad in decoded.bad] == [1]
+
+
+def test_what_a_sink_registers(registry: SmallRegistry) -> None:
+    columns = hr.Schema.of({"id": "int64", "at": "timestamp", "tags": "array<string>", "raw": "json"})
+    encoder = codec_of(registry, subject="rows").encoder(columns)
+    frame = pl.DataFrame({"id": [1], "at": [None], "tags": [["a"]], "raw": ['{"x":1}']}, schema=dict(columns))
+    [body] = encoder.encode(frame)
+    assert body == b'\x00\x00\x00\x00\x01{"id":1,"at":null,"tags":["a"],"raw":{"x":1}}'
+    [given] = registry.schemas.values()
+    assert given["schemaType"] == "JSON"
+    assert codec_of(registry, subject="rows").default_schema() == columns
+    strict = codec_of(registry, subject="strict", json_schema=FIRST).encoder(hr.Schema.of({"id": "int64"}))
+    with pytest.raises(hr.DataError, match="less than the minimum"):
+        strict.encode(pl.DataFrame({"id": [0]}))
+    latest = codec_of(registry, subject="strict", register_schema=False).encoder(hr.Schema.of({"id": "int64"}))
+    assert list(latest.encode(pl.DataFrame({"id": [3]}))) == [body_of(2, id=3).replace(b" ", b"")]
+
+
+def test_a_real_registry_and_kafka(
+    schema_registry_server: SchemaRegistryServer,
+    kafka_server: KafkaServer,
+    topic: str,
+) -> None:
+    registry: dict[str, Any] = {"registry_url": schema_registry_server.url, "subject": f"{topic}-value"}
+    source = hr.stream("test", "write").from_(
+        MemorySource({"q": [b'{"id": 1, "name": "one"}', b'{"id": 2, "name": null}']}),
+        format="json",
+        schema={"id": "int64", "name": "string"},
+    )
+    source.to_kafka(
+        topic,
+        servers=kafka_server.bootstrap,
+        create_topic=True,
+        format="json-schema-confluent",
+        format_options=registry,
+    ).run("light")
+    stream = hr.stream("test", "read").from_kafka(
+        topic, servers=kafka_server.bootstrap, format="json-schema-confluent", **registry
+    )
+    assert stream.schema == hr.Schema.of({"id": "int64", "name": "string"})
+    assert stream.collect().sort("id").rows() == [(1, "one"), (2, None)]
