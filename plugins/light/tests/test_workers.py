@@ -24,6 +24,8 @@ from headrace.foundation.faults import VARIABLE
 from headrace.interfaces.source import StartPosition
 from headrace.runtime.lane import Delivery, Lane, Shipment
 from headrace.testing import MemorySink, MemorySource
+from headrace_file import FileSource
+from headrace_file.settings import FileSourceSettings
 from headrace_light.workers import reading_ahead
 from headrace_light.workers.exchange import (
     Answer,
@@ -307,6 +309,88 @@ def test_rows_of_a_queue_come_in_their_order() -> None:
     assert report.queues[0].offset == 500
 
 
+# ------------------------------------------------------------------------------------------ ranges that workers read
+
+
+@pytest.fixture
+def given_ranges(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
+    """The ranges that workers were given to read."""
+    given, give = list[tuple[int, int]](), LaneWorkers.give
+
+    def noted(workers: LaneWorkers, work: Work) -> None:
+        if work.raw is None:
+            given.append((work.start.offset, work.end.offset))
+        give(workers, work)
+
+    monkeypatch.setattr(LaneWorkers, "give", noted)
+    return given
+
+
+def _numbered_file(path: Path, count: int) -> str:
+    path.write_bytes(b"".join(b'{"n": %d}\n' % n for n in range(count)))
+    return str(path)
+
+
+def test_workers_read_files_themselves(tmp_path: Path, given_ranges: list[tuple[int, int]]) -> None:
+    sink = MemorySink()
+    stream = hr.stream("test", "reads").from_file(
+        _numbered_file(tmp_path / "in.ndjson", 1000), format="json", schema={"n": "int64"}
+    )
+    report = stream.where("n >= 0").to(sink).run("light", workers=2, max_batch_records=30)
+    assert [row["n"] for row in sink.rows] == list(range(1000))
+    assert report.records_read == 1000
+    assert len(given_ranges) > 5
+    assert all(end - begin == 30 for begin, end in given_ranges)
+
+
+class _UnreadableCopy(FileSource):
+    """A source whose copies in other processes cannot read."""
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self.copied = True
+
+    def open(self, queue: Queue, start: StartPosition) -> Any:
+        if hasattr(self, "copied"):
+            raise OSError("not for me")
+        return super().open(queue, start)
+
+
+def test_what_a_worker_cannot_read_is_read_by_the_engine(
+    tmp_path: Path, given_ranges: list[tuple[int, int]], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    sink = MemorySink()
+    path = _numbered_file(tmp_path / "in.ndjson", 400)
+    source = _UnreadableCopy(FileSourceSettings.of({"path": path}, plugin="file"))
+    stream = hr.stream("test", "unread").from_(source, format="json", schema={"n": "int64"})
+    report = stream.where("n >= 0").to(sink).run("light", workers=2, max_batch_records=30)
+    assert [row["n"] for row in sink.rows] == list(range(400))
+    assert report.records_read == 400
+    assert given_ranges
+    assert "a worker could not read: OSError: not for me" in caplog.text
+
+
+def test_a_range_whose_operator_has_no_server_comes_again(tmp_path: Path, given_ranges: list[tuple[int, int]]) -> None:
+    sink, away = MemorySink(), tmp_path / "away"
+    away.touch()
+    place = str(away)
+
+    def asked(row: dict[str, Any]) -> dict[str, Any]:
+        if row["n"] == 100 and os.path.exists(place):
+            os.unlink(place)
+            raise RetriableError("the server of this function is away")
+        return row
+
+    stream = hr.stream("test", "away").from_file(
+        _numbered_file(tmp_path / "in.ndjson", 400), format="json", schema={"n": "int64"}
+    )
+    stream.map(asked, schema={"n": "int64"}).to(sink).run("light", workers=2, max_batch_records=30)
+    assert [row["n"] for row in sink.rows] == list(range(400))
+    assert not away.exists()
+    assert given_ranges
+
+
 class _NotedSource(MemorySource):
     """A source that notes from which queue records were read."""
 
@@ -393,7 +477,7 @@ def workers(request: pytest.FixtureRequest) -> Iterator[LaneWorkers]:
 def _work(first: int, count: int) -> Work:
     bodies = [json.dumps({"n": n}).encode() for n in range(first, first + count)]
     raw = RawBatch(np.arange(first, first + count), ReadPosition(first + count), bodies=Bodies.of(bodies))
-    return Work(Queue("q", "in"), raw)
+    return Work(Queue("q", "in"), ReadPosition(first), raw.next_position, raw)
 
 
 def _made(work: Work) -> list[int]:

@@ -7,8 +7,8 @@ import sys
 
 import numpy as np
 import pytest
-from headrace_file.framing import find_byte_by_columns
-from headrace_turbo.byte_search import faster_find_byte
+from headrace_file.framing import count_byte_by_columns, find_byte_by_columns
+from headrace_turbo.byte_search import faster_count_byte, faster_find_byte
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -30,6 +30,22 @@ def test_places_are_those_of_the_plain_search(pieces: list[tuple[int, bytes]], b
     found = find_byte(buffer, byte, min(begin, len(buffer)))
     assert found.dtype == np.int64
     assert found.tolist() == find_byte_by_columns(buffer, byte, min(begin, len(buffer))).tolist()
+
+
+@settings(max_examples=examples(200), deadline=None)
+@given(
+    pieces=st.lists(st.tuples(st.integers(0, 20_000), st.binary(max_size=6)), max_size=4),
+    byte=st.sampled_from([0, 10, 255]),
+    begin=st.integers(0, 2000),
+    end=st.integers(0, 60_000),
+)
+def test_as_many_are_counted_as_by_the_plain_count(
+    pieces: list[tuple[int, bytes]], byte: int, begin: int, end: int
+) -> None:
+    count_byte = faster_count_byte()
+    assert count_byte is not None
+    buffer = b"".join(bytes([byte]) * count + some for count, some in pieces)
+    assert count_byte(buffer, byte, begin, end) == count_byte_by_columns(buffer, byte, begin, end)
 
 
 @pytest.mark.parametrize("begin", [0, 1, 99_999, 100_000])

@@ -18,6 +18,7 @@ from headrace.foundation.errors import BrokenQueueError, RetriableError
 from headrace_file.context import Context
 from headrace_file.framing import NEWLINE, count_byte
 from headrace_file.identity import HEAD_BYTES, TAIL_BYTES, FileIdentity, Fingerprint, Place
+from headrace_file.read_size import ReadSize
 from headrace_file.rotation import Mark, Signature, find_successor, locate, signature_of, stat_or_none
 from headrace_file.segment import BOM, Segment, cut_segment, empty_segment, make_segment
 from headrace_file.streams import ByteStream, CompressedStream, FileMovedError, OpenFile, PlainStream, open_stream
@@ -27,11 +28,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_WINDOW_BYTES_MIN = 64 * 1024
-_FIRST_GUESS_RECORD_BYTES = 256
 _SEARCH_BYTES = 1024 * 1024
-#: Read at once to count records: it stays in the processor's cache.
-_COUNTED_BYTES = 1024 * 1024
 #: Steps without a record (header, change of file) that one call may make before it returns.
 _STEPS_MAX = 1000
 
@@ -59,8 +56,7 @@ class Cursor:
         self._tail: bytes | None = None if place.byte else b""
         self._stream: ByteStream | None = None
         self._bound: Place | None = None
-        self._record_bytes = _FIRST_GUESS_RECORD_BYTES
-        self._window = 0
+        self.reading = ReadSize(context.settings.read_bytes)
         #: How far an overlong record was searched for its newline.
         self._searched = 0
         self._before_taking: tuple[int, int] | None = None
@@ -92,6 +88,12 @@ class Cursor:
         """Return whether this is the same place, also when its file is known better."""
         mine = (self.offset, self.generation, self.byte, self.taken)
         return mine == (place.offset, place.generation, place.byte, place.taken)
+
+    def take_over(self, other: Cursor) -> None:
+        """Use the open file of another cursor in the same file, and expect records as long as it has found."""
+        self.reading.record_bytes = other.reading.record_bytes
+        if self._stream is None:
+            self._stream, other._stream = other._stream, None
 
     def bind(self, end: Place | None) -> None:
         """Read up to ``end``, which a plan has fixed: what was unfinished or not rotated then is treated as such."""
@@ -187,13 +189,13 @@ class Cursor:
         self._before_reading = signature_of(stat_or_none(self.name))
         stream = self._open()
         tail = self._read_tail(stream)
-        lead, wanted = len(tail), self._window_bytes(max_records)
         counts = not build and isinstance(stream, PlainStream)
-        if counts and not self._window:
-            wanted = min(wanted, _COUNTED_BYTES)
+        lead, wanted = len(tail), self.reading.size(max_records, counts=counts)
         rest = None
         if bound is not None and bound.generation == self.generation:
             rest = bound.byte + bound.taken - self.byte
+            if max_records == bound.offset - self.offset:
+                wanted = self.reading.without_guess  # the end is known
             wanted = max(min(wanted, rest), 0 if self.byte else HEAD_BYTES)
         data = stream.read_at(self.byte - lead, lead + wanted)
         if data[:lead] != tail or (not self.byte and not self._known_file().head.matches(data)):
@@ -224,8 +226,7 @@ class Cursor:
         if count > max_records:
             return None
         self.more = not at_end
-        self._record_bytes = max(1, (last + 1 - begin) // count)
-        self._window = 0
+        self.reading.gave(last + 1 - begin, count)
         self._move(data, lead, last + 1)
         self.offset += count
         return empty_segment(count)
@@ -245,8 +246,7 @@ class Cursor:
             if len(overlong):
                 starts, ends = starts[: overlong[0]], ends[: overlong[0]]
             segment = make_segment(data, starts, ends, self.offset, keep_blank=keep_blank, build=build)
-        self._record_bytes = max(1, (int(ends[-1]) + 1 - begin) // len(ends))
-        self._window = 0
+        self.reading.gave(int(ends[-1]) + 1 - begin, len(ends))
         self._move(data, lead, int(ends[-1]) + 1)
         self.offset += len(ends)
         return segment
@@ -259,14 +259,6 @@ class Cursor:
         self._before_taking = None
         if self._stream is not None:
             self._stream.keep_from(self.byte - len(self._tail))
-
-    def _window_bytes(self, max_records: int) -> int:
-        """Return how much to read: enough for ``max_records`` by the length of the last ones, within limits."""
-        if self._window:
-            return self._window
-        guess = max_records * self._record_bytes + 4096
-        smallest = min(_WINDOW_BYTES_MIN, self._settings.read_bytes)
-        return max(smallest, min(guess, self._settings.read_bytes))
 
     def _pass_over(self, data: bytes, lead: int, begin: int, ends: NDArray[np.int64]) -> tuple[int, NDArray[np.int64]]:
         """Leave out what is no record: the header, and a taken line to which only the newline was added."""
@@ -301,7 +293,7 @@ class Cursor:
         limit = self._context.max_record_bytes
         if not at_end:
             if len(data) - begin <= limit:
-                self._window = min(max(4 * (len(data) - lead), self._window), limit + 1 + len(BOM))
+                self.reading.grow(4 * (len(data) - lead), limit + 1 + len(BOM))
                 raise _Again
             return self._step_overlong(data, lead, begin, at_bound, build, cross)
         self.more = False
@@ -358,7 +350,7 @@ class Cursor:
                 before = (last + piece[: newline + 1])[-TAIL_BYTES:]
                 self._tail = before if len(before) == TAIL_BYTES else stream.read_at(end + 1 - TAIL_BYTES, TAIL_BYTES)
                 self.offset += 1
-                self._window = 0
+                self.reading.window = 0
                 return segment
             last = (last + piece)[-TAIL_BYTES:]
             at += len(piece)
@@ -571,7 +563,7 @@ class Cursor:
         self.close()
         self._left_for, self._left_to, self._left_seconds, self._quiet = None, "", None, None
         self._file, self.generation, self.first = file, generation, self.offset
-        self.byte = self.taken = self._searched = self._window = 0
+        self.byte = self.taken = self._searched = self.reading.window = 0
         self._tail, self._tail_mark, self.more = b"", Fingerprint(), False
         self._before_taking = None
 

@@ -85,8 +85,10 @@ class FileReader(Reader):
     def seek(self, position: ReadPosition) -> None:
         """Go to ``position``. Raises DataError when the queue does not hold it."""
         self._unmoved = None
-        self._cursor.close()
+        before = self._cursor
+        before.close()
         self._cursor = self._cursor_at(position)
+        self._cursor.take_over(before)
         self._spare_descriptor()
 
     def limit(self, end: ReadPosition) -> None:
@@ -130,7 +132,7 @@ class FileReader(Reader):
                     ahead.close()
                 ahead = self._files.ahead = Cursor(self._context, self._name, mine.place)
             while ahead.advance(_COUNT_RECORDS, build=False) is not None:
-                pass
+                self._pass(ahead)
             count = ahead.offset
             ahead.untake()
             ahead.release()
@@ -156,6 +158,35 @@ class FileReader(Reader):
             position = plan.place.to_position(self._context.tracker.past(self._name))
             plan.release()
             return position
+
+    def skip_range(self, max_records: int) -> ReadPosition | None:
+        """See ``Reader``. Only within a file that can be read from anywhere; a range is as long as one read."""
+        cursor, begin = self._cursor, self._cursor.place
+        if not cursor.reads_from_anywhere or begin.taken:
+            return None
+        bytes_max = self._context.settings.read_bytes
+        with self._files.lock:
+            end = self._files.waypoints.nearest(begin, begin.offset + max_records, begin.byte + bytes_max)
+        if end is None:  # too far apart, or not counted yet
+            end = self._counted(begin, min(max_records, cursor.reading.records))
+        if end is None:
+            return None
+        ahead = Cursor(self._context, self._name, end)
+        ahead.take_over(cursor)
+        if not ahead.is_found():
+            cursor.take_over(ahead)
+            return None
+        self._unmoved, self._cursor = None, ahead
+        self._rest()
+        return self.position
+
+    def _counted(self, begin: Place, records: int) -> Place | None:
+        """Return the place so many records behind ``begin``; None when they are not complete in its file."""
+        if records < 1:
+            return None
+        end = Place.from_position(self.position_after(records))
+        whole = end.offset == begin.offset + records and end.generation == begin.generation and not end.taken
+        return end if whole else None
 
     def _pass(self, cursor: Cursor) -> None:
         """Keep the place of a count now and then."""

@@ -46,6 +46,7 @@ class FileSource(Source):
 
     Settings: ClassVar[type[Settings]] = FileSourceSettings
     table_options = SOURCE_TABLES
+    read_by_workers = True
 
     def __init__(self, settings: FileSourceSettings, *, clock: Clock | None = None) -> None:
         self.settings: FileSourceSettings = settings

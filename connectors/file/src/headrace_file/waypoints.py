@@ -13,7 +13,8 @@ from headrace_file.identity import Place
 
 #: The number of places that are kept; the distance between them grows with the file.
 _PLACES_MAX = 2_048
-_BYTES_BETWEEN = 8 * 1024**2
+#: A quarter of what one read takes, less the part of a record by which counts miss a round number.
+_BYTES_BETWEEN = 2 * 1024**2 - 64 * 1024
 
 
 class Waypoints:
@@ -55,15 +56,21 @@ class Waypoints:
         if len(self._places) > 1:
             self._bytes_between = max(_BYTES_BETWEEN, self._places[-1].byte - self._places[-2].byte)
 
-    def nearest(self, begin: Place, offset: int) -> Place | None:
-        """Return the last place behind ``begin`` and at most at ``offset``, in the same file; None: there is none."""
+    def nearest(self, begin: Place, offset: int, byte: int | None = None) -> Place | None:
+        """Return the last place behind ``begin`` and at most at ``offset`` and ``byte``, in the same file; None: there is none."""
         at = bisect_right(self._places, (begin.generation, offset), key=_order)
+        if byte is not None:
+            at = min(at, bisect_right(self._places, (begin.generation, byte), key=_by_byte))
         place = self._places[at - 1] if at else None
         return place if place is not None and _order(place) > _order(begin) and _same(place, begin) else None
 
 
 def _order(place: Place) -> tuple[int, int]:
     return place.generation, place.offset
+
+
+def _by_byte(place: Place) -> tuple[int, int]:
+    return place.generation, place.byte
 
 
 def _same(place: Place, begin: Place) -> bool:

@@ -95,6 +95,15 @@ class Reader(ABC):
     def use_waypoints(self, positions: Sequence[ReadPosition]) -> None:
         """Get what ``waypoints`` of another reader of this queue returned, so that ``position_after`` need not count again."""
 
+    def skip_range(self, max_records: int) -> ReadPosition | None:
+        """Go on behind the next records, at most ``max_records``, and return where that is: a copy of the source reads them.
+
+        None, the default: the records are read here. Called by a runtime with several processes on one machine, for sources with
+        ``read_by_workers``. The other process reads the range by ``seek`` and ``limit``. Worth it only where the end of a range is found
+        with much less work than its records.
+        """
+        return None
+
     def limit(self, end: ReadPosition) -> None:
         """Get the end of a planned range before it is read.
 
@@ -123,6 +132,9 @@ class Source(ABC):
     #: True when a queue that is opened at EARLIEST begins somewhere else each time, with other rows under the same offsets: at a
     #: snapshot of a table that changes. Backends then store the position at which it begins before they read from it.
     begins_anew: bool = False
+    #: Whether worker processes on the machine may read ranges of its queues from copies of it: then it is copied to them with all its
+    #: options, so it has no secrets and no connections, and its readers have ``skip_range``.
+    read_by_workers: ClassVar[bool] = False
     #: By how much the time of a record (header ``time``) may lie before that of one that came earlier in its queue, where a
     #: source vouches for it; None: it vouches for nothing. ``SOURCE_WATERMARK()`` of SQL goes by it.
     time_delay: timedelta | None = None

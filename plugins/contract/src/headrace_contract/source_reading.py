@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
+import cloudpickle
 import numpy as np
 import pytest
-from headrace.flow.messages import RawBatch, ReadPosition
+from headrace.flow.messages import Queue, RawBatch, ReadPosition
 from headrace.foundation.errors import DataError
-from headrace.interfaces.source import LATEST, Reader, StartAt
+from headrace.interfaces.source import EARLIEST, LATEST, Reader, Source, StartAt
 
 from headrace_contract.contract import expect, shortened, violated
 from headrace_contract.source_harness import Reading, SourceHarness, as_checkpointed
@@ -384,6 +387,54 @@ class SourceReadingChecks(SourceHarness):
             self.expect_bodies(
                 before.records + ranged.records + after.records, self.bodies(0, 30), what=f"cut at {cut}", mend=mend
             )
+
+    def test_ranges_that_another_process_reads(self) -> None:
+        """``skip_range`` goes on behind a range, which a copy of the source reads (sources with ``read_by_workers``).
+
+        Steps: of 300 records let ranges of at most 7, 40 and 100 be skipped; where the reader says None, poll one batch. Read each range
+        by a pickled copy of the source, as worker processes do. Passes when ranges and batches together are the 300 records in their
+        order, and each read ends at the position that ``skip_range`` has told.
+        """
+        name = self.filled_queue(300)
+        mend = "return the position that a reader with limit() has at the end of the range, and move this reader there"
+        with self.source() as source:
+            if not source.read_by_workers:
+                pytest.skip("read_by_workers is False")
+            queue = self.queue(source, name)
+            reader, records = source.open(queue, EARLIEST), list[Any]()
+            for most in itertools.cycle((7, 40, 100)):
+                if len(records) >= 300:
+                    break
+                start, end = as_checkpointed(reader.position), reader.skip_range(most)
+                if end is None:
+                    records += self.read(reader, 1, per_poll=most).records
+                    continue
+                expect(
+                    start.offset < end.offset and reader.position == end,
+                    expected=f"a position behind {start}, where the reader stands then",
+                    found=f"{end}; the reader stands at {reader.position}",
+                    mend=mend,
+                )
+                ranged = self._read_by_copy(source, queue, start, as_checkpointed(end), mend)
+                expect(len(ranged) <= most, expected=f"at most {most} records", found=f"{len(ranged)}", mend=mend)
+                records += ranged.records
+            reader.close()
+        self.expect_bodies(records, self.bodies(0, 300), what="ranges", mend=mend)
+
+    def _read_by_copy(self, source: Source, queue: Queue, start: ReadPosition, end: ReadPosition, mend: str) -> Reading:
+        copy: Source = cloudpickle.loads(cloudpickle.dumps(source))
+        copy.use_run(until="end")
+        reader, ranged = copy.open(queue, start), Reading()
+        reader.limit(end)
+        while reader.position.offset < end.offset:
+            raw = reader.poll(end.offset - reader.position.offset, _ZERO)
+            if raw is None:
+                violated(expected=f"records up to {end}", found=f"None at {reader.position}", mend=mend)
+            ranged.add(raw)
+        expect(reader.position == end, expected=f"position {end}", found=str(reader.position), mend=mend)
+        reader.close()
+        copy.close()
+        return ranged
 
     def test_zero_timeout_does_not_wait(self) -> None:
         """A poll with a time-out of zero never waits, because one thread reads many queues in turn.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from headrace.flow.messages import Queue
 from headrace.foundation.clock import Clock
@@ -61,7 +61,7 @@ class Polling:
         self._retry_seconds = retry_seconds
         self._stopping = stopping
         self._turns = Turns(clock)
-        self._ahead = _reading_ahead(plan, workers, self._take_made) if workers > 1 else None
+        self._ahead = _reading_ahead(plan, workers, self._take_made, options.until) if workers > 1 else None
         #: Of which queue a worker got a batch last.
         self._given: Queue | None = None
 
@@ -171,16 +171,16 @@ class Polling:
 
     def _take_made(self, ahead: Ahead, made: Outcome) -> None:
         """Take what was made of a batch whose turn has come."""
-        run, end = ahead.run, ahead.work.raw.next_position
+        run, end = ahead.run, ahead.work.end
         if isinstance(made.error, RetriableError):
             self._wait_for(run, made.error)
             return
         if made.error is not None:
             raise made.error
-        self._stages().log_read(run.queue, ahead.start, end)
+        self._stages().log_read(run.queue, ahead.work.start, end)
         if made.counted:
             self._plan.meter.merge(made.counted, group=self._plan.meter.group)
-        run.taken(ahead.work.raw)
+        run.taken(end, made.records)
         self._give(run, made.deliveries, lambda: made.shipments)
 
     def _give(self, run: QueueRun, deliveries: Iterable[Delivery], shipments: Callable[[], Iterable[Shipment]]) -> None:
@@ -196,8 +196,10 @@ class Polling:
             run.pause(error, self._clock.monotonic(), self._retry_seconds)
 
 
-def _reading_ahead(plan: Plan, processes: int, take: Callable[[Ahead, Outcome], None]) -> ReadingAhead:
+def _reading_ahead(
+    plan: Plan, processes: int, take: Callable[[Ahead, Outcome], None], until: Literal["end"] | None
+) -> ReadingAhead:
     from headrace_light.workers.lane_workers import LaneWorkers  # here: most jobs have no workers
     from headrace_light.workers.reading_ahead import ReadingAhead
 
-    return ReadingAhead(plan, LaneWorkers(plan, processes - 1), processes - 1, take)
+    return ReadingAhead(plan, LaneWorkers(plan, processes - 1, until=until), processes - 1, take)

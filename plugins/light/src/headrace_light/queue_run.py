@@ -51,6 +51,9 @@ class QueueRun:
         #: With worker processes: from where it is read next, and what was read but could not be processed yet, with where it begins.
         self._read_to: ReadPosition = self.position
         self._again: deque[tuple[ReadPosition, RawBatch]] = deque()
+        #: Before this offset ranges are read here: another process could not, or a server that an operator needs was away.
+        self._here_until = -1
+        self._operator_away = False
         #: When records came last, and whether the keyed stages were told that none come (kept by the engine).
         self.heard_seconds = 0.0
         self.idle = False
@@ -147,18 +150,43 @@ class QueueRun:
         self._read_to = raw.next_position
         return start, raw
 
-    def taken(self, raw: RawBatch) -> None:
-        """What was made of records that ``read_ahead`` gave has been taken: the position is behind them."""
+    def plan_ahead(self, max_records: int, *, outstanding: bool) -> tuple[ReadPosition, ReadPosition] | None:
+        """Return begin and end of a range of the next records, for another process to read, and go on behind it.
+
+        None where records are read here by ``read_ahead``: near the end of what is known to be there, and where a reader says so.
+        """
+        if self._again:
+            return None
+        if not outstanding:
+            self._read_to = self.position
+        start, known = self._read_to, self._latest if self._end is None else self._end
+        if start.offset < self._here_until or known is None or known - start.offset < max_records:
+            return None
+        end = self._reader.skip_range(max_records)
+        if end is None or self._closed:
+            return None
+        self._read_to, self.found_nothing = end, False
+        return start, end
+
+    def taken(self, position: ReadPosition, records: int) -> None:
+        """What was made of so many records has been taken: the position is behind them."""
         self._works()
-        self.position = raw.next_position
-        self._records += len(raw)
+        self.position = position
+        self._records += records
 
     def take_back(self, batches: Sequence[tuple[ReadPosition, RawBatch]]) -> None:
         """Return these records again before others: they could not be processed."""
         self._again.extendleft(reversed(batches))
 
+    def go_back(self, start: ReadPosition, end: ReadPosition, *, operator_away: bool) -> None:
+        """Read from ``start`` again; what lies before ``end`` in this process. ``operator_away``: why it comes again."""
+        self._again.clear()
+        self._reader.seek(start)
+        self._read_to, self._here_until, self._operator_away = start, end.offset, operator_away
+
     def _works(self) -> None:
         self._away_since = None
+        self._operator_away = False
         self._backoff.succeeded()
 
     def read_again(self, start: ReadPosition, end: ReadPosition, max_records: int) -> Sequence[Delivery]:
@@ -216,7 +244,8 @@ class QueueRun:
 
     @property
     def _what_is_away(self) -> str:
-        return "source" if self._unfinished is None and not self._again else "server that an operator uses"
+        comes_again = self._unfinished is not None or bool(self._again) or self._operator_away
+        return "server that an operator uses" if comes_again else "source"
 
     @property
     def paused(self) -> bool:

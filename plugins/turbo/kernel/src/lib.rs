@@ -16,7 +16,7 @@ use std::any::Any;
 use std::panic::{catch_unwind, AssertUnwindSafe};
 
 /// Changed with every change of this interface.
-const INTERFACE_VERSION: i64 = 2;
+const INTERFACE_VERSION: i64 = 3;
 
 /// A buffer that the caller owns.
 pub struct Owned {
@@ -92,6 +92,15 @@ pub unsafe extern "C" fn headrace_turbo_find_byte(
 ) -> usize {
     let searched = std::slice::from_raw_parts(buffer, bytes);
     bytes::find(searched, byte, begin, std::slice::from_raw_parts_mut(places, capacity))
+}
+
+/// Returns how often `byte` is in `buffer` from `begin` to `end`.
+///
+/// # Safety
+/// `buffer` points to at least `end` readable bytes, and `begin` is not behind `end`.
+#[no_mangle]
+pub unsafe extern "C" fn headrace_turbo_count_byte(buffer: *const u8, byte: u8, begin: usize, end: usize) -> usize {
+    bytes::count(std::slice::from_raw_parts(buffer.add(begin), end - begin), byte)
 }
 
 /// Makes a decoder of a description (see description.rs). NULL: the description is not understood.

@@ -11,7 +11,7 @@ import functools
 import sys
 from pathlib import Path
 
-INTERFACE_VERSION = 2
+INTERFACE_VERSION = 3
 LIBRARY = Path(__file__).with_name(f"libheadrace_turbo_kernel.{'dylib' if sys.platform == 'darwin' else 'so'}")
 
 _Numbers = ctypes.POINTER(ctypes.c_uint64)
@@ -39,6 +39,7 @@ def library() -> ctypes.CDLL | None:
         ("buffer_free", None, [address]),
         ("batch_free", None, [address]),
         ("find_byte", size, [address, size, ctypes.c_uint8, size, address, size]),
+        ("count_byte", size, [address, ctypes.c_uint8, size, size]),
     ):
         function = getattr(found, f"headrace_turbo_{name}")
         function.restype, function.argtypes = result, arguments

@@ -14,4 +14,7 @@ def headrace_decoders() -> Mapping[str, str]:
 
 @hookimpl
 def headrace_accelerators() -> Mapping[str, str]:
-    return {"find_byte": "headrace_turbo.byte_search:faster_find_byte"}
+    return {
+        "find_byte": "headrace_turbo.byte_search:faster_find_byte",
+        "count_byte": "headrace_turbo.byte_search:faster_count_byte",
+    }

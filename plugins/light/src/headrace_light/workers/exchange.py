@@ -13,7 +13,7 @@ import pickle
 import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 from headrace.flow.messages import Batch, Bodies, Queue, RawBatch, ReadPosition, Watermark
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 _Place = tuple[str, str, str]
+_Position = tuple[int, dict[str, Any]]
 
 
 class Message(msgspec.Struct, frozen=True):
@@ -61,6 +62,8 @@ class Beginning(msgspec.Struct, frozen=True):
     plan: bytes
     #: Freed memory that the process keeps for its next batches.
     kept_bytes_max: int
+    #: Whether the run ends with the input (``Source.use_run``).
+    until: Literal["end"] | None
 
     @classmethod
     def read(cls, header: Buffer) -> Beginning:
@@ -68,13 +71,15 @@ class Beginning(msgspec.Struct, frozen=True):
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
-    """A raw batch for a lane.
+    """A raw batch for a lane, or the range of one that the worker reads.
 
-    Its buffers: offsets, times if there are any, then a frame, or the begins and the ends of bodies and their bytes.
+    Buffers of a batch: offsets, times if there are any, then a frame, or the begins and the ends of bodies and their bytes.
     """
 
     queue: _Place
-    has_times: bool
+    has_times: bool = False
+    #: Where the range begins and ends, instead of buffers.
+    reads: tuple[_Position, _Position] | None = None
     newline_separated: bool | None = None
     keys: list[bytes | None] | None = None
     headers: list[dict[str, bytes]] | None = None
@@ -101,8 +106,12 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     shipments: list[Told] = []
     #: What the lane has counted (``Meter.take``).
     counted: dict[str, Any] = {}
+    #: How many records the batch had.
+    records: int = 0
     #: The error that it raised instead, pickled.
     error: bytes | None = None
+    #: Why a range could not be read.
+    unread: str = ""
 
     @classmethod
     def read(cls, header: Buffer) -> Answer:
@@ -111,16 +120,22 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(slots=True)
 class Outcome:
-    """What a lane made of a raw batch, or the error that it raised."""
+    """What a lane made of a raw batch, or the error that it raised. ``unread``: why a worker could not read its range."""
 
     deliveries: Sequence[Delivery] = ()
     shipments: Sequence[Shipment] = ()
     counted: Mapping[str, Any] = field(default_factory=dict)
+    records: int = 0
     error: BaseException | None = None
+    unread: str = ""
 
 
 def place_of(queue: Queue) -> _Place:
     return queue.name, queue.source, queue.branch
+
+
+def position_of(position: ReadPosition) -> _Position:
+    return position.offset, dict(position.hint)
 
 
 def buffers_of(raw: RawBatch) -> list[Buffer]:
@@ -183,6 +198,8 @@ def outcome_of(answer: Answer, parts: Sequence[memoryview], queue: Queue) -> Out
     """Return what an answer says, as the engine's own lane would have given it."""
     if answer.error is not None:
         return Outcome(counted=answer.counted, error=pickle.loads(answer.error))  # noqa: S301  # of our own worker
+    if answer.unread:
+        return Outcome(unread=answer.unread)
     import polars as pl
 
     frames = iter(parts)
@@ -196,7 +213,7 @@ def outcome_of(answer: Answer, parts: Sequence[memoryview], queue: Queue) -> Out
         assert each.side is not None
         content = batch(each) if each.time_us is None else Watermark(Queue(*each.queue), each.time_us)
         shipments.append(Shipment(each.target, each.side, queue, content))
-    return Outcome(deliveries, shipments, answer.counted)
+    return Outcome(deliveries, shipments, answer.counted, answer.records)
 
 
 def packed_error(error: BaseException) -> bytes:

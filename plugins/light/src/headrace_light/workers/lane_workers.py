@@ -13,8 +13,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from multiprocessing.connection import Connection, wait
+from typing import Literal
 
-from headrace.flow.messages import Queue, RawBatch
+from headrace.flow.messages import Queue, RawBatch, ReadPosition
 from headrace.foundation.errors import JobFailedError
 from headrace.plan.graph import Plan
 
@@ -27,6 +28,7 @@ from headrace_light.workers.exchange import (
     buffers_of,
     outcome_of,
     place_of,
+    position_of,
 )
 from headrace_light.workers.slots import Slot
 
@@ -42,10 +44,12 @@ _NO_WAIT = timedelta(0)
 
 @dataclass(slots=True, eq=False)
 class Work:
-    """A raw batch for a lane. ``outcome`` is None until a worker has answered."""
+    """A raw batch for a lane, or the range of one (``raw`` is None) that a worker reads. ``outcome`` is None until it has answered."""
 
     queue: Queue
-    raw: RawBatch
+    start: ReadPosition
+    end: ReadPosition
+    raw: RawBatch | None = None
     outcome: Outcome | None = None
     tries: int = 0
 
@@ -56,15 +60,15 @@ class LaneWorkers:
     Every process can do every batch, this one too.
     """
 
-    def __init__(self, plan: Plan, count: int) -> None:
+    def __init__(self, plan: Plan, count: int, *, until: Literal["end"] | None = None) -> None:
         """Copies the plan: raises PlanError when it cannot be copied. No process is started yet.
 
-        ``count``: how many beside this one.
+        ``count``: how many beside this one; ``until``: whether the run ends with the input.
         """
         from headrace_light.workers.travelling_plan import packed  # here: most jobs have no workers
 
         self._job = plan.job_name
-        self._beginning = Beginning(list(sys.path), packed(plan), _KEPT_BYTES_MAX)
+        self._beginning = Beginning(list(sys.path), packed(plan), _KEPT_BYTES_MAX, until)
         self._workers = [_Worker(number) for number in range(count)]
         self._number = 0
 
@@ -170,7 +174,7 @@ class LaneWorkers:
                 self._send(worker, number, work)
 
     def _deadly(self, work: Work, how: str) -> JobFailedError:
-        first, last = int(work.raw.offsets[0]), int(work.raw.offsets[-1])
+        first, last = work.start.offset, work.end.offset - 1
         return JobFailedError(
             f"worker processes ended {how} {work.tries} times while they had the records {first} to {last}",
             job=self._job,
@@ -215,7 +219,12 @@ class _Worker:
 
     def send(self, number: int, slot: int, work: Work) -> None:
         assert self.channel is not None
-        raw, bodies = work.raw, work.raw.bodies
+        raw = work.raw
+        if raw is None:
+            request = Request(queue=place_of(work.queue), reads=(position_of(work.start), position_of(work.end)))
+            self.channel.send_bytes(Message.put(number, slot, self.requests, request))
+            return
+        bodies = raw.bodies
         request = Request(
             queue=place_of(work.queue),
             has_times=raw.times is not None,

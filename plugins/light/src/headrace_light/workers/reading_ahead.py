@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import timedelta
 
-from headrace.flow.messages import Queue, RawBatch, ReadPosition
+from headrace.flow.messages import Queue, RawBatch
 from headrace.foundation.errors import RetriableError
 from headrace.interfaces.operator import OperatorSpec
 from headrace.plan.graph import OperatorNode, Plan, SourceNode, input_schema
@@ -16,6 +17,7 @@ from headrace_light.queue_run import QueueRun
 from headrace_light.workers.exchange import Outcome
 from headrace_light.workers.lane_workers import WAITING_MAX, LaneWorkers, Work
 
+logger = logging.getLogger(__name__)
 #: A smaller batch that nothing is in front of is not worth the way to another process: the engine does it itself.
 RECORDS_MIN = 250
 _NO_WAIT = timedelta(0)
@@ -27,7 +29,6 @@ class Ahead:
     """A batch that was read and not taken yet."""
 
     run: QueueRun
-    start: ReadPosition
     work: Work
 
 
@@ -42,6 +43,7 @@ class ReadingAhead:
     def __init__(self, plan: Plan, workers: LaneWorkers, count: int, take: Callable[[Ahead, Outcome], None]) -> None:
         self._workers = workers
         self._deciders = {name: _Decider(plan, node) for name, node in plan.sources.items()}
+        self._read_by_workers = {name for name, node in plan.sources.items() if node.source.read_by_workers}
         self._take = take
         self._ahead: deque[Ahead] = deque()
         #: Results that wait for the turn of an earlier one are in memory, so they are counted too.
@@ -69,19 +71,37 @@ class ReadingAhead:
             self._workers.collect(_NO_WAIT)  # who is free is known by the answers
         if len(self._ahead) >= self._ahead_max:
             return False
-        found = run.read_ahead(max_records, wait, outstanding=self.has(run))
+        outstanding = self.has(run)
+        if self._let_read(run, max_records, outstanding=outstanding):
+            return True
+        found = run.read_ahead(max_records, wait, outstanding=outstanding)
         if found is None:
             return False
         start, raw = found
-        ahead = Ahead(run, start, Work(run.queue, raw))
+        work = Work(run.queue, start, raw.next_position, raw)
         if not len(raw):
-            ahead.work.outcome = Outcome()
+            work.outcome = Outcome()
         elif not self._goes_to_worker(run.queue, raw):
-            ahead.work.outcome = _made_here(run, raw)
+            work.outcome = _made_here(run, raw)
         else:
-            self._deciders[run.queue.source].decide(run.queue, raw)
-            self._workers.give(ahead.work)
-        self._ahead.append(ahead)
+            self._deciders[run.queue.source].decide(run.queue, int(raw.offsets[0]), int(raw.offsets[-1]))
+            self._workers.give(work)
+        self._ahead.append(Ahead(run, work))
+        return True
+
+    def _let_read(self, run: QueueRun, max_records: int, *, outstanding: bool) -> bool:
+        """Give a worker the next range of a queue, which it reads itself, if that is possible."""
+        source = run.queue.source
+        if source not in self._read_by_workers or not (self._deciders[source].can_decide and self._workers.have_room):
+            return False
+        planned = run.plan_ahead(max_records, outstanding=outstanding)
+        if planned is None:
+            return False
+        start, end = planned
+        work = Work(run.queue, start, end)
+        self._deciders[source].decide(run.queue, start.offset, end.offset - 1)
+        self._workers.give(work)
+        self._ahead.append(Ahead(run, work))
         return True
 
     def take_ready(self, patience: timedelta = _NO_WAIT) -> bool:
@@ -93,8 +113,12 @@ class ReadingAhead:
         while self._ahead and (outcome := self._ahead[0].work.outcome) is not None:
             ahead = self._ahead.popleft()
             taken = True
+            if outcome.unread:
+                logger.info("queue %s: a worker could not read: %s", ahead.run.queue.id, outcome.unread)
+                self._give_back(ahead, operator_away=False)
+                continue
             if isinstance(outcome.error, RetriableError):
-                self._give_back(ahead)
+                self._give_back(ahead, operator_away=True)
             self._take(ahead, outcome)
         return taken
 
@@ -118,12 +142,16 @@ class ReadingAhead:
             return False
         return self._deciders[queue.source].can_decide and self._workers.have_room
 
-    def _give_back(self, failed: Ahead) -> None:
+    def _give_back(self, failed: Ahead, *, operator_away: bool) -> None:
         """Let the run have its batches from a failed one on: the same records come again, and none after them before."""
         run = failed.run
         back = [failed, *(ahead for ahead in self._ahead if ahead.run is run)]
         self._ahead = deque(ahead for ahead in self._ahead if ahead.run is not run)
-        run.take_back([(ahead.start, ahead.work.raw) for ahead in back])
+        raws = [(ahead.work.start, ahead.work.raw) for ahead in back if ahead.work.raw is not None]
+        if len(raws) == len(back):
+            run.take_back(raws)
+        else:
+            run.go_back(failed.work.start, failed.work.end, operator_away=operator_away)
 
 
 class _Decider:
@@ -137,10 +165,10 @@ class _Decider:
         #: An operator that learns its columns from the rows can decide only when they are decoded: here, one batch after the other.
         self.can_decide = all(schema is not None for _, schema in self._asked)
 
-    def decide(self, queue: Queue, raw: RawBatch) -> None:
+    def decide(self, queue: Queue, first: int, last: int) -> None:
         for spec, schema in self._asked:
             assert schema is not None
-            spec.decide(schema, queue, int(raw.offsets[0]), int(raw.offsets[-1]))
+            spec.decide(schema, queue, first, last)
 
 
 def _made_here(run: QueueRun, raw: RawBatch) -> Outcome:
@@ -150,4 +178,4 @@ def _made_here(run: QueueRun, raw: RawBatch) -> Outcome:
     except Exception as error:  # raised when it is taken
         run.lane.take_shipments()
         return Outcome(error=error)
-    return Outcome(deliveries, run.lane.take_shipments())
+    return Outcome(deliveries, run.lane.take_shipments(), records=len(raw))

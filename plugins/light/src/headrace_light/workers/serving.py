@@ -1,4 +1,4 @@
-"""What a worker process does: decode and transform raw batches, and answer with the rows."""
+"""What a worker process does: read ranges or take raw batches, decode and transform them, and answer with the rows."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from headrace.plan.graph import OperatorNode
 from headrace.runtime.lane import Lane
 
 from headrace_light.workers.exchange import Answer, Beginning, Message, Request, packed_error, raw_batch_of, told
+from headrace_light.workers.ranges import Ranges
 from headrace_light.workers.slots import Buffer, Slot
 from headrace_light.workers.travelling_plan import unpacked
 
@@ -41,6 +42,10 @@ class Serving:
             sys.path[:] = beginning.import_paths
             self._plan = unpacked(beginning.plan)
             self._columns = self._plan.decode_columns()
+            self._ranges = Ranges(self._plan)
+            for source in self._plan.sources.values():
+                if source.source is not None:
+                    source.source.use_run(until=beginning.until)
             for node in self._plan.of_kind(OperatorNode).values():
                 node.spec.leave_decisions()
         except BaseException as error:  # the engine raises it
@@ -57,19 +62,27 @@ class Serving:
         return message, message.parts(self._requests)
 
     def _answered(self, request: Request, parts: Sequence[memoryview]) -> tuple[Answer, list[Buffer]]:
-        meter = self._plan.meter
+        meter, queue = self._plan.meter, Queue(*request.queue)
         try:
-            raw = raw_batch_of(request, parts)
-            lane = self._lane(Queue(*request.queue))
-            try:
-                deliveries = lane.process(raw)
-            finally:
-                shipments = lane.take_shipments()
+            pieces = (
+                [raw_batch_of(request, parts)] if request.reads is None else self._ranges.read(queue, request.reads)
+            )
+        except Exception as error:  # the engine reads the range itself: it knows what an error of a source means
+            return Answer(unread=f"{type(error).__name__}: {error}"), []
+        try:
+            lane = self._lane(queue)
+            deliveries, shipments = [], []
+            for raw in pieces:
+                try:
+                    deliveries += lane.process(raw)
+                finally:
+                    shipments += lane.take_shipments()
         except BaseException as error:  # the engine raises it, when it is this batch's turn
             return Answer(counted=meter.take() if meter.enabled else {}, error=packed_error(error)), []
         for_sinks, for_shuffles, buffers = told(deliveries, shipments)
         counted = meter.take() if meter.enabled else {}
-        return Answer(deliveries=for_sinks, shipments=for_shuffles, counted=counted), buffers
+        records = sum(map(len, pieces))
+        return Answer(deliveries=for_sinks, shipments=for_shuffles, counted=counted, records=records), buffers
 
     def _lane(self, queue: Queue) -> Lane:
         lane = self._lanes.pop(queue, None)

@@ -1,4 +1,4 @@
-"""The plan as bytes for the workers: as cloudpickle writes it, without sources and sinks.
+"""The plan as bytes for the workers: as cloudpickle writes it, without sinks, and without sources that only the engine reads.
 
 Those stay in the engine's process. So what they hold, such as connections and passwords, does not travel.
 """
@@ -18,7 +18,7 @@ from headrace.runtime.code_of_jobs import unimportable_modules_by_value
 
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no types
     def reducer_override(self, value: Any) -> Any:
-        if isinstance(value, Source | Sink):
+        if isinstance(value, Sink) or (isinstance(value, Source) and not value.read_by_workers):
             return _nothing, ()
         return super().reducer_override(value)
 
