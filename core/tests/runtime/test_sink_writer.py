@@ -61,9 +61,93 @@ def test_no_call_gets_more_than_batch_size_rows(harness: Harness) -> None:
     assert harness.values == [offset * 10 for offset in range(8)]
 
 
-def test_a_full_cache_flushes_at_once(harness: Harness) -> None:
+def test_a_full_cache_flushes_at_once_but_for_a_batch_that_is_not_full(harness: Harness) -> None:
     harness.writer.write(rows(list(range(10))))
-    assert len(harness.sink.rows) == 10
+    assert harness.values == [offset * 10 for offset in range(9)]
+    assert harness.writer.waiting_rows() == 1
+    harness.writer.write(rows([10, 11]))
+    harness.writer.flush()
+    assert [len(batch) for batch in harness.sink.batches] == [3, 3, 3, 3]
+    assert harness.values == [offset * 10 for offset in range(12)]
+
+
+class Gate(MemorySink):
+    """A sink that keeps its callers waiting until it is opened."""
+
+    def __init__(self, settings: SinkSettings) -> None:
+        super().__init__(settings)
+        self.called, self.opened_gate = threading.Event(), threading.Event()
+
+    def batch_insert(self, batch: SinkBatch) -> None:
+        self.called.set()
+        assert self.opened_gate.wait(60)
+        super().batch_insert(batch)
+
+
+def behind(sink: MemorySink) -> Harness:
+    made = Harness(sink)
+    made.writer = SinkWriter(
+        sink, "to_memory", on_dead_letters=made._take, clock=made.clock, auto_flush=False, write_behind=True
+    )
+    return made
+
+
+def test_a_full_cache_is_written_behind_while_the_next_one_is_filled() -> None:
+    sink = Gate(SinkSettings(batch_size=3, max_cached_rows=3))
+    made = behind(sink)
+    made.writer.write(rows([0, 1, 2, 3]))  # would never return if it inserted itself
+    assert sink.called.wait(60)
+    made.writer.write(rows([4]))
+    assert made.values == []
+    sink.opened_gate.set()
+    made.writer.on_system(Checkpoint(1))
+    assert made.values == [0, 10, 20, 30, 40]
+    assert [len(batch) for batch in sink.batches] == [3, 2]
+    made.writer.close()
+
+
+def test_an_error_of_what_is_written_behind_is_raised_by_the_next_call() -> None:
+    for then in (lambda made: made.writer.flush(), lambda made: made.writer.write(rows([9, 10, 11, 12]))):
+        sink = MemorySink(SinkSettings(batch_size=3, max_cached_rows=3))
+        sink.failures = [JobError("the table is gone")]
+        made = behind(sink)
+        made.writer.write(rows([0, 1, 2]))
+        with pytest.raises(JobError, match="the table is gone"):
+            then(made)
+        made.writer.close(flush=False)
+        assert made.values == []
+
+
+def test_bad_rows_of_what_is_written_behind_are_dead_letters_before_the_checkpoint() -> None:
+    class Refusing(MemorySink):
+        def batch_insert(self, batch: SinkBatch) -> None:
+            if 20 in batch.frame["v"]:
+                raise ValueError("too hot")
+            super().batch_insert(batch)
+
+    made = behind(Refusing(SinkSettings(batch_size=4, max_cached_rows=4)))
+    for offset in range(0, 12, 2):
+        made.writer.write(rows([offset, offset + 1]))
+    made.writer.on_system(Checkpoint(1))
+    assert made.values == [offset * 10 for offset in range(12) if offset != 2]
+    assert [letter["offset"] for letter in made.dead] == [2]
+    made.writer.close()
+
+
+def test_what_is_written_behind_has_ended_when_its_queue_is_dropped_or_the_writer_closed() -> None:
+    for end in (
+        lambda writer: writer.on_system(QueueRemoved(QUEUE)),
+        lambda writer: writer.discard(QUEUE),
+        lambda writer: writer.close(flush=False),
+    ):
+        sink = Gate(SinkSettings(batch_size=2, max_cached_rows=2))
+        made = behind(sink)
+        made.writer.write(rows([0, 1]))
+        assert sink.called.wait(60)
+        threading.Timer(0, sink.opened_gate.set).start()
+        end(made.writer)
+        assert made.values == [0, 10]
+        made.writer.close()
 
 
 def test_a_cache_with_too_many_bytes_flushes_at_once() -> None:

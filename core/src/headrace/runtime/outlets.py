@@ -31,6 +31,7 @@ class Outlets:
         *,
         clock: Clock | None = None,
         auto_flush: bool = True,
+        write_behind: bool = False,
         stopping: threading.Event | None = None,
     ) -> None:
         self._plan = plan
@@ -54,6 +55,7 @@ class Outlets:
                 on_dead_letters=self._refused_by(sink_id),
                 clock=clock or SystemClock(),
                 auto_flush=auto_flush,
+                write_behind=write_behind,
                 stopping=stopping,
                 meter=plan.meter,
             )

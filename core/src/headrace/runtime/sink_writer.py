@@ -4,6 +4,8 @@ write ─▶ cache of the queue ─▶ flush ─▶ split by batch_size ─▶ b
               ▲ max rows, max bytes, flush_interval, checkpoint     │ retriable: again, with back-off
               ╰ dedupe by (offset, index)                           ╰ else: halve, bad rows to dead letters;
                                                                       all rows alike: the sink is broken
+
+With ``write_behind`` one thread inserts what fills a cache, while the caller goes on: a sink waits for disks and servers.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ import contextlib
 import logging
 import threading
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
@@ -82,7 +85,8 @@ class SinkWriter:
     """Drives one sink in one process. A runtime makes one per sink node, gives it batches and system messages.
 
     ``write``, ``on_system``, ``flush`` and ``close`` are called by one thread; with ``auto_flush`` one thread per shard
-    flushes what has waited for ``flush_interval``. An error in such a thread is raised by the next call.
+    flushes what has waited for ``flush_interval``. With ``write_behind`` one thread of the writer flushes full caches, one at
+    a time; who fills the next cache meanwhile waits for it. An error in such a thread is raised by the next call.
     """
 
     def __init__(
@@ -93,6 +97,7 @@ class SinkWriter:
         on_dead_letters: Callable[[Batch], None],
         clock: Clock | None = None,
         auto_flush: bool = True,
+        write_behind: bool = False,
         stopping: threading.Event | None = None,
         meter: Meter = NO_METER,
     ) -> None:
@@ -111,6 +116,9 @@ class SinkWriter:
         self._faults = SinkFaults(sink, name)
         self._stop_seconds: float | None = None
         self._opened = False
+        self._write_behind = write_behind
+        self._inserter: ThreadPoolExecutor | None = None
+        self._inserting: Future[None] | None = None
 
     def open(self) -> None:
         """Open the sink. Called by ``write`` when the runtime has not done so before."""
@@ -120,6 +128,8 @@ class SinkWriter:
 
     def write(self, batch: Batch) -> None:
         """Put rows into the cache of their queue, and flush it if that fills it. Blocks while it inserts: back-pressure.
+
+        Of a full cache whole batches are inserted; the rest goes with what comes next.
 
         Rows at or before the greatest position seen of the queue are dropped: they are a replay.
         """
@@ -140,8 +150,10 @@ class SinkWriter:
             settings = self.sink.settings
             full = shard.rows >= settings.max_cached_rows or shard.bytes >= settings.max_cached_bytes
             shard.waiting.set()
-        if full:
-            self._flush_shard(shard)
+        if full and self._write_behind:
+            self._flush_behind(shard)
+        elif full:
+            self._flush_shard(shard, whole_batches=True)
 
     def on_system(self, message: SystemMessage) -> None:
         """Flush at a checkpoint; flush and drop the cache when a queue is removed."""
@@ -155,6 +167,7 @@ class SinkWriter:
 
     def discard(self, queue: Queue) -> None:
         """Drop a queue and its branches with the rows that wait: another process writes them, from where it was committed."""
+        self._end_insertion()
         for own in [q for q in self._shards if q == queue or self._is_branch(q, queue)]:
             shard = self._shards.pop(own)
             with shard.lock:
@@ -164,6 +177,7 @@ class SinkWriter:
 
     def flush(self) -> None:
         """Insert everything that waits. On return it is stored (or dead-lettered)."""
+        self._end_insertion()
         self._raise_failure()
         for shard in list(self._shards.values()):
             self._flush_shard(shard)
@@ -184,6 +198,9 @@ class SinkWriter:
         finally:
             for shard in self._shards.values():
                 self._end_thread(shard)
+            if self._inserter is not None:
+                self._inserter.shutdown()
+                self._inserter = self._inserting = None
             self._shards.clear()
             if self._opened:
                 self.sink.close()
@@ -220,6 +237,7 @@ class SinkWriter:
 
     def _drop(self, queue: Queue) -> None:
         shard = self._shards[queue]
+        self._end_insertion()
         self._flush_shard(shard)
         self._end_thread(shard)
         del self._shards[queue]
@@ -273,9 +291,31 @@ class SinkWriter:
 
     # ------------------------------------------------------------------------------------------------ inserting
 
-    def _flush_shard(self, shard: _ShardCache, *, in_thread: bool = False) -> None:
+    def _flush_behind(self, shard: _ShardCache) -> None:
+        """Let the thread of this writer flush a full cache, once it has ended with the one before."""
+        self._end_insertion()
+        self._raise_failure()
+        if self._inserter is None:
+            self._inserter = ThreadPoolExecutor(1, f"insert {self.name}")
+        self._inserting = self._inserter.submit(self._insert_behind, shard)
+
+    def _insert_behind(self, shard: _ShardCache) -> None:
+        try:
+            self._flush_shard(shard, in_thread=True, whole_batches=True)
+        except BaseException as error:  # handed to the thread that drives the job
+            self._failure = self._failure or error
+
+    def _end_insertion(self) -> None:
+        """Wait for the thread of this writer, if it inserts."""
+        if self._inserting is not None:
+            wait([self._inserting])
+            self._inserting = None
+
+    def _flush_shard(self, shard: _ShardCache, *, in_thread: bool = False, whole_batches: bool = False) -> None:
+        """Insert what waits of a queue. ``whole_batches``: a last call with fewer rows than others is left for later."""
         import polars as pl
 
+        size = self.sink.settings.batch_size
         with shard.insert_lock:
             with shard.lock:
                 frames, shard.frames = shard.frames, []
@@ -283,7 +323,13 @@ class SinkWriter:
             if not frames:
                 return
             frame = frames[0] if len(frames) == 1 else pl.concat(frames, how="diagonal_relaxed")
-            size = self.sink.settings.batch_size
+            left = frame.height % size if whole_batches and frame.height > size else 0
+            if left:
+                rest, frame = frame.slice(frame.height - left), frame.slice(0, frame.height - left)
+                with shard.lock:
+                    shard.frames.insert(0, rest)
+                    shard.rows += left
+                    shard.bytes += int(rest.estimated_size())
             try:
                 for begin in range(0, frame.height, size):
                     self._insert(shard, frame.slice(begin, size))

@@ -54,7 +54,7 @@ def write_envelopes(payload: JobPayload, envelopes: Iterable[Envelope], batch_id
     """
     begin_counting(payload, batch_id)
     plan = payload.plan()
-    kept = _kept.pop(payload.token, None) or _KeptOutlets(Outlets(plan, auto_flush=False))
+    kept = _kept.pop(payload.token, None) or _KeptOutlets(Outlets(plan, auto_flush=False, write_behind=True))
     kept.outlets.known = payload.known_outputs
     try:
         counts = _write(payload, kept, envelopes, batch_id, repeated=repeated)
