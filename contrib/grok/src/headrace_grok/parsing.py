@@ -23,6 +23,7 @@ from headrace_grok.tree import (
     PositionKind,
     Repeat,
     Text,
+    nested_repeats,
     sequence,
 )
 
@@ -36,6 +37,8 @@ TYPES = {
 _NODES_MAX = 50_000
 _DEPTH_MAX = 100
 _REPEATS_MAX = 1_000
+#: Each level of repetitions within each other multiplies what Python's matcher needs to compile: 57 levels took 4.7 GB.
+_REPEATS_NESTED_MAX = 8
 _REFERENCE = re.compile(r"%\{(?P<name>\w+)(?::(?P<field>[^:}]+))?(?::(?P<type>\w+))?\}")
 _FIELD = re.compile(r"[\w@][\w@.-]*")
 _NESTED_FIELD = re.compile(r"(?:\[[\w@.-]+\])+")
@@ -59,7 +62,13 @@ class Definition:
 def parse(expression: str, definitions: Mapping[str, Definition]) -> Node:
     """Return the tree of an expression. Raises OptionError that says what is wrong, and where."""
     budget = [_NODES_MAX]
-    return _Parser(expression, definitions, {}, (), budget).whole()
+    tree = _Parser(expression, definitions, {}, (), budget).whole()
+    if nested_repeats(tree) > _REPEATS_NESTED_MAX:
+        raise refusal(
+            f"repetitions are nested deeper than {_REPEATS_NESTED_MAX} levels: {expression:.80}",
+            "(a+)+ matches what a+ does: leave out the outer ones",
+        )
+    return tree
 
 
 def refusal(message: str, hint: str | None = None) -> hr.OptionError:

@@ -112,6 +112,17 @@ def walk(node: Node) -> Iterator[Node]:
         pending.extend(reversed(children(current)))
 
 
+def nested_repeats(node: Node) -> int:
+    """Return how many repetitions are within each other at most."""
+    most, pending = 0, [(node, 0)]
+    while pending:
+        current, depth = pending.pop()
+        depth += isinstance(current, Repeat)
+        most = max(most, depth)
+        pending.extend((child, depth) for child in children(current))
+    return most
+
+
 def sequence(items: list[Node]) -> Node:
     """Return parts that follow each other as one node, neighbouring texts joined."""
     joined: list[Node] = []

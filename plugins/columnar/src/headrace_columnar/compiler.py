@@ -271,7 +271,12 @@ def _literal(compiler: Compiler, node: exp.Literal) -> Typed:
 def number(compiler: Compiler, node: Any, text: str) -> Typed:
     """Compile a number: int64, exact decimal where it has a point, float64 where it has an exponent."""
     if "e" in text.lower():
-        value = float(text)
+        try:
+            value = float(text)
+        except ValueError:
+            raise compiler.error(
+                node, f"{text} is no number", hint="digits follow the e of an exponent: 1.5e3"
+            ) from None
         return Typed(pl.lit(value, dtype=pl.Float64), pl.Float64(), node, value)
     if "." not in text:
         whole = int(text)
