@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -13,6 +12,7 @@ from tests.conformance import stateful_cases, stateless_cases
 from tests.conformance.case import Case, differences, outputs
 from tests.conformance.running import make, run
 from tests.effort import often_or_slow
+from tests.waiting_workers import start_and_wait
 
 CASES = {
     f"{kind}-{case.name}": case
@@ -21,15 +21,6 @@ CASES = {
 }
 #: In every run, one of each kind of work; the others in the slow runs, since each case starts two processes.
 OFTEN = list(CASES)[:: max(1, len(CASES) // 5)]
-
-_start = LaneWorkers.start
-
-
-def start_and_wait(workers: LaneWorkers) -> None:
-    """Start workers and wait until they are ready: the inputs would be read before."""
-    _start(workers)
-    while workers.starting:
-        workers.collect(timedelta(seconds=1))
 
 
 @pytest.mark.parametrize("name", often_or_slow(list(CASES), OFTEN))

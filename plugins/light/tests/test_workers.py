@@ -41,10 +41,11 @@ from headrace_light.workers.slots import Slot
 from headrace_light.workers.travelling_plan import packed, unpacked
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from workers_job import start_and_wait, workers_job
+from workers_job import workers_job
 
 from tests.effort import examples
 from tests.eventually import eventually
+from tests.waiting_workers import start_and_wait
 
 SCHEMA = {"k": "string", "n": "int64", "ts": "timestamp"}
 
@@ -587,9 +588,8 @@ def _children(process: subprocess.Popen[bytes]) -> list[psutil.Process]:
 def test_after_a_kill_files_have_each_row_once(fault: str, tmp_path: Path) -> None:
     _input(tmp_path / "input", 2, 300)
     command = [sys.executable, str(Path(__file__).with_name("workers_job.py")), str(tmp_path)]
-    killed = subprocess.Popen(
-        command, env={**os.environ, VARIABLE: f"{fault}:kill"}, stderr=subprocess.DEVNULL, start_new_session=True
-    )
+    environment = {**os.environ, VARIABLE: f"{fault}:kill", "PYTHONPATH": str(Path(__file__).parents[3])}  # for tests
+    killed = subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL, start_new_session=True)
     seen: set[psutil.Process] = set()
 
     def ended() -> bool:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import sys
-from datetime import timedelta
 from pathlib import Path
 
 import headrace as hr
 from headrace_light.workers import reading_ahead
 from headrace_light.workers.lane_workers import LaneWorkers
 
-_start = LaneWorkers.start
+from tests.waiting_workers import start_and_wait
 
 
 def workers_job(directory: Path) -> hr.Job:
@@ -28,13 +27,6 @@ def workers_job(directory: Path) -> hr.Job:
         str(directory / "output"), format="json"
     )
     return job
-
-
-def start_and_wait(workers: LaneWorkers) -> None:
-    """Start workers and wait until they are ready: small inputs would be read before."""
-    _start(workers)
-    while workers.starting:
-        workers.collect(timedelta(seconds=1))
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ from headrace.foundation.errors import OptionError
 from headrace.interfaces.connection_options import Password, SslCa, SslCertificate, SslKey, User, check_client_key
 from headrace.interfaces.settings import Settings, option
 from headrace.interfaces.sink import SinkSettings
+from headrace.interfaces.table_sink_options import ColumnNames, CreateTable, check_table_sink
 
 #: Server ids are unsigned numbers of 32 bits; people choose small ones.
 _SERVER_ID_FIRST, _SERVER_ID_MAX = 2**31, 2**32 - 1
@@ -154,13 +155,9 @@ class MySQLSinkSettings(SinkSettings, frozen=True, kw_only=True):
             "columns, replace replaces the whole row"
         ),
     ] = "insert"
-    columns: Annotated[
-        dict[str, str] | None, option("column of the table by column of the stream, for columns with different names")
-    ] = None
+    columns: ColumnNames = None
     key: Annotated[list[str] | None, option("columns of the primary key of a created table")] = None
-    create_table: Annotated[
-        bool, option("whether to create the table from the stream's columns if it does not exist")
-    ] = False
+    create_table: CreateTable = False
     offsets_table: Annotated[str, option("table for the positions of the queues; created on first use")] = (
         "headrace_offsets"
     )
@@ -173,22 +170,7 @@ class MySQLSinkSettings(SinkSettings, frozen=True, kw_only=True):
 
     def validate(self) -> None:
         check_client_key(self, plugin="mysql")
-        if self.key is not None and not self.create_table:
-            raise OptionError(
-                "key has an effect only together with create_table", plugin="mysql", option="key",
-                hint="an existing table has its keys; remove the option, or add create_table=True",
-            )  # fmt: skip
-        if self.create_table and self.mode != "insert" and not self.key:
-            raise OptionError(
-                f"mode {self.mode!r} needs a key, and the table that is created would have none", plugin="mysql",
-                option="key", hint="name the columns that are the primary key: key=['id']",
-            )  # fmt: skip
-        if self.offsets_table.casefold() == self.table.casefold():
-            raise OptionError("offsets_table must not be the table itself", plugin="mysql", option="offsets_table")
-        targets = list((self.columns or {}).values())
-        for name in targets:
-            if targets.count(name) > 1:
-                raise OptionError(f"two columns of the stream go to {name!r}", plugin="mysql", option="columns")
+        check_table_sink(self, plugin="mysql", folded=str.casefold)
 
 
 class MySQLStateSettings(Settings, frozen=True, kw_only=True):

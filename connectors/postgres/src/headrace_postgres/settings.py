@@ -10,6 +10,7 @@ from headrace.foundation.errors import OptionError
 from headrace.interfaces.connection_options import Password, SslCa, SslCertificate, SslKey, User, check_client_key
 from headrace.interfaces.settings import Settings, option
 from headrace.interfaces.sink import SinkSettings
+from headrace.interfaces.table_sink_options import ColumnNames, CreateTable, check_table_sink
 
 # What source and sink have in common is described once.
 _Database = Annotated[str, option("database of the table")]
@@ -133,13 +134,9 @@ class PostgresSinkSettings(SinkSettings, frozen=True, kw_only=True):
             "what happens to a row whose key already exists: insert sends it to the dead letters, upsert updates its columns"
         ),
     ] = "insert"
-    columns: Annotated[
-        dict[str, str] | None, option("column of the table by column of the stream, for columns with different names")
-    ] = None
+    columns: ColumnNames = None
     key: Annotated[list[str] | None, option("columns of the stream that are the primary key of a created table")] = None
-    create_table: Annotated[
-        bool, option("whether to create the table from the stream's columns if it does not exist")
-    ] = False
+    create_table: CreateTable = False
     offsets_table: Annotated[
         str, option("table of the same schema for the positions of the queues; created on first use")
     ] = "headrace_offsets"
@@ -152,22 +149,7 @@ class PostgresSinkSettings(SinkSettings, frozen=True, kw_only=True):
 
     def validate(self) -> None:
         check_client_key(self, plugin="postgres")
-        if self.key is not None and not self.create_table:
-            raise OptionError(
-                "key has an effect only together with create_table", plugin="postgres", option="key",
-                hint="an existing table has its keys; remove the option, or add create_table=True",
-            )  # fmt: skip
-        if self.create_table and self.mode != "insert" and not self.key:
-            raise OptionError(
-                f"mode {self.mode!r} needs a key, and the table that is created would have none", plugin="postgres",
-                option="key", hint="name the columns that are the primary key: key=['id']",
-            )  # fmt: skip
-        if self.offsets_table == self.table:
-            raise OptionError("offsets_table must not be the table itself", plugin="postgres", option="offsets_table")
-        targets = list((self.columns or {}).values())
-        for name in targets:
-            if targets.count(name) > 1:
-                raise OptionError(f"two columns of the stream go to {name!r}", plugin="postgres", option="columns")
+        check_table_sink(self, plugin="postgres")
 
 
 PostgresSettings = PostgresSourceSettings | PostgresChangesSettings | PostgresSinkSettings

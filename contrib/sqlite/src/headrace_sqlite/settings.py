@@ -10,6 +10,7 @@ from headrace.foundation.errors import OptionError
 from headrace.interfaces.settings import option
 from headrace.interfaces.sink import SinkSettings
 from headrace.interfaces.table_options import OF_FLINKS_RUNTIME, TableOptions
+from headrace.interfaces.table_sink_options import ColumnNames, check_table_sink
 
 
 class SQLiteSinkSettings(SinkSettings, frozen=True, kw_only=True):
@@ -25,9 +26,7 @@ class SQLiteSinkSettings(SinkSettings, frozen=True, kw_only=True):
             "what happens to a row whose key already exists: insert sends it to the dead letters, upsert updates its columns"
         ),
     ] = "insert"
-    columns: Annotated[
-        dict[str, str] | None, option("column of the table by column of the stream, for columns with different names")
-    ] = None
+    columns: ColumnNames = None
     key: Annotated[
         list[str] | None,
         option(
@@ -45,22 +44,12 @@ class SQLiteSinkSettings(SinkSettings, frozen=True, kw_only=True):
     )
 
     def validate(self) -> None:
-        if self.create_table and self.mode != "insert" and not self.key:
-            raise OptionError(
-                f"mode {self.mode!r} needs a key, and the table that is created would have none", plugin="sqlite",
-                option="key", hint="name the columns that are the primary key: key=['id']",
-            )  # fmt: skip
+        check_table_sink(self, plugin="sqlite", folded=str.lower, key_of_existing=True)
         if self.database in ("", ":memory:") or "\0" in self.database:
             raise OptionError(
                 f"{self.database!r} is not the path of a file", plugin="sqlite", option="database",
                 hint="a database in memory would be gone when the job ends",
             )  # fmt: skip
-        if self.offsets_table.lower() == self.table.lower():
-            raise OptionError("offsets_table must not be the table itself", plugin="sqlite", option="offsets_table")
-        targets = [name.lower() for name in (self.columns or {}).values()]
-        for name in targets:
-            if targets.count(name) > 1:
-                raise OptionError(f"two columns of the stream go to {name!r}", plugin="sqlite", option="columns")
 
 
 SINK_TABLES: Mapping[str, TableOptions] = {
