@@ -3,8 +3,6 @@ PYTHON ?= python3
 BIN := .venv/bin
 PACKAGES := $(patsubst %/pyproject.toml,%,$(wildcard core/pyproject.toml plugins/*/pyproject.toml connectors/*/pyproject.toml contrib/*/pyproject.toml))
 TESTS := $(wildcard $(addsuffix /tests,$(PACKAGES)) tests)
-# Their conftest.py puts them on the path of imports. mypy takes each for itself, because names of files repeat between packages.
-TESTS_ON_PATH := $(patsubst %/conftest.py,%,$(shell grep -ls "^sys.path" $(addsuffix /conftest.py,$(TESTS))))
 
 # The contracts of the connectors, on real servers, and a Spark cluster: the part of test-servers that every change runs.
 SERVER_CONTRACTS := $(foreach name,kafka rocketmq mysql postgres elasticsearch,$(wildcard connectors/$(name)/tests/*contract*.py)) contrib/redis/tests/test_redis_contracts.py contrib/mqtt/tests/test_mqtt_contracts.py tests/cluster
@@ -17,7 +15,9 @@ WORKERS := $(shell cores=$$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2); if
 # Images of containers often set it. Tests start hundreds of processes, and each would compile every module anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup demo docs test lint types unit whole-unit contracts spark-classes test-servers bench bench-peers bench-sql chaos test-python test-lowest wheels damage fuzz fuzz-servers fuzz-flink fuzz-records fuzz-guided soak fuzz-expressions flink-programs published-sql sigma nightly clean
+.PHONY: setup clean demo docs wheels test lint types unit whole-unit contracts spark-classes test-modules
+.PHONY: test-servers test-python test-lowest bench bench-peers bench-sql nightly chaos damage soak
+.PHONY: fuzz fuzz-servers fuzz-flink fuzz-records fuzz-guided fuzz-expressions flink-programs published-sql sigma
 
 setup: .venv/ready  ## .venv with every package of the workspace
 
@@ -38,17 +38,15 @@ docs: setup  ## the site of docs/, in site/
 	$(BIN)/python -m website.build $(VERSION)
 
 test: setup lint  ## what CI runs
-	$(MAKE) spark-classes
+	$(MAKE) -j 2 spark-classes test-modules
 	$(MAKE) -j 3 unit contracts types
 
 lint: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
-types: setup
-	$(BIN)/mypy $(addsuffix /src,$(PACKAGES)) demo examples benchmarks website
-	$(BIN)/mypy conftest.py $(filter-out $(TESTS_ON_PATH),$(TESTS))
-	for tests in $(TESTS_ON_PATH); do MYPYPATH=$$tests $(BIN)/mypy $$tests || exit 1; done
+types: setup  ## mypy over packages and tests
+	$(BIN)/python -m tests.type_checking
 
 # One thread of polars in each: there are more processes than cores, and frames of tests are small.
 unit: export POLARS_MAX_THREADS := 1
@@ -63,6 +61,11 @@ whole-unit:  ## `make unit` with all examples of generated tests
 # Written once, before the tests, instead of by every process of the tests that starts a Spark.
 spark-classes: setup  ## the archive of classes with which Spark's Java starts in a third of the time
 	$(BIN)/python -m tests.spark_classes
+
+# Where pytest has not read a module of tests before, it rewrites its assertions, which takes longer than the rest of reading it: here
+# once, not in each of the test processes, which start at the same time.
+test-modules: setup  ## reads all modules of tests, as a first run of pytest does
+	@found=$$($(BIN)/python -m pytest --collect-only -qq $(TESTS)) || { echo "$$found"; exit 1; }
 
 # auto: a server is left out, with the reason, where the machine has no program or no way to fetch it. One that does not start fails
 # the tests. HEADRACE_TEST_SERVERS=required: leaves out none.

@@ -30,8 +30,8 @@ def main() -> int:
     for package in packages:
         modules |= {_name(path, package / "src") for path in (package / "src").rglob("*.py")}
         modules |= set(_tests(package / "tests", on_path=package / "tests" in on_path))
-    for folder in _OF_ROOT:
-        modules |= {_name(path, ROOT) for path in (ROOT / folder).rglob("*.py")}
+    for name in _OF_ROOT:
+        modules |= {_name(path, ROOT) for path in (ROOT / name).rglob("*.py")}
     with tempfile.NamedTemporaryFile("w", suffix=".txt") as file:
         file.writelines(f"-m\n{module}\n" for module in sorted(modules))
         file.flush()

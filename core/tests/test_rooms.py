@@ -6,6 +6,7 @@ import ast
 import functools
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -25,9 +26,31 @@ NAMED_IN_TYPES = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What is looked at of a file. Trees of all files would be millions of objects."""
+
+    #: Each with whether it is for type annotations only.
+    imports: tuple[tuple[str, bool], ...]
+    #: Module and names of ``from … import …``; of each, the name in the module and the name here.
+    from_imports: tuple[tuple[str, tuple[tuple[str, str], ...]], ...]
+    #: The name before the dot, if it is one, the name behind it, and the line.
+    attributes: tuple[tuple[str | None, str, int], ...]
+    functions: frozenset[str]
+
+
 @functools.cache
-def parsed(path: Path) -> ast.Module:
-    return ast.parse(path.read_text(encoding="utf-8"))
+def parts(path: Path) -> Parts:
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    nodes = list(ast.walk(tree))
+    attributes = [node for node in nodes if isinstance(node, ast.Attribute)]
+    from_imports = [node for node in nodes if isinstance(node, ast.ImportFrom)]
+    return Parts(
+        tuple(imports(tree)),
+        tuple((n.module or "", tuple((a.name, a.asname or a.name) for a in n.names)) for n in from_imports),
+        tuple((n.value.id if isinstance(n.value, ast.Name) else None, n.attr, n.lineno) for n in attributes),
+        frozenset(node.name for node in nodes if isinstance(node, ast.FunctionDef)),
+    )
 
 
 def test_every_file_that_the_page_names_is_there() -> None:
@@ -62,18 +85,18 @@ def test_a_room_imports_only_rooms_below_it(room: str) -> None:
     wrong = []
     for path in sorted((CORE / room).rglob("*.py")):
         module = ".".join(["headrace", *path.relative_to(CORE).with_suffix("").parts])
-        for name, for_types in imports(parsed(path)):
-            parts = name.split(".")
-            if parts[0] != "headrace" or len(parts) < 2 or parts[1] not in above:
+        for name, for_types in parts(path).imports:
+            words = name.split(".")
+            if words[0] != "headrace" or len(words) < 2 or words[1] not in above:
                 continue
-            if not (for_types and (module, parts[1]) in NAMED_IN_TYPES):
+            if not (for_types and (module, words[1]) in NAMED_IN_TYPES):
                 wrong.append(f"{module} imports {name}")
     assert wrong == []
 
 
 def private_names(cls: str, path: Path) -> set[str]:
     """Return the private fields and methods of a class."""
-    tree = parsed(path)
+    tree = ast.parse(path.read_text(encoding="utf-8"))
     body = next(node.body for node in tree.body if isinstance(node, ast.ClassDef) and node.name == cls)
     names = {node.name for node in body if isinstance(node, ast.FunctionDef)}
     names |= {node.target.id for node in body if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)}
@@ -84,19 +107,16 @@ def test_no_package_imports_private_names_of_another() -> None:
     wrong = []
     for path in sorted(ROOT.glob("*/*/src/**/*.py")):
         package = path.relative_to(ROOT).parts[3]
-        tree = parsed(path)
+        found = parts(path)
         foreign = set()
-        for node in ast.walk(tree):
-            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("headrace"):
-                if str(node.module).split(".")[0] == package:
-                    continue
-                foreign |= {alias.asname or alias.name for alias in node.names}
-                wrong += [f"{path.name} imports {alias.name}" for alias in node.names if alias.name.startswith("_")]
-        attributes = [node for node in ast.walk(tree) if isinstance(node, ast.Attribute)]
-        for node in attributes:
-            is_private = node.attr.startswith("_") and not node.attr.startswith("__")
-            if is_private and isinstance(node.value, ast.Name) and node.value.id in foreign:
-                wrong.append(f"{path.name}:{node.lineno} {node.value.id}.{node.attr}")
+        for module, names in found.from_imports:
+            if module.startswith("headrace") and module.split(".")[0] != package:
+                foreign |= {here for _, here in names}
+                wrong += [f"{path.name} imports {name}" for name, _ in names if name.startswith("_")]
+        for value, attribute, line in found.attributes:
+            is_private = attribute.startswith("_") and not attribute.startswith("__")
+            if is_private and value in foreign:
+                wrong.append(f"{path.name}:{line} {value}.{attribute}")
     assert wrong == []
 
 
@@ -105,12 +125,10 @@ def test_no_package_uses_private_names_of_streams_and_jobs() -> None:
     assert {"_edge", "_pipeline", "_append", "_stream"} <= private
     wrong = []
     for path in sorted(ROOT.glob("*/*/src/**/*.py")):
-        nodes = list(ast.walk(parsed(path)))
-        attributes = [node for node in nodes if isinstance(node, ast.Attribute)]
+        found = parts(path)
         # Classes of the file itself may have private names that are spelled alike.
-        own = {node.attr for node in attributes if isinstance(node.value, ast.Name) and node.value.id == "self"}
-        own |= {node.name for node in nodes if isinstance(node, ast.FunctionDef)}
-        for node in attributes:
-            if node.attr in private - own:
-                wrong.append(f"{path.relative_to(ROOT)}:{node.lineno} {node.attr}")
+        own = {attribute for value, attribute, _ in found.attributes if value == "self"} | found.functions
+        for _, attribute, line in found.attributes:
+            if attribute in private - own:
+                wrong.append(f"{path.relative_to(ROOT)}:{line} {attribute}")
     assert wrong == []

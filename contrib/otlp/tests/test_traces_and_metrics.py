@@ -117,7 +117,7 @@ def test_data_points_of_each_type() -> None:
     summary = metrics.Metric(name="s")
     summary.summary.data_points.add(count=1, sum=2.0).quantile_values.add(quantile=0.99, value=math.nan)
     request = measured(gauge, counter, histogram, exponential, summary, metrics.Metric(name="nothing"))
-    wanted = [
+    wanted: list[tuple[Any, ...]] = [
         ("t", "gauge", None, None, 1.5, None, None, None, None, None, None),
         ("t", "gauge", None, None, None, None, None, None, None, None, None),
         ("n", "sum", "cumulative", True, float(2**62), 2**62 + 1, None, None, None, None, None),

@@ -90,7 +90,7 @@ def test_files_that_cannot_be_used(tmp_path: Path) -> None:
     nothing.write_text("no certificate")
     for option, path in (("ssl_ca", "/nowhere.pem"), ("ssl_certificate", "/nowhere.pem"), ("ssl_certificate", nothing)):
         with pytest.raises(JobError, match=f"cannot use '{path}': ") as found:
-            client_tls_context(Connection(**{option: str(path)}), plugin="db")
+            client_tls_context(Connection.of({option: str(path)}, plugin="db"), plugin="db")
         assert (found.value.plugin, found.value.option) == ("db", option)
 
 
