@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 
 import polars as pl
@@ -107,7 +107,11 @@ def test_a_full_cache_is_written_behind_while_the_next_one_is_filled() -> None:
 
 
 def test_an_error_of_what_is_written_behind_is_raised_by_the_next_call() -> None:
-    for then in (lambda made: made.writer.flush(), lambda made: made.writer.write(rows([9, 10, 11, 12]))):
+    calls: list[Callable[[Harness], object]] = [
+        lambda made: made.writer.flush(),
+        lambda made: made.writer.write(rows([9, 10, 11, 12])),
+    ]
+    for then in calls:
         sink = MemorySink(SinkSettings(batch_size=3, max_cached_rows=3))
         sink.failures = [JobError("the table is gone")]
         made = behind(sink)
@@ -135,11 +139,12 @@ def test_bad_rows_of_what_is_written_behind_are_dead_letters_before_the_checkpoi
 
 
 def test_what_is_written_behind_has_ended_when_its_queue_is_dropped_or_the_writer_closed() -> None:
-    for end in (
+    ends: list[Callable[[SinkWriter], object]] = [
         lambda writer: writer.on_system(QueueRemoved(QUEUE)),
         lambda writer: writer.discard(QUEUE),
         lambda writer: writer.close(flush=False),
-    ):
+    ]
+    for end in ends:
         sink = Gate(SinkSettings(batch_size=2, max_cached_rows=2))
         made = behind(sink)
         made.writer.write(rows([0, 1]))
