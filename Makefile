@@ -97,6 +97,13 @@ bench-sql: setup  ## the Nexmark queries beside PyFlink, which it installs: docs
 	$(BIN)/python -m benchmarks.first_row sql $(CURDIR)/demo-output/first-row >> demo-output/nexmark.jsonl
 	$(BIN)/python -m benchmarks.nexmark_page demo-output/nexmark.jsonl
 
+# Seeds as those of `make fuzz`. `python -m tests.simulation replay SEED` prints what happens.
+simulate: setup  ## jobs in a simulated world, with faults; a seed that breaks a rule is printed, and replays exactly
+	$(BIN)/python -m tests.simulation $(SEEDS) --failures 10
+
+simulate-mutations: setup  ## after how many seeds each planted bug is found
+	$(BIN)/python -m tests.simulation mutations
+
 chaos: setup  ## every slow test: faults, kills, long histories; starts servers and Spark, takes hours
 	$(BIN)/python -m pytest -m slow $(TESTS)
 
@@ -156,7 +163,7 @@ sigma: setup  ## the rules that SigmaHQ publishes, read from the folder that HEA
 	$(BIN)/python -m tests.published.sigma
 
 # One after the other, whatever comes of those before. What needs a folder that is not named is left out, with the reason.
-NIGHTLY := whole-unit test-servers published-sql $(if $(HEADRACE_FLINK_CHECKOUT),flink-programs) $(if $(HEADRACE_SIGMA),sigma) fuzz fuzz-expressions fuzz-records fuzz-guided fuzz-servers soak chaos test-lowest
+NIGHTLY := whole-unit test-servers published-sql $(if $(HEADRACE_FLINK_CHECKOUT),flink-programs) $(if $(HEADRACE_SIGMA),sigma) fuzz fuzz-expressions fuzz-records fuzz-guided fuzz-servers simulate soak chaos test-lowest
 NIGHTLY_SKIPPED := $(if $(HEADRACE_FLINK_CHECKOUT),,flink-programs=HEADRACE_FLINK_CHECKOUT is not set;)$(if $(HEADRACE_SIGMA),,sigma=HEADRACE_SIGMA is not set;)
 nightly: setup  ## what a nightly run calls; takes many hours; demo-output/nightly.md has a page of the results
 	HEADRACE_NIGHTLY_SKIPPED='$(NIGHTLY_SKIPPED)' $(BIN)/python -m tests.nightly $(NIGHTLY)

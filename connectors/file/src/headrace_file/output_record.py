@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 from zlib import crc32
 
+from headrace.foundation.directories import make_directories
 from headrace.foundation.durable_files import replace_durably
 from headrace.foundation.errors import JobError
 from headrace.interfaces.output_definition import InputRead, OutputDefinition
@@ -128,6 +129,6 @@ class OutputRecord:
     def _write(self, content: Mapping[str, Any]) -> None:
         value = {"format": _FORMAT, "writer": self._writer, **content}
         text = json.dumps(value, default=str).encode()
-        self._folder.mkdir(parents=True, exist_ok=True)
+        make_directories(self._folder)
         new = self._path.with_suffix(f".{os.getpid()}{_NEW}")
         replace_durably(self._path, f"{crc32(text):08x}\n".encode() + text, temporary=new, private=False)

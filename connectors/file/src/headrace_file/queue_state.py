@@ -26,13 +26,13 @@ import threading
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import timedelta
-from pathlib import Path
 
 import msgspec
 from headrace.flow.messages import Position
 from headrace.foundation.clock import Clock
 from headrace.foundation.durable_files import sync_directory, write_whole
 from headrace.foundation.errors import JobError, RetriableError
+from headrace.foundation.machine import boot_id
 
 #: Stands for the part's name in the slot of a commit of several parts. What ends the name of the folder that holds them before.
 SEVERAL = "/several"
@@ -65,14 +65,6 @@ def write_error(path: str, error: OSError) -> JobError | RetriableError:
     kind = JobError if error.errno in _MEND else RetriableError
     hint = _HINTS.get(error.errno or 0)
     return kind(f"cannot write {path}: {error.strerror or error}", plugin="file", hint=hint)
-
-
-def boot_id() -> str:
-    """Return what changes when the machine restarts, or, where that is not known, a text that is never equal to another."""
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    except OSError:
-        return ""
 
 
 class _Slot(msgspec.Struct, frozen=True):
@@ -325,7 +317,8 @@ class QueueState:
         if slot.format != _FORMAT_WITHOUT_KEY and slot.key != self.key:
             raise self._refused(f"holds the position of another queue or writer ({slot.key}): it was replaced")
         # The first commit writes one slot, each later one the other of both. A torn write leaves something of its slot.
-        if slot.sequence > 1 and len(_slots(content)) < 2:
+        # One that is missing after a crash of the machine was not on the disk yet; then the names of the parts count too.
+        if slot.sequence > 1 and len(_slots(content)) < 2 and slot.boot in ("", boot_id()):
             raise self._refused("is damaged: one of its two slots is missing")
 
     def _refused(self, what: str) -> JobError:

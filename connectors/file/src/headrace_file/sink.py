@@ -6,10 +6,12 @@ import os
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from headrace.flow.messages import Position, Queue
 from headrace.foundation.clock import Clock, SystemClock
+from headrace.foundation.directories import make_directories
 from headrace.foundation.errors import JobError, RetriableError
 from headrace.interfaces.codec import encodes_changes
 from headrace.interfaces.sink import SinkBatch, SinkSettings, StaleWriterError, TransactionalSink
@@ -144,7 +146,7 @@ class FileSink(TransactionalSink):
         for folder in ("tmp", "state"):
             path = os.path.join(self._hidden, folder)
             try:
-                os.makedirs(path, exist_ok=True)
+                make_directories(Path(path))
             except OSError as error:
                 raise self._stopping(write_error(path, error)) from error
 

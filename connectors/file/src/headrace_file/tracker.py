@@ -43,7 +43,7 @@ class QueueFiles:
     claimed: list[FileIdentity] = field(default_factory=list)
     gone: bool = False
     missing_since: float | None = None
-    lock: threading.RLock = field(default_factory=threading.RLock)
+    lock: threading.RLock = field(default_factory=lambda: threading.RLock())
     ahead: Any = None
     plan: Any = None
     plan_begin: Place | None = None

@@ -9,7 +9,10 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from headrace.foundation.directories import sync_directory
 from headrace.foundation.private_files import FILE_MODE
+
+__all__ = ["replace_durably", "sync_directory", "write_durably", "write_whole"]
 
 _PUBLIC_MODE = 0o666
 # Linux writes 2 GiB - 4 KiB at most with one call; smaller calls let signals through.
@@ -21,15 +24,6 @@ def write_whole(descriptor: int, data: bytes) -> None:
     view = memoryview(data)
     while view:
         view = view[os.write(descriptor, view[:_WRITE_BYTES_MAX]) :]
-
-
-def sync_directory(directory: str | os.PathLike[str]) -> None:
-    """Make the entries of a directory durable: files that were made, renamed or removed in it. Raises OSError."""
-    descriptor = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def write_durably(path: str | os.PathLike[str], content: bytes, *, private: bool = True) -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 from pathlib import Path
+
+from headrace.foundation.directories import make_directories
 
 FILE_MODE = 0o600
 DIRECTORY_MODE = 0o700
@@ -13,11 +14,9 @@ DIRECTORY_MODE = 0o700
 def make_private_directory(directory: Path) -> None:
     """Make a directory, if it is not there, and let only this user into it. Its parents are made as usual.
 
-    A directory that belongs to somebody else is left as it is. Raises OSError.
+    After a crash of the machine it is still there. A directory that belongs to somebody else is left as it is. Raises OSError.
     """
-    directory.parent.mkdir(parents=True, exist_ok=True)
-    with contextlib.suppress(FileExistsError):
-        directory.mkdir(mode=DIRECTORY_MODE)
+    if make_directories(directory, DIRECTORY_MODE):
         return
     status = directory.stat()
     if status.st_uid == os.getuid() and status.st_mode & 0o077:

@@ -7,12 +7,11 @@ meanwhile, ``Outages`` where several things can fail side by side. What is given
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
-from headrace.foundation.clock import Clock
+from headrace.foundation.clock import Clock, SystemClock
 from headrace.foundation.errors import RetriableError
 
 T = TypeVar("T")
@@ -33,12 +32,12 @@ class Backoff:
         *,
         first_seconds: float = _FIRST_SECONDS,
         seconds_max: float = _SECONDS_MAX,
-        monotonic: Callable[[], float] = time.monotonic,
+        monotonic: Callable[[], float] | None = None,
         jitter: Callable[[], float] | None = None,
     ) -> None:
         self._first_seconds = first_seconds
         self._seconds_max = seconds_max
-        self._monotonic = monotonic
+        self._monotonic = monotonic or SystemClock().monotonic
         self._jitter = jitter
         self._failures = 0
         self._not_before = 0.0

@@ -68,8 +68,8 @@ class _ShardCache:
 
     queue: Queue
     last: Position | None
-    lock: threading.Lock = field(default_factory=threading.Lock)
-    insert_lock: threading.Lock = field(default_factory=threading.Lock)
+    lock: threading.Lock = field(default_factory=lambda: threading.Lock())
+    insert_lock: threading.Lock = field(default_factory=lambda: threading.Lock())
     waiting: threading.Event = field(default_factory=threading.Event)
     closing: threading.Event = field(default_factory=threading.Event)
     frames: list[pl.DataFrame] = field(default_factory=list)

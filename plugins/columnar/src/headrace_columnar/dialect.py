@@ -6,8 +6,8 @@ Imported only when the first expression string is compiled, because sqlglot take
 from __future__ import annotations
 
 import re
+import threading
 from functools import lru_cache
-from threading import Lock
 from typing import Any, ClassVar
 
 from headrace.foundation.errors import ExpressionError
@@ -95,7 +95,7 @@ _DIALECT = Headrace()
 
 #: Trees by text, the oldest first: what ``parse`` has given, and what front ends have.
 _trees: dict[str, exp.Expr] = {}
-_trees_lock = Lock()
+_trees_lock = threading.Lock()
 _TREES_MAX = 1024
 
 

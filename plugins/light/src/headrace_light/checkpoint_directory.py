@@ -43,6 +43,8 @@ class StoredCheckpoint:
     savepoint: str | None = None
     #: Per shard the versions of its state that the checkpoint needs, each with its checksum; None: not known.
     states: Mapping[str, Sequence[tuple[int, str]]] | None = None
+    #: In which start of the machine it was stored (``foundation.machine.boot_id``); None: not known.
+    boot: str | None = None
 
 
 def job_of(path: str | os.PathLike[str]) -> str | None:
@@ -146,6 +148,8 @@ class CheckpointDirectory:
             value["savepoint"] = checkpoint.savepoint
         if checkpoint.states is not None:
             value["states"] = {name: [list(each) for each in chain] for name, chain in checkpoint.states.items()}
+        if checkpoint.boot:
+            value["boot"] = checkpoint.boot
         value["checksum"] = checksum_of(value)
         # Not indented: only then the fast encoder of json is used, and there may be very many queues.
         text = json.dumps(value)
@@ -185,8 +189,9 @@ class CheckpointDirectory:
             if "states" in stored:
                 states = {name: [(int(v), str(c)) for v, c in chain] for name, chain in stored["states"].items()}
             return StoredCheckpoint(
-                int(stored["id"]), positions, stored.get("sequence"), shards, definitions, outputs, savepoint, states
-            )
+                int(stored["id"]), positions, stored.get("sequence"), shards, definitions, outputs, savepoint, states,
+                stored.get("boot"),
+            )  # fmt: skip
         except FileNotFoundError:
             # The order log of a checkpoint is created with the checkpoint: only the first log has no checkpoint before it.
             logs = [path.name for path in file.parent.glob("order-*.log") if path.name != "order-0.log"]

@@ -21,6 +21,7 @@ from headrace.flow.messages import Checkpoint, Queue, QueueAdded, QueueRemoved, 
 from headrace.foundation.clock import Clock
 from headrace.foundation.errors import BrokenQueueError, HeadraceError, JobError, JobFailedError, RetriableError
 from headrace.foundation.faults import fault_point
+from headrace.foundation.machine import boot_id
 from headrace.interfaces.backend import JobReport, JobState, JobStatus, RunOptions, event_time
 from headrace.interfaces.metrics import CHECKPOINT_DURATION, CHECKPOINT_TIME
 from headrace.interfaces.registry import default_registry
@@ -533,6 +534,7 @@ class Engine:
             definitions=self._plan.state_definitions,
             outputs=self._plan.output_digests,
             states=None,
+            boot=boot_id(),
         )
         fault_point("checkpoint.after_flush")
         states = self._stages.save(message.id, savepoints, last=self._stopping.is_set())

@@ -16,6 +16,7 @@ from typing import ClassVar
 from headrace.flow.messages import Queue, ReadPosition
 from headrace.foundation.errors import CheckpointError, RetriableError
 from headrace.foundation.faults import fault_point
+from headrace.foundation.machine import boot_id
 from headrace.interfaces.metrics import CHECKPOINT_IO, STATE_SIZE
 from headrace.interfaces.state_store import StateStore
 from headrace.plan.graph import Plan, ShuffleNode
@@ -76,6 +77,8 @@ class LocalStages(Stages):
         self._again: Entry | None = None
         #: The entry of the range that was read last, until its results are taken.
         self._read: Entry | None = None
+        #: Whether the last entries may be missing in the log: it does not wait for the disk, and the machine has started again since.
+        self._entries_lost = False
         #: Whether the job begins with nothing: no checkpoint, no entries.
         self._begins = True
         self._keeps_state = not isinstance(store, NoStateStore)
@@ -132,6 +135,7 @@ class LocalStages(Stages):
             self._sequence = max(self._sequence, entries[0].sequence - 1)
         self._log.begin(checkpoint.id)
         self._begins = not (checkpoint.id or entries)
+        self._entries_lost = bool(entries) if not checkpoint.id else (checkpoint.boot or boot_id()) != boot_id()
         for entry in entries:
             self._again = entry
             yield entry
@@ -177,7 +181,7 @@ class LocalStages(Stages):
         shards = {name: range(count) for name, count in self._counts.items()}
         found = wait_for("its sinks", partial(newest_rows, self._plan, sinks, shards))
         if found is None or found.entry <= self._sequence:
-            return False
+            return self._skip_lost_entries()
         if not (self._begins or write):
             raise sink_is_ahead(self._plan, found, self._sequence)
         if not self._begins:
@@ -186,7 +190,20 @@ class LocalStages(Stages):
                 self._plan.job_name, found.sink_id, found.entry, self._sequence,
             )  # fmt: skip
         self._sequence = found.entry
-        return not self._begins
+        return self._skip_lost_entries() or not self._begins
+
+    def _skip_lost_entries(self) -> bool:
+        """Number what comes next behind entries that may be lost; return whether that changes a number.
+
+        Sinks may have results of lost entries under their numbers. One that keeps the first of two rows with one id would lose a row.
+        """
+        now = int(
+            self._clock.now() * 1_000_000
+        )  # a job that begins has numbers of the clock, and entries are fewer than microseconds
+        if not self._entries_lost or now <= self._sequence:
+            return False
+        self._sequence = now
+        return True
 
     # ------------------------------------------------------------------------------------------------ entries
 

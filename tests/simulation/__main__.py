@@ -1,0 +1,97 @@
+"""``python -m tests.simulation SEEDS``: run histories; ``replay SEED``: print one; ``mutations``: plant bugs and look for them.
+
+SEEDS: a count, FROM-TO, or =SEED.
+"""
+
+from __future__ import annotations
+
+import os
+
+os.environ.setdefault("POLARS_MAX_THREADS", "1")  # frames are small; before polars is imported
+
+import argparse
+import sys
+import time
+
+from tests.simulation.histories import history_of
+from tests.simulation.mutations import MUTATIONS
+from tests.simulation.running import run
+
+
+def seeds_of(text: str) -> range:
+    """Return the seeds that a text names."""
+    if text.startswith("="):
+        return range(int(text[1:]), int(text[1:]) + 1)
+    begin, dash, end = text.partition("-")
+    return range(int(begin), int(end) + 1) if dash else range(int(begin))
+
+
+def simulate(seeds: range, *, failures_max: int) -> int:
+    """Run the histories of seeds, print those that break a rule, and return how many do."""
+    begun, used = time.monotonic(), time.process_time()
+    found = steps = starts = done = 0
+    for seed in seeds:
+        outcome = run(history_of(seed))
+        done, steps, starts = done + 1, steps + outcome.steps, starts + outcome.starts
+        if outcome.wrong:
+            found += 1
+            print(outcome.history, *outcome.wrong, sep="\n    ", flush=True)
+            print(f"    again: make simulate SEEDS=={seed}", flush=True)
+        if found >= failures_max:
+            break
+    used, seconds = time.process_time() - used, time.monotonic() - begun
+    print(
+        f"{done} histories, {starts} starts, {steps} steps, {found} wrong; {used:.1f} CPU seconds, {seconds:.1f} s: "
+        f"{60 * done / max(used, 1e-9):.0f} histories a minute of CPU"
+    )
+    return found
+
+
+def replay(seed: int) -> int:
+    """Print everything that happens in the history of a seed."""
+    outcome = run(history_of(seed))
+    print(outcome.history)
+    print(outcome.trace.text(), end="")
+    print(*(outcome.wrong or ["nothing is wrong"]), sep="\n")
+    print("digest", outcome.trace.digest())
+    return len(outcome.wrong)
+
+
+def seeds_until_found(name: str, seeds_max: int) -> int | None:
+    """Return after how many seeds a planted bug was found; None: it was not."""
+    with MUTATIONS[name]():
+        for seed in range(seeds_max):
+            if run(history_of(seed)).wrong:
+                return seed + 1
+    return None
+
+
+def mutations(seeds_max: int, only: str) -> int:
+    """Print after how many seeds each planted bug was found."""
+    print("| planted bug | found after seeds |\n|---|--:|")
+    missed = 0
+    for name in MUTATIONS:
+        if only in name:
+            found = seeds_until_found(name, seeds_max)
+            missed += found is None
+            print(f"| {name} | {found if found is not None else f'not within {seeds_max}'} |", flush=True)
+    return missed
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.simulation")
+    parser.add_argument("what", help="SEEDS (a count, FROM-TO, =SEED), replay, or mutations")
+    parser.add_argument("seed", nargs="?", type=int, default=0)
+    parser.add_argument("--failures", type=int, default=5, help="end after so many histories that break a rule")
+    parser.add_argument("--seeds-max", type=int, default=10_000, help="how many seeds are tried per planted bug")
+    parser.add_argument("--only", default="", help="planted bugs whose name has this in it")
+    given = parser.parse_args()
+    if given.what == "replay":
+        return min(1, replay(given.seed))
+    if given.what == "mutations":
+        return min(1, mutations(given.seeds_max, given.only))
+    return min(1, simulate(seeds_of(given.what), failures_max=given.failures))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

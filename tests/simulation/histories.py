@@ -1,0 +1,104 @@
+"""A history: a job, its input, its options, and which faults happen when. All of it is made from one seed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+from tests.simulation.jobs import SHAPES, Input, make_input
+
+#: Kinds of seams at which a fault may happen, beside every seam alike.
+PLACES = (
+    "open", "write", "sync", "rename", "remove", "mkdir", "reader.after_poll", "lane.after_process", "sink.before_insert",
+    "sink.after_insert",
+    "shard.after_process", "shard.after_save", "checkpoint.after_flush", "checkpoint.after_save", "table", "table.done", "s0", "s0.done",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What happens to one start of the job, and when: when it passes seams of kind ``place`` for the ``count``th time.
+
+    ``kind``: "kill" (as kill -9), "torn" (killed in the middle of a write), "power" (the machine loses it), "stop" (it is asked to
+    stop). ``place`` None: any seam.
+    """
+
+    kind: str
+    place: str | None
+    count: int
+
+
+@dataclass(frozen=True)
+class History:
+    """One history. ``faults``: of the first starts, one each; the last start has none."""
+
+    seed: int
+    shape: str
+    sink: str
+    input: Input
+    options: Mapping[str, Any]
+    faults: tuple[Fault, ...]
+    preempt: float = 0.1
+    trims: bool = False
+    #: How many of 100 calls of a server fail.
+    lossy: float = 0.0
+    #: Spans in which servers are away, by name, in microseconds.
+    away: Mapping[str, tuple[tuple[int, int], ...]] = field(default_factory=dict)
+    #: Until when the disk is full, in microseconds; 0: it is not.
+    full_until_us: int = 0
+    journal: bool = False
+
+    def __str__(self) -> str:
+        count = sum(len(records) for queues in self.input.values() for records in queues.values())
+        faults = ", ".join(f"{each.kind} at {each.place or 'seam'} {each.count}" for each in self.faults)
+        return f"seed {self.seed}: {self.shape}, {self.sink} sink, {count} records, {dict(self.options)}, faults: {faults or 'none'}"
+
+
+def history_of(seed: int) -> History:
+    """Return the history of a seed."""
+    random = Random(f"history {seed}")
+    shape = random.choice(list(SHAPES.values()))
+    sink = random.choice(("transactional", "transactional", "file", "keyed", "plain"))
+    if shape.changes and sink in ("keyed", "file"):
+        sink = "transactional"
+    span_us = random.choice((0, 200_000, 2_000_000))
+    given = make_input(
+        random, shape.sources, records_max=random.choice((3, 8, 16)), span_us=span_us, bad=random.random() < 0.3
+    )
+    options = {
+        "max_batch_records": random.choice((1, 3, 100)),
+        "checkpoint_interval": random.choice((0.001, 0.05, 0.5, 10.0)),
+        "shards": random.choice((1, 1, 3)) if shape.keyed else 1,
+        "batch_size": random.choice((2, 100)),
+        "flush_interval": random.choice((0.001, 0.1, 1.0)),
+    }
+    away: dict[str, tuple[tuple[int, int], ...]] = {}
+    for server in ("s0", "table"):
+        if random.random() < 0.2:
+            begin = random.randrange(1_000_000)
+            away[server] = ((begin, begin + random.randrange(3_000_000)),)
+    return History(
+        seed,
+        shape.name,
+        sink,
+        given,
+        options,
+        tuple(_fault(random) for _ in range(random.choice((0, 1, 1, 1, 2, 2, 3)))),
+        preempt=random.choice((0.0, 0.02, 0.2)),
+        trims=random.random() < 0.5,
+        lossy=random.choice((0.0, 0.0, 0.0, 0.05)),
+        away=away,
+        full_until_us=random.randrange(2_000_000) if random.random() < 0.1 else 0,
+        journal=random.random() < 0.5,
+    )
+
+
+def _fault(random: Random) -> Fault:
+    kind = random.choice(("kill", "kill", "kill", "torn", "power", "power", "stop"))
+    if kind == "torn":
+        return Fault(kind, "write", random.choice((1, 2, 3, 5, 8)))
+    if random.random() < 0.4:
+        return Fault(kind, None, int(10 ** random.uniform(0.5, 3)))
+    return Fault(kind, random.choice(PLACES), random.choice((1, 1, 2, 2, 3, 4, 6, 9)))

@@ -1,0 +1,218 @@
+"""Planted bugs: each must be found. A mutation replaces a piece of headrace by one with a mistake that somebody could make.
+
+``python -m tests.simulation mutations`` prints after how many seeds each was found.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import polars as pl
+from headrace.flow.messages import OFFSET, Checkpoint, ReadPosition
+from headrace.foundation import directories, durable_files
+from headrace.foundation.durable_files import write_whole
+from headrace.interfaces.sink import StaleWriterError
+from headrace.runtime.outlets import Outlets
+from headrace.runtime.shard import Shard
+from headrace.runtime.sink_writer import SinkWriter
+from headrace_file.queue_state import QueueState
+from headrace_light import checkpoint_directory, state_directory
+from headrace_light.checkpoint_directory import CheckpointDirectory
+from headrace_light.engine import Engine
+from headrace_light.queue_run import QueueRun
+from headrace_light.stages.local import LocalStages
+from headrace_light.stages.order_log import OrderLog
+
+Mutation = Callable[[], AbstractContextManager[Any]]
+
+
+def _in_place_of(owner: Any, name: str, make: Callable[[Any], Any]) -> Mutation:
+    """Return a mutation that replaces an attribute by what ``make`` makes of it."""
+
+    def planted() -> AbstractContextManager[Any]:
+        before = owner.__dict__[name] if isinstance(owner, type) else getattr(owner, name)
+        made = make(before.__func__ if isinstance(before, staticmethod) else before)
+        return patch.object(owner, name, staticmethod(made) if isinstance(before, staticmethod) else made)
+
+    return planted
+
+
+@contextmanager
+def _all(*mutations: Mutation) -> Iterator[None]:
+    with contextlib.ExitStack() as stack:
+        for each in mutations:
+            stack.enter_context(each())
+        yield
+
+
+def _no_flush(on_system: Any) -> Any:
+    return lambda self, message: None if isinstance(message, Checkpoint) else on_system(self, message)
+
+
+def _saved_late(save: Any) -> Any:
+    """The state is stored when the checkpoint is: ``save`` only says what it would store."""
+
+    def late(self: Any, checkpoint_id: int, savepoints: Any, *, last: bool = False) -> Any:
+        self.__dict__["owed"] = partial(save, self, checkpoint_id, savepoints, last=last)
+        return None
+
+    return late
+
+
+def _pay(saved: Any) -> Any:
+    def late(self: Any, checkpoint_id: int) -> None:
+        owed = self.__dict__.pop("owed", None)
+        if owed is not None:
+            owed()
+        saved(self, checkpoint_id)
+
+    return late
+
+
+def _written_without_sync(path: Any, content: bytes, *, private: bool = True) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    write_whole(descriptor, content)
+    os.close(descriptor)
+
+
+def _replaced_in_place(path: Path, content: bytes, **_: Any) -> None:
+    durable_files.write_durably(path, content)
+
+
+def _nothing(*_: Any, **__: Any) -> None:
+    return None
+
+
+def _by_offset_alone(known: Any) -> Any:
+    def dropped(self: Any, frame: pl.DataFrame, seen: Any) -> pl.DataFrame:
+        return frame if seen is None else frame.filter(pl.col(OFFSET) > seen.offset)
+
+    return dropped
+
+
+def _from_the_same_on(known: Any) -> Any:
+    def dropped(self: Any, frame: pl.DataFrame, seen: Any) -> pl.DataFrame:
+        return frame if seen is None else frame.filter(pl.col(OFFSET) >= seen.offset)
+
+    return dropped
+
+
+def _one_later(save: Any) -> Any:
+    """The stored position of a queue is one behind the one that was read to."""
+
+    def moved(self: Any, checkpoint: Any) -> None:
+        positions = {queue: ReadPosition(at.offset + 1) for queue, at in checkpoint.positions.items()}
+        save(self, replace(checkpoint, positions=positions))
+
+    return moved
+
+
+def _told_first(make_checkpoint: Any) -> Any:
+    """The source is told what is stored before it is."""
+
+    def early(self: Any, savepoints: Any = ()) -> None:
+        for source_id, node in self._plan.sources.items():
+            node.source.stored({queue: run.position for queue, run in self._runs.items() if queue.source == source_id})
+        make_checkpoint(self, savepoints)
+
+    return early
+
+
+def _failure_lost(flush: Any) -> Any:
+    def swallowed(self: Any, shard: Any) -> None:
+        with contextlib.suppress(Exception):
+            flush(self, shard)
+        self._failure = None
+
+    return swallowed
+
+
+def _stale_is_stored(insert: Any) -> Any:
+    """An answer that came back as stale is taken for stored, whoever has written."""
+
+    def taken(self: Any, shard: Any, frame: Any) -> None:
+        before = self.sink.batch_insert
+
+        def tried(batch: Any) -> None:
+            with contextlib.suppress(StaleWriterError):
+                before(batch)
+
+        with patch.object(self.sink, "batch_insert", tried):
+            insert(self, shard, frame)
+
+    return taken
+
+
+MUTATIONS: Mapping[str, Mutation] = {
+    "checkpoint without flush: positions are stored, rows wait in the caches": _in_place_of(
+        Outlets, "on_system", _no_flush
+    ),
+    "source told before the checkpoint is stored": _in_place_of(Engine, "_make_checkpoint", _told_first),
+    "state stored after the checkpoint": lambda: _all(
+        _in_place_of(LocalStages, "save", _saved_late), _in_place_of(LocalStages, "saved", _pay)
+    ),
+    "stored positions one too far": _in_place_of(CheckpointDirectory, "save", _one_later),
+    "fsync of state files left out": _in_place_of(state_directory, "write_durably", lambda _: _written_without_sync),
+    "fsync of checkpoint.json left out": _in_place_of(durable_files, "write_durably", lambda _: _written_without_sync),
+    "checkpoint.json written in place": _in_place_of(
+        checkpoint_directory, "replace_durably", lambda _: _replaced_in_place
+    ),
+    "directory of state files not synced": _in_place_of(state_directory, "sync_directory", lambda _: _nothing),
+    "new directories not synced": _in_place_of(directories, "sync_directory", lambda _: _nothing),
+    "order log not written": _in_place_of(OrderLog, "add", lambda _: _nothing),
+    "half a line left in the order log": _in_place_of(OrderLog, "_drop_torn_line", lambda _: _nothing),
+    "known rows not dropped": _in_place_of(SinkWriter, "_without_replayed", lambda _: lambda self, frame, seen: frame),
+    "known rows told by offset alone": _in_place_of(SinkWriter, "_without_replayed", _by_offset_alone),
+    "rows of the last known offset not dropped": _in_place_of(SinkWriter, "_without_replayed", _from_the_same_on),
+    "stored position of the sink not asked for": _in_place_of(
+        SinkWriter, "_stored_position", lambda _: lambda self, queue: None
+    ),
+    "flush at the removal of a queue fails silently": _in_place_of(SinkWriter, "_drop", _failure_lost),
+    "stale writer taken for stored": _in_place_of(SinkWriter, "_insert_retrying", _stale_is_stored),
+    "entries numbered as before after the power failed": _in_place_of(
+        LocalStages, "_skip_lost_entries", lambda _: lambda self: False
+    ),
+    "part of a killed writer not shown": _in_place_of(QueueState, "_recover", lambda recover: _unfinished(recover)),
+    "fsync of part files left out": _in_place_of(QueueState, "__init__", lambda init: _without_fsync(init)),
+    "deltas of a shard asked for twice": _in_place_of(Shard, "delta", lambda delta: _twice(delta)),
+    "records read again are one fewer": _in_place_of(QueueRun, "read_again", lambda again: _one_fewer(again)),
+}
+
+
+def _unfinished(recover: Any) -> Any:
+    def left(self: Any, descriptor: int) -> Any:
+        with patch.object(self, "_rename", _nothing):
+            return recover(self, descriptor)
+
+    return left
+
+
+def _without_fsync(init: Any) -> Any:
+    return lambda self, *arguments, **options: init(self, *arguments, **{**options, "fsync": False})
+
+
+def _twice(delta: Any) -> Any:
+    def again(self: Any) -> Any:
+        delta(self)
+        return delta(self)
+
+    return again
+
+
+def _one_fewer(again: Any) -> Any:
+    def shorter(self: Any, start: ReadPosition, end: ReadPosition, max_records: int) -> Any:
+        if end.offset - start.offset < 2:
+            return again(self, start, end, max_records)
+        made = again(self, start, ReadPosition(end.offset - 1), max_records)
+        self.position = end
+        return made
+
+    return shorter

@@ -1,0 +1,265 @@
+"""Servers of the simulated world: a topic that jobs read, and tables that they write. They live on while processes are killed.
+
+A call takes time, so that other threads run meanwhile. It may fail before the server has done anything, or after: then the answer is
+lost, and the caller does not know that it was done.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
+from datetime import timedelta
+from typing import Any
+
+import numpy as np
+from headrace.flow.messages import CHANGE, Bodies, ChangeKind, Position, Queue, RawBatch, ReadPosition
+from headrace.foundation.errors import DataError, RetriableError
+from headrace.interfaces.output_definition import InputRead, OutputDefinition
+from headrace.interfaces.sink import IdempotentSink, Sink, SinkBatch, SinkSettings, StaleWriterError, TransactionalSink
+from headrace.interfaces.source import LATEST, Reader, Source, StartPosition
+
+from tests.simulation.world.scheduler import World
+
+Row = dict[str, Any]
+_POLL_US = 300
+_WRITE_US = 1500
+
+
+class Server:
+    """What is asked over a network. ``away``: spans of microseconds in which no call succeeds; ``lossy``: how many of 100 calls fail."""
+
+    def __init__(self, world: World, name: str) -> None:
+        self.world = world
+        self.name = name
+        self.away: list[tuple[int, int]] = []
+        self.lossy = 0.0
+
+    def request(self, what: str, us: int) -> None:
+        """The request travels. Raises RetriableError when it does not arrive."""
+        self.world.step(self.name, what)
+        self.world.pause(int(us * (0.5 + self.world.random.random())))
+        self._check(what, "it is not there")
+
+    def answer(self, what: str, us: int = 0) -> None:
+        """The answer travels. Raises RetriableError when it is lost."""
+        self.world.step(f"{self.name}.done", what, us=us)
+        self._check(what, "its answer was lost")
+
+    def _check(self, what: str, why: str) -> None:
+        now = self.world.us
+        if any(begin <= now < end for begin, end in self.away) or self.world.random.random() < self.lossy:
+            self.world.trace.add(now, self.name, "fails", f"{what}: {why}")
+            raise RetriableError(f"{self.name}: {why}")
+
+
+class Topic(Server):
+    """Queues of records, each of which is there from a moment on.
+
+    ``trims``: what a job says is stored is thrown away. ``appearing``: a queue is there from its first record on.
+    """
+
+    def __init__(
+        self,
+        world: World,
+        name: str,
+        records: Mapping[str, Sequence[tuple[int, bytes]]],
+        *,
+        trims: bool = False,
+        appearing: bool = False,
+    ) -> None:
+        super().__init__(world, name)
+        self.records = records
+        self.trims = trims
+        self.appearing = appearing
+        self.begins: Counter[str] = Counter()
+
+    def latest(self, queue: str) -> int:
+        """Return the offset after the last record that has come."""
+        records, now = self.records[queue], self.world.us
+        count = len(records)
+        while count and records[count - 1][0] > now:
+            count -= 1
+        return count
+
+    def next_us(self, queue: str, offset: int) -> int | None:
+        """Return when the record at an offset comes."""
+        records = self.records[queue]
+        return records[offset][0] if offset < len(records) else None
+
+
+class TopicSource(Source):
+    """Reads a topic."""
+
+    def __init__(self, topic: Topic) -> None:
+        self._topic = topic
+
+    def identity(self) -> Mapping[str, Any]:
+        return {"topic": self._topic.name}
+
+    def queues(self) -> Collection[Queue]:
+        self._topic.request("queues", _POLL_US)
+        topic = self._topic
+        return [
+            Queue(name)
+            for name, records in topic.records.items()
+            if name == "q0" or not topic.appearing or records[0][0] <= topic.world.us
+        ]
+
+    def open(self, queue: Queue, start: StartPosition) -> Reader:
+        topic = self._topic
+        first = start.offset if isinstance(start, ReadPosition) else topic.begins[queue.name]
+        if start is LATEST:
+            first = topic.latest(queue.name)
+        if first < topic.begins[queue.name]:
+            raise DataError(
+                f"offset {first} is gone, the first is {topic.begins[queue.name]}", queue=queue.name, offset=first
+            )
+        return _TopicReader(topic, queue.name, first)
+
+    def stored(self, positions: Mapping[Queue, ReadPosition]) -> None:
+        topic = self._topic
+        topic.request("stored", _POLL_US)
+        if topic.trims:
+            for queue, position in positions.items():
+                topic.begins[queue.name] = max(topic.begins[queue.name], position.offset)
+        topic.answer("stored")
+
+
+class _TopicReader(Reader):
+    def __init__(self, topic: Topic, queue: str, offset: int) -> None:
+        self._topic, self._queue, self._next = topic, queue, offset
+
+    def poll(self, max_records: int, timeout: timedelta) -> RawBatch | None:
+        topic = self._topic
+        topic.request(f"poll {self._queue} at {self._next}", _POLL_US)
+        found = topic.latest(self._queue) - self._next
+        comes = topic.next_us(self._queue, self._next)
+        wait = int(timeout.total_seconds() * 1e6)
+        if found <= 0 and wait > 0:
+            topic.world.pause(wait if comes is None else min(wait, max(1, comes - topic.world.us)))
+            found = topic.latest(self._queue) - self._next
+        if found <= 0:
+            return None
+        # A broker gives what it has at hand, not as much as was asked for.
+        count = min(max_records, found, 1 + int(topic.world.random.random() * 8))
+        begin, self._next = self._next, self._next + count
+        bodies = [body for _, body in topic.records[self._queue][begin : self._next]]
+        topic.world.trace.add(topic.world.us, topic.name, "gives", f"{self._queue} {begin} to {self._next}")
+        return RawBatch(np.arange(begin, self._next, dtype=np.int64), self.position, bodies=Bodies.of(bodies))
+
+    def seek(self, position: ReadPosition) -> None:
+        self._next = position.offset
+
+    @property
+    def position(self) -> ReadPosition:
+        return ReadPosition(self._next)
+
+    @property
+    def earliest(self) -> int:
+        return self._topic.begins[self._queue]
+
+    @property
+    def latest(self) -> int:
+        return self._topic.latest(self._queue)
+
+
+class Table(Server):
+    """Rows and positions that writers have stored, and which rows are there after all changes.
+
+    ``visible`` is called with each change when it is committed; it returns what is wrong with it, or None.
+    """
+
+    def __init__(self, world: World, name: str) -> None:
+        super().__init__(world, name)
+        self.positions: dict[str, Position] = {}
+        self.keys: dict[str, str] = {}
+        self.rows: Counter[str] = Counter()
+        self.faults: list[str] = []
+        self.written = 0
+        self.definitions: dict[str, Any] = {}
+
+    def store(self, batch: SinkBatch, *, keyed: bool) -> None:
+        """Store the rows of a batch as one step. ``keyed``: a row that has come before, under the same id, changes nothing."""
+        frame = batch.frame
+        kinds = frame[CHANGE].to_list() if CHANGE in frame.columns else [ChangeKind.INSERT] * len(batch)
+        for row, kind, key in zip(batch.rows(), kinds, batch.ids(), strict=True):
+            text = shown(row)
+            if keyed:
+                before = self.keys.setdefault(key, text)
+                if before is not text:
+                    if before != text:
+                        self.faults.append(f"{key} was {before} and is {text} now")
+                    continue
+            self._change(text, kind)
+        self.written += len(batch)
+
+    def _change(self, text: str, kind: int) -> None:
+        if kind in (ChangeKind.INSERT, ChangeKind.UPDATE_AFTER):
+            self.rows[text] += 1
+        elif self.rows[text]:
+            self.rows[text] -= 1
+        else:
+            self.faults.append(f"{text} is taken back, but it is not there")
+
+    def there(self) -> Counter[str]:
+        """Return the rows that are there, and how often each."""
+        return +self.rows
+
+
+def shown(row: Mapping[str, Any]) -> str:
+    """Return a row as a text that is the same for equal rows."""
+    return "{" + ", ".join(f"{name}={row[name]}" for name in sorted(row)) + "}"
+
+
+class _Writes(Sink):
+    accepts = "changelog"
+
+    def __init__(self, table: Table, settings: SinkSettings) -> None:
+        self.table = table
+        self.settings = settings
+
+    def _insert(self, batch: SinkBatch, store: Callable[[], None]) -> None:
+        table = self.table
+        what = f"insert {batch.queue.id} to {batch.last.offset}.{batch.last.index} ({len(batch)} rows)"
+        table.request(what, _WRITE_US)
+        store()
+        table.answer(what)
+
+
+class PlainSink(_Writes):
+    """At least once."""
+
+    def batch_insert(self, batch: SinkBatch) -> None:
+        self._insert(batch, lambda: self.table.store(batch, keyed=False))
+
+
+class KeyedSink(_Writes, IdempotentSink):
+    """Each row under its id."""
+
+    accepts = "append"
+
+    def batch_insert(self, batch: SinkBatch) -> None:
+        self._insert(batch, lambda: self.table.store(batch, keyed=True))
+
+
+class TransactionSink(_Writes, TransactionalSink):
+    """Rows and position in one transaction."""
+
+    def batch_insert(self, batch: SinkBatch) -> None:
+        def store() -> None:
+            if self.table.positions.get(batch.queue.id) != batch.after:
+                raise StaleWriterError("another writer was here", queue=batch.queue.id)
+            self.table.store(batch, keyed=False)
+            self.table.positions[batch.queue.id] = batch.last
+
+        self._insert(batch, store)
+
+    def last_offset(self, queue: Queue) -> Position | None:
+        self.table.request(f"last offset {queue.id}", _POLL_US)
+        return self.table.positions.get(queue.id)
+
+    def adopt(self, output: OutputDefinition) -> InputRead | None:
+        return None
+
+
+SINKS: Mapping[str, type[_Writes]] = {"plain": PlainSink, "keyed": KeyedSink, "transactional": TransactionSink}

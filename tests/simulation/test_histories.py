@@ -1,0 +1,69 @@
+"""Histories of jobs with faults: nothing is lost, nothing comes twice, and each can be replayed."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.simulation.__main__ import seeds_until_found
+from tests.simulation.histories import Fault, history_of
+from tests.simulation.jobs import SHAPES
+from tests.simulation.mutations import MUTATIONS
+from tests.simulation.running import run
+
+ROOT = Path(__file__).resolve().parents[2]
+#: How many histories every change runs: as many as fit into about ten seconds of a processor. `make simulate` runs others.
+_SEEDS = 160
+_PARTS = 8
+
+
+@pytest.mark.parametrize("part", range(_PARTS))
+def test_histories_break_no_rule(part: int) -> None:
+    for seed in range(part, _SEEDS, _PARTS):
+        outcome = run(history_of(seed))
+        assert not outcome.wrong, f"{outcome.history}\nmake simulate SEEDS=={seed}\n" + "\n".join(outcome.wrong)
+
+
+def test_generated_histories_have_every_shape_sink_and_fault() -> None:
+    histories = [history_of(seed) for seed in range(_SEEDS)]
+    assert {each.shape for each in histories} == set(SHAPES)
+    assert {each.sink for each in histories} == {"transactional", "file", "keyed", "plain"}
+    assert {fault.kind for each in histories for fault in each.faults} == {"kill", "torn", "power", "stop"}
+
+
+def test_a_seed_replays_byte_for_byte_in_another_process() -> None:
+    """Whatever the order of sets there: the hashes of texts differ between processes."""
+    seeds = (24, 76, 134, 227)
+    program = (
+        "from tests.simulation.histories import history_of\nfrom tests.simulation.running import run\n"
+        f"print(*(run(history_of(seed)).trace.digest() for seed in {seeds}))"
+    )
+    environment = {**os.environ, "PYTHONHASHSEED": "77"}
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.stdout.split() == [run(history_of(seed)).trace.digest() for seed in seeds], done.stderr
+
+
+def test_a_history_with_a_fault_is_not_one_without() -> None:
+    """The faults do happen: a run that is killed is started again."""
+    from dataclasses import replace
+
+    history = replace(history_of(1), faults=(Fault("kill", None, 60),))
+    outcome = run(history)
+    assert outcome.starts == 2
+    assert "killed" in {each.kind for each in outcome.trace.events}
+    assert run(replace(history, faults=())).starts == 1
+
+
+#: Planted bugs that are found soon. The others: `make simulate-mutations`, with a table in docs/simulation.md.
+_SOON = [name for name in MUTATIONS if name.startswith(("checkpoint without flush", "source told before"))]
+
+
+@pytest.mark.parametrize("name", _SOON)
+def test_planted_bugs_are_found(name: str) -> None:
+    assert seeds_until_found(name, 60) is not None
