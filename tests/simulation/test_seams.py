@@ -44,9 +44,10 @@ HARMLESS = {
     "fcntl": {"flock", "LOCK_EX", "LOCK_SH", "LOCK_NB", "LOCK_UN"},  # real locks of real files
     "shutil": {"rmtree", "get_terminal_size"},
     "uuid": {"uuid4", "UUID", "uuid5", "NAMESPACE_URL"},
-    "concurrent.futures": {"Future"},
+    "concurrent.futures": {"Future", "ThreadPoolExecutor", "wait"},
     "random": {"Random", "random"},
     "queue": {"Empty"},
+    "ssl": {"SSLContext", "CERT_NONE", "create_default_context"},  # options of connections
     "socket": {"inet_pton", "inet_ntoa", "AF_INET", "AF_INET6"},  # texts of addresses
 }  # fmt: skip
 #: Files that reach further, and why that does not matter to what is simulated.

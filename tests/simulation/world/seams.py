@@ -7,8 +7,10 @@ them; tests/simulation/test_seams.py checks that the code of headrace reaches th
 from __future__ import annotations
 
 import builtins
+import concurrent.futures.thread
 import io
 import os
+import queue
 import random
 import re
 import secrets
@@ -102,6 +104,7 @@ def _rlock() -> Any:
 
 
 _real_lock, _real_rlock = threading.Lock, threading.RLock
+_real_queue = queue.SimpleQueue
 
 # ---------------------------------------------------------------------------------------------------- randomness
 
@@ -158,6 +161,10 @@ _THREADS: dict[tuple[Any, str], Any] = {
     (threading, "Lock"): _lock,
     (threading, "_allocate_lock"): _lock,
     (threading, "RLock"): _rlock,
+    # Pools of threads wait in them.
+    (queue, "SimpleQueue"): lambda: _real_queue() if current() is None else queue._PySimpleQueue(),  # type: ignore[attr-defined]
+    # Held while a pool starts a thread.
+    (concurrent.futures.thread, "_global_shutdown_lock"): Lock(),
     (threading.Thread, "start"): _started,
     (threading.Thread, "join"): _joined,
     (threading.Thread, "is_alive"): _alive,
