@@ -15,6 +15,7 @@ place                      moment
 ``shard.before_state``     a shard is done with a micro-batch, its state is not stored (Spark)
 ``shard.after_state``      the state of a shard is stored, sinks have nothing yet (Spark)
 ``shard.after_save``       the state of the shards is stored, the checkpoint is not
+``shard.after_settle``     the checkpoint is stored, and the rows on the local disk are those of it (``state_memory``)
 ``checkpoint.after_flush`` everything is stored, the checkpoint is not
 ``checkpoint.after_save``  the checkpoint is stored, the brokers do not know
 ``savepoint.after_state``  a savepoint has the state of one shard more

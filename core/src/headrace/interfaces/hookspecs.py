@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from headrace.interfaces.codec import Codec, Decoder, DecoderRequest
     from headrace.interfaces.functions import UserFunction
     from headrace.interfaces.language import Language
+    from headrace.interfaces.local_store import LocalStore
     from headrace.interfaces.metrics import Metric, MetricsExporter
     from headrace.interfaces.operator import OperatorSpec
     from headrace.interfaces.sink import Sink
@@ -77,6 +78,11 @@ def headrace_accelerators() -> Mapping[str, Callable[[], Callable[..., Any] | No
 @hookspec
 def headrace_state_stores() -> Mapping[str, type[StateStore] | str]:  # type: ignore[empty-body]
     """Offer state stores for runtimes to keep operators' state in."""
+
+
+@hookspec
+def headrace_local_stores() -> Mapping[str, type[LocalStore] | str]:  # type: ignore[empty-body]
+    """Offer databases on the local disk, for state that does not fit in memory (``state_memory``)."""
 
 
 @hookspec

@@ -176,11 +176,15 @@ OFFERS: Mapping[str, Mapping[str, str]] = {
         "json": "headrace-turbo",
     },
     "accelerator": {
+        "count_byte": "headrace-turbo",
         "find_byte": "headrace-turbo",
     },
     "state store": {
         "directory": "headrace-light",
         "mysql": "headrace-mysql",
+        "rocksdb": "headrace-rocksdb",
+    },
+    "local store": {
         "rocksdb": "headrace-rocksdb",
     },
     "backend": {

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from headrace.flow.schema import Schema
     from headrace.interfaces.key_shares import KeyShare
+    from headrace.interfaces.local_store import Epoch, LocalTable
     from headrace.interfaces.state_definition import StateDefinition
     from headrace.interfaces.state_parts import Restore
     from headrace.jobs.dsl import Stream
@@ -120,6 +121,48 @@ class StatefulOperator(Operator):
             f"{type(self).__name__} does not divide its state by key",
             hint="start with as many shards as before; its author makes it possible with StatefulOperator.share_of()",
         )
+
+
+class SpillingOperator(StatefulOperator):
+    """A stateful operator that can keep rows which are not in use on disk, in a local store (``headrace.interfaces.local_store``).
+
+    Its output and its stored state say the same whatever is in memory. Rows that were written by the last ``delta`` or ``snapshot`` may
+    leave memory only after ``settle``: what the local store has must always be what a finished checkpoint has.
+    """
+
+    @abstractmethod
+    def spill_to(self, local: LocalTable) -> None:
+        """Use this part of a local store. Called once, on a new operator."""
+
+    @abstractmethod
+    def local_layout(self) -> str:
+        """Return how rows are laid out in the local store: rows of another layout are of no use."""
+
+    @abstractmethod
+    def begin_anew(self, definition: str) -> None:
+        """What the local store has is of no use: forget it. All versions are going to be applied."""
+
+    @abstractmethod
+    def go_on(self, newest: Epoch) -> None:
+        """What the local store has is of use: only versions that it does not have, or not completely, are applied, up to this one."""
+
+    @abstractmethod
+    def restored(self, epoch: Epoch | None) -> None:
+        """Everything was applied. ``epoch``: the last version of the chain; None: there is none."""
+
+    @abstractmethod
+    def settle(self, epoch: Epoch | None) -> None:
+        """The checkpoint is made that has the last delta or snapshot. ``epoch``: the last version of the chain."""
+
+    @property
+    @abstractmethod
+    def rolled(self) -> int:
+        """How much of the range of hashes deltas have had whole: after each 2 ** 64 more, all rows were in them once more."""
+
+    @property
+    @abstractmethod
+    def wants_checkpoint(self) -> bool:
+        """Whether there is no room before the next checkpoint, as too many rows have changed since the last one."""
 
 
 class Combiner(ABC):
@@ -334,6 +377,13 @@ class StatefulSpec(OperatorSpec):
 
     @abstractmethod
     def open(self, schema: Schema | None) -> StatefulOperator: ...
+
+    def stays_in_memory(self, schema: Schema | None) -> str | None:
+        """Return why the operator's state cannot leave memory; None: ``open`` returns a SpillingOperator that can do without it.
+
+        A backend asks when a job is to run with a limit for the memory of its state (``state_memory``), and refuses it otherwise.
+        """
+        return f"{self.name} keeps all of its state in memory"
 
     def combiner(self, schema: Schema | None) -> Combiner | None:
         """Return what makes rows fewer before they are sent to the operator; None (the default): nothing does.

@@ -27,6 +27,7 @@ HOOKS: Mapping[str, str] = {
     "decoder": "headrace_decoders",
     "accelerator": "headrace_accelerators",
     "state store": "headrace_state_stores",
+    "local store": "headrace_local_stores",
     "backend": "headrace_backends",
     "language": "headrace_languages",
     "connector": "headrace_connectors",

@@ -25,6 +25,9 @@ class StateStore(ABC):
         """
         return {}
 
+    #: Whether it has ``forget_before``.
+    forgets: ClassVar[bool] = False
+
     @abstractmethod
     def save(self, shard: str, version: int, delta: bytes, *, snapshot: bool = False) -> None:
         """Store the change from the version before (or, for a snapshot, the whole state) atomically and durably."""
@@ -36,6 +39,13 @@ class StateStore(ABC):
     @abstractmethod
     def remove(self, shard: str, *, before: int) -> None:
         """Forget versions that no load from ``before`` on needs."""
+
+    def forget_before(self, shard: str, version: int) -> None:
+        """Forget all versions before this one, though it need not be a snapshot: the caller knows that those from it on are all it needs.
+
+        Where that is interrupted, some are forgotten and others are not. After it, ``load`` begins with ``version``.
+        """
+        raise NotImplementedError(f"{type(self).__name__} says that it forgets versions, and has no forget_before()")
 
     def place(self, shard: str, version: int) -> str:
         """Return where a version is, for messages: a file where it is one."""

@@ -197,6 +197,11 @@ class StateFit:
         return made
 
     @property
+    def digest(self) -> str:
+        """A digest of the definitions of now."""
+        return self._digest
+
+    @property
     def has_others(self) -> bool:
         """Whether the newest version was made under other definitions."""
         return self._newest not in ("", self._digest)

@@ -43,6 +43,8 @@ from headrace.runtime.shuffle import Envelope
 if TYPE_CHECKING:
     import polars as pl
 
+    from headrace.interfaces.local_store import Epoch, LocalStore, LocalTable
+    from headrace.interfaces.operator import SpillingOperator
     from headrace.interfaces.state_parts import Fetch, Restore
 
 FORMAT_VERSION = 1
@@ -93,6 +95,8 @@ class Shard:
         self._restore: Restore | None = None
         #: How many rows the stored state has about, while it is restored.
         self._rows_about = 0
+        #: Operators with a limit for their memory, each with its part of the local store.
+        self._spilling: dict[str, tuple[SpillingOperator, LocalTable]] = {}
 
     # ------------------------------------------------------------------------------------------------- entries
 
@@ -279,7 +283,11 @@ class Shard:
     def has_parts(self) -> bool:
         """Whether the state can be stored in parts, and restored while the shard works: when all its operators can."""
         operators = self._lane.stateful_operators.values()
-        return bool(operators) and all(isinstance(each, PartedOperator) and each.restores_behind for each in operators)
+        return (
+            bool(operators)
+            and not self.spills
+            and all(isinstance(each, PartedOperator) and each.restores_behind for each in operators)
+        )
 
     def parts(self, *, whole: bool) -> list[bytes]:
         """Return what ``snapshot`` (``whole``) or ``delta`` does, in parts; an empty list when nothing came.
@@ -359,6 +367,72 @@ class Shard:
         found = self._lane.stateful_operators
         return {name: each for name, each in found.items() if isinstance(each, PartedOperator)}
 
+    # --------------------------------------------------------------------------------------- state beyond memory
+
+    def spill_to(self, store: LocalStore, *, memory_bytes: int, rolls: bool) -> None:
+        """Let the operators keep rows that are not in use in a local store; each may use so much memory. Called once, before ``apply``.
+
+        ``rolls``: deltas are to have a part of all rows besides, so that versions are never replaced by a snapshot.
+        """
+        from headrace.interfaces.local_store import LocalTable
+        from headrace.interfaces.operator import SpillingOperator
+
+        for name, operator in self._lane.stateful_operators.items():
+            assert isinstance(operator, SpillingOperator), f"{name} says that its state can leave memory"
+            local = LocalTable(store, f"{self.queue.id}/{name}", memory_bytes=memory_bytes, rolls=rolls)
+            operator.spill_to(local)
+            self._spilling[name] = operator, local
+
+    @property
+    def spills(self) -> bool:
+        """Whether ``spill_to`` was called."""
+        return bool(self._spilling)
+
+    @property
+    def rolls(self) -> bool:
+        """Whether deltas have a part of all rows besides."""
+        return any(local.rolls for _, local in self._spilling.values())
+
+    def begin_local(self, chain: Sequence[Epoch]) -> Epoch | None:
+        """Compare what the local store has with the versions of a checkpoint. Return the first of them that must be applied; None: all.
+
+        Called before ``apply``. Where nothing is of use, it is removed.
+        """
+        definitions = {name: f"{self._fit.digest} {each.local_layout()}" for name, (each, _) in self._spilling.items()}
+        fits = [local.fits(definitions[name], chain) for name, (_, local) in self._spilling.items()]
+        found = [each for each in fits if each is not None]
+        usable = bool(found) and len(found) == len(fits)
+        for name, (operator, _) in self._spilling.items():
+            if usable:
+                operator.go_on(chain[-1])
+            else:
+                operator.begin_anew(definitions[name])
+        return min(found) if usable else None
+
+    def restored(self, epoch: Epoch | None) -> None:
+        """All versions of a checkpoint have been applied; the last is this one."""
+        for operator, _ in self._spilling.values():
+            operator.restored(epoch)
+
+    def settle(self, epoch: Epoch | None) -> None:
+        """A checkpoint was made with the last delta or snapshot, whose version is the last of its chain."""
+        for operator, _ in self._spilling.values():
+            operator.settle(epoch)
+
+    def rolled(self) -> tuple[int, ...]:
+        """Return how much of the range of hashes the deltas of each operator have had whole."""
+        return tuple(operator.rolled for operator, _ in self._spilling.values())
+
+    def must_roll(self) -> None:
+        """Let the next delta have a part of all rows of operators, too, in which nothing has changed."""
+        for _, local in self._spilling.values():
+            local.must_roll = True
+
+    @property
+    def wants_checkpoint(self) -> bool:
+        """Whether an operator has no room before the next checkpoint."""
+        return any(operator.wants_checkpoint for operator, _ in self._spilling.values())
+
     # -------------------------------------------------------------------------------------------------- status
 
     @property
@@ -410,7 +484,8 @@ class Shard:
                 for (queue, side), each in self._upstreams.items()
             ],
             "operators": operators,
-            "defined": self._fit.header(whole=whole),
+            # Where versions roll, any of them may become the first one.
+            "defined": self._fit.header(whole=whole or self.rolls),
         }
 
 

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 from headrace.flow.messages import Queue
 from headrace.foundation import at_work
 from headrace.foundation.clock import Clock, SystemClock
-from headrace.foundation.errors import CheckpointError
+from headrace.foundation.errors import CheckpointError, OptionError
 from headrace.foundation.freed_memory import keep_freed_memory
 from headrace.interfaces.backend import Backend, JobHandle, JobReport, JobStatus, RunOptions
 from headrace.interfaces.registry import default_registry
@@ -33,6 +33,7 @@ from headrace_light.stages.loaded_ahead import LoadedAhead
 from headrace_light.stages.local import LocalStages
 from headrace_light.stages.none import NoStages
 from headrace_light.stages.routing import shard_counts
+from headrace_light.state_memory import StateMemory, check_spills
 
 logger = logging.getLogger(__name__)
 #: Freed memory that the process keeps for its next batches: a few batches of the usual size.
@@ -68,11 +69,28 @@ class LightBackend(Backend):
         shards, store = self.settings.shards, partial(self._state_store, plan.job_name)
         if not plan.shuffles:
             return lambda host, checkpoint: NoStages()
+        memory = self._state_memory(plan)
         if self.settings.reliability is None:
             ahead = self._ahead[1] if self._ahead is not None and self._ahead[0] is plan else None
-            return partial(LocalStages.of, plan, shards=shards, make_store=store, ahead=ahead)
+            return partial(LocalStages.of, plan, shards=shards, make_store=store, ahead=ahead, memory=memory)
         elasticity = elasticity_of(plan, options, self.settings, store)
         return partial(SharedStages.of, plan, elasticity=elasticity, shards=shards)
+
+    def _state_memory(self, plan: Plan) -> StateMemory | None:
+        """Return how the memory of keyed state is limited. Raises JobError when the plan cannot be run so."""
+        assert isinstance(self.settings, LightSettings)
+        limit_bytes = self.settings.state_memory_bytes
+        if limit_bytes is None:
+            return None
+        if self.settings.reliability is not None:
+            raise OptionError(
+                "instances that share shards keep all state of their shards in memory",
+                job=plan.job_name,
+                option="state_memory",
+                hint="leave state_memory out and start more instances, or leave reliability out and run the job in one process",
+            )
+        check_spills(plan)
+        return StateMemory(plan, limit_bytes)
 
     def make_ready(self, plan: Plan, options: RunOptions) -> None:
         """Open the operators of every stage once: what they import and compile is there when the job starts."""
@@ -88,6 +106,8 @@ class LightBackend(Backend):
         directory = CheckpointDirectory(options.checkpoint, plan.job_name)
         if directory.path is None or not plan.shuffles or self.settings.reliability is not None:
             return
+        if self.settings.state_memory is not None:
+            return  # what the running job has on disk is loaded when it has stopped
         if self._ahead is None:
             # Another one is not even made: it may lock what the running job needs.
             if not issubclass(self._kind_of_store()[1], ReadableStateStore):

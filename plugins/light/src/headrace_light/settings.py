@@ -6,7 +6,10 @@ from datetime import timedelta
 from typing import Annotated, Any, Literal
 
 import msgspec
-from headrace.interfaces.settings import Settings, option
+from headrace.foundation.errors import OptionError
+from headrace.interfaces.settings import Settings, option, parse_size
+
+_STATE_MEMORY_MIN = 1_000_000
 
 
 class LightSettings(Settings, frozen=True, kw_only=True):
@@ -34,6 +37,13 @@ class LightSettings(Settings, frozen=True, kw_only=True):
             "installed state store that keeps the keyed state; default: directory, or topic with reliability='high'"
         ),
     ] = None
+    state_memory: Annotated[
+        int | str | None,
+        option(
+            "how much memory keyed state may use, such as '1 GB'; rows that are not in use are kept on the local disk then; "
+            "default: all state is in memory"
+        ),
+    ] = None
     reliability: Annotated[
         Literal["high", "fast"] | None,
         option(
@@ -52,3 +62,22 @@ class LightSettings(Settings, frozen=True, kw_only=True):
         dict[str, Any],
         option("options of the state store; a store on disk is below the checkpoint unless they name another place"),
     ] = msgspec.field(default_factory=dict)
+
+    def validate(self) -> None:
+        size = self.state_memory_bytes
+        if size is not None and size < _STATE_MEMORY_MIN:
+            raise OptionError(
+                f"unusable value {self.state_memory!r}: with less than 1 MB of memory for its state a job would do nothing but read it",
+                option="state_memory",
+                hint="give a number of bytes, or a text with a unit, such as '1 GB'",
+            )
+
+    @property
+    def state_memory_bytes(self) -> int | None:
+        """``state_memory`` in bytes. Raises OptionError."""
+        if self.state_memory is None:
+            return None
+        try:
+            return parse_size(self.state_memory)
+        except ValueError as error:
+            raise OptionError(f"unusable value: {error}", option="state_memory", hint="such as '1 GB'") from error

@@ -21,6 +21,8 @@ _NAME = re.compile(r"(\d{20})\.(delta|snapshot)")
 class NoStateStore(StateStore):
     """Keeps nothing: for jobs without a checkpoint, whose state lives in their shards and ends with them."""
 
+    forgets: ClassVar[bool] = True
+
     def save(self, shard: str, version: int, delta: bytes, *, snapshot: bool = False) -> None:
         """Store nothing: there is no checkpoint to return to."""
 
@@ -29,6 +31,9 @@ class NoStateStore(StateStore):
         return iter(())
 
     def remove(self, shard: str, *, before: int) -> None:
+        """Nothing is kept."""
+
+    def forget_before(self, shard: str, version: int) -> None:
         """Nothing is kept."""
 
 
@@ -42,6 +47,7 @@ class DirectoryStateStore(ReadableStateStore):
     """Keeps each version of a shard's state as one file, written under another name and renamed: it exists completely or not at all."""
 
     Settings: ClassVar[type[Settings]] = DirectoryStateSettings
+    forgets: ClassVar[bool] = True
 
     @classmethod
     def defaults(cls, job: str, directory: str) -> Mapping[str, Any]:
@@ -111,6 +117,11 @@ class DirectoryStateStore(ReadableStateStore):
         files = self._versions(shard)
         for number in versions_to_remove([(number, whole) for number, (whole, _) in files.items()], before):
             files[number][1].unlink(missing_ok=True)
+
+    def forget_before(self, shard: str, version: int) -> None:
+        for number, (_, path) in self._versions(shard).items():
+            if number < version:
+                path.unlink(missing_ok=True)
 
     def place(self, shard: str, version: int) -> str:
         return f"state file {self._directory(shard) / f'{version:020d}'} (.delta or .snapshot)"

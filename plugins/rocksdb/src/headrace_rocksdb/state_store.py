@@ -35,6 +35,7 @@ class RocksStateStore(StateStore):
     """
 
     Settings: ClassVar[type[Settings]] = RocksStateSettings
+    forgets: ClassVar[bool] = True
 
     @classmethod
     def defaults(cls, job: str, directory: str) -> Mapping[str, Any]:
@@ -59,6 +60,11 @@ class RocksStateStore(StateStore):
     def remove(self, shard: str, *, before: int) -> None:
         for number in versions_to_remove(self._versions(shard), before):
             del self._database()[_key(shard, number)]
+
+    def forget_before(self, shard: str, version: int) -> None:
+        for number, _ in self._versions(shard):
+            if number < version:
+                del self._database()[_key(shard, number)]
 
     def close(self) -> None:
         if self._opened is not None:

@@ -38,6 +38,7 @@ from headrace_light.stages.order_log import Entry, EntryKind, OrderLog
 from headrace_light.stages.routing import Pending, route, shard_counts
 from headrace_light.stages.shard_storage import ShardStorage
 from headrace_light.state_directory import NoStateStore
+from headrace_light.state_memory import StateMemory
 
 logger = logging.getLogger(__name__)
 
@@ -52,7 +53,8 @@ class LocalStages(Stages):
     needs_clock: ClassVar[bool] = True
 
     def __init__(
-        self, plan: Plan, host: Host, *, shards: int, store: StateStore, ahead: LoadedAhead | None = None
+        self, plan: Plan, host: Host, *, shards: int, store: StateStore, ahead: LoadedAhead | None = None,
+        memory: StateMemory | None = None,
     ) -> None:  # fmt: skip
         self._plan = plan
         self._clock = host.clock
@@ -60,6 +62,10 @@ class LocalStages(Stages):
         self._storing = host.storing
         self._storage = ShardStorage(store, until_stored=host.storing.until_stored)
         self._ahead = ahead
+        self._make_checkpoint = host.make_checkpoint
+        #: Opened; None: all state is in memory.
+        self._memory = memory
+        self._rolls = store.forgets
         #: Whether this process has taken over from another one a moment ago: a snapshot that is due waits for the next checkpoint.
         self._took_over = False
         self._checkpoint = None if host.directory is None else host.directory.parent
@@ -67,7 +73,7 @@ class LocalStages(Stages):
         self._shuffles: dict[str, ShuffleNode] = plan.shuffles
         self._counts = shard_counts(plan, shards)
         self._shards: dict[str, list[Shard]] = {
-            name: [Shard(plan, name, number) for number in range(count)] for name, count in self._counts.items()
+            name: [self._new_shard(name, number) for number in range(count)] for name, count in self._counts.items()
         }
         self._tick_seconds = tick_seconds(plan)
         self._ticked_seconds = self._clock.monotonic()
@@ -96,13 +102,23 @@ class LocalStages(Stages):
         shards: int,
         make_store: Callable[[Path], StateStore],
         ahead: LoadedAhead | None = None,
+        memory: StateMemory | None = None,
     ) -> LocalStages:
         """Make the stages of a job. Raises CheckpointError when they cannot go on with the checkpoint; RetriableError.
 
-        ``ahead``: shards whose state was loaded before the process that had the checkpoint stopped.
+        ``ahead``: shards whose state was loaded before the process that had the checkpoint stopped. ``memory``: how the memory of the
+        state is limited.
         """
         store: StateStore = NoStateStore() if host.directory is None else make_store(host.directory)
-        stages = cls(plan, host, shards=shards, store=store, ahead=ahead)
+        try:
+            if memory is not None:
+                memory.open(host.directory, shards)
+            stages = cls(plan, host, shards=shards, store=store, ahead=ahead, memory=memory)
+        except BaseException:
+            store.close()
+            if memory is not None:
+                memory.close()
+            raise
         try:
             if checkpoint.id:
                 _check_checkpoint(plan, checkpoint, stages.shard_counts, place=str(host.directory))
@@ -158,8 +174,14 @@ class LocalStages(Stages):
                 self._storage.load(shard, checkpoint_id, expected)
         except RetriableError:
             shard.close()  # it may have taken a part
-            shards[shard.number] = Shard(self._plan, queue.source, shard.number)
+            shards[shard.number] = self._new_shard(queue.source, shard.number)
             raise
+
+    def _new_shard(self, shuffle: str, number: int) -> Shard:
+        shard = Shard(self._plan, shuffle, number)
+        if self._memory is not None:
+            self._memory.use(shard, rolls=self._rolls)
+        return shard
 
     def begin_at(
         self, states: Iterable[tuple[str, int, bytes]], checkpoint_id: int, sequence: int, wait_for: WaitFor
@@ -169,8 +191,11 @@ class LocalStages(Stages):
         for shard in self._all():
             wait_for("its state store", partial(self._storage.forget_stored, shard))
         for shuffle, number, state in states:
-            self._shards[shuffle][number].apply(state)
-            self._shards[shuffle][number].end_restore()
+            shard = self._shards[shuffle][number]
+            shard.begin_local(())
+            shard.apply(state)
+            shard.restored(None)
+            shard.end_restore()
         self._sequence = sequence
         wait_for("its state store", partial(self._save, checkpoint_id, whole=True))
         self._log.begin(checkpoint_id)
@@ -241,6 +266,8 @@ class LocalStages(Stages):
         if self._tick_seconds is not None and now - self._ticked_seconds >= self._tick_seconds:
             self._ticked_seconds = now
             self.tick()
+        if self._memory is not None and any(shard.wants_checkpoint for shard in self._all()):
+            self._make_checkpoint()
 
     def _begin(
         self,
@@ -337,6 +364,9 @@ class LocalStages(Stages):
 
     def saved(self, checkpoint_id: int) -> None:
         self._storing.until_stored(partial(self._log.begin, checkpoint_id))
+        for shard in self._all():
+            self._storage.settle(shard)
+        fault_point("shard.after_settle")
         if self._is_watched():
             return
         for shard in self._all():
@@ -366,6 +396,8 @@ class LocalStages(Stages):
             self._ahead.close()
         self._log.close()
         self._storage.close()
+        if self._memory is not None:
+            self._memory.close()
 
     def _all(self) -> list[Shard]:
         return [shard for shards in self._shards.values() for shard in shards]

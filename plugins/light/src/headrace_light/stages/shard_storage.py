@@ -16,6 +16,10 @@ _DELTAS_MAX = 100
 _DELTA_BYTES_MIN = 1_000_000
 #: A snapshot that is put off is made after so many times as many: a job may be stopped again and again before one is due.
 _PUT_OFF_MAX = 5
+#: The range of hashes.
+_ROUND = 2**64
+#: So many versions may roll without a round being completed: then operators without changes roll too.
+_ROLLING_MAX = 300
 
 
 @dataclass
@@ -27,16 +31,34 @@ class StoredVersions:
     delta_bytes: int = 0
     #: The versions from the newest snapshot on, each with its checksum.
     chain: list[tuple[int, str]] = field(default_factory=list)
+    #: Where versions roll: how far each operator was before a version, see ``Shard.rolled``. Versions before the first are not in it.
+    rolled: list[tuple[int, tuple[int, ...]]] = field(default_factory=list)
+    #: Whether the store has versions before the first one of the chain.
+    has_older: bool = False
 
     def note(self, version: int, checksum: str, *, whole: bool) -> None:
         """A version with this checksum has been stored, over one of that number that may be there."""
         kept = [] if whole else [each for each in self.chain if each[0] != version]
         self.chain = [*kept, (version, checksum)]
 
+    def roll(self, version: int, before: tuple[int, ...], now: tuple[int, ...]) -> None:
+        """A version has been stored that made operators roll from ``before`` to ``now``: leave out those that are not needed any more."""
+        self.rolled.append((version, before))
+        full = [
+            place for place, (_, past) in enumerate(self.rolled)
+            if all(end - begin >= _ROUND for begin, end in zip(past, now, strict=True))
+        ]  # fmt: skip
+        if (full and full[-1] > 0) or (full and self.chain[0][0] < self.rolled[full[-1]][0]):
+            del self.rolled[: full[-1]]
+            first = self.rolled[0][0]
+            self.chain = [each for each in self.chain if each[0] >= first]
+            self.has_older = True
+
     def add(self, size: int, *, whole: bool) -> None:
         """A version of so many bytes has been stored."""
         if whole:
             self.snapshot_bytes, self.deltas, self.delta_bytes = size, 0, 0
+            self.rolled.clear()
         else:
             self.deltas += 1
             self.delta_bytes += size
@@ -101,10 +123,22 @@ class ShardStorage:
                 begun = self._begin_restore(self._keyed, shard, versions)
                 if begun is not None:
                     return begun
+        chain = [] if expected is None else list(expected)
+        if shard.spills:
+            base = shard.begin_local(chain)
+            if base is not None and version is not None and isinstance(self._store, ReadableStateStore):
+                # The local store has everything of that version, and perhaps of later ones; that one is taken for what the shard knows.
+                at = chain.index(base)
+                self.go_on(shard, StoredVersions(chain=chain[:at], has_older=True), version, chain)
+                shard.restored(chain[-1])
+                return None
         found: tuple[int, bytes] | None = None
         stored = StoredVersions()
         waiting = None if expected is None else list(expected)
         for number, content, whole in self._store.load(name, version):
+            if shard.rolls and waiting and number < waiting[0][0]:
+                stored.has_older = True
+                continue  # a process that ended before it could remove it has left it
             checksum = checksum_of_version(content)  # of all of it: once, for both uses
             if waiting is not None:
                 self._check(name, waiting, number, checksum)
@@ -115,6 +149,7 @@ class ShardStorage:
             stored.note(number, checksum, whole=whole)
         if waiting:
             raise self._missing(name, waiting[0][0])
+        shard.restored(stored.chain[-1] if stored.chain else None)
         shard.end_restore()
         self._stored[name] = stored
         return found
@@ -204,15 +239,20 @@ class ShardStorage:
         times = _PUT_OFF_MAX if last else 1
         delta_bytes_max = max(stored.snapshot_bytes, _DELTA_BYTES_MIN)
         many = stored.deltas >= times * _DELTAS_MAX or stored.delta_bytes > times * delta_bytes_max
-        whole = whole or (many and not shard.restoring)
+        whole = whole or (many and not shard.restoring and not shard.rolls)
         if self._keyed is not None and shard.has_parts:
             size = self._save_parts(self._keyed, shard, version, header, whole=whole)
         else:
+            before = shard.rolled()
+            if shard.rolls and len(stored.rolled) >= _ROLLING_MAX:
+                shard.must_roll()
             state = shard.snapshot() if whole else shard.delta()
             if state:
                 # A shard gives its changes only once: storing them is repeated, asking for them is not.
                 self._until_stored(partial(self._store.save, name, version, headed(header) + state, snapshot=whole))
                 stored.note(version, checksum_of_version(headed(header) + state), whole=whole)
+                if shard.rolls and not whole:
+                    stored.roll(version, before, shard.rolled())
             size = len(state)
         if size:
             stored.add(size, whole=whole)
@@ -242,9 +282,18 @@ class ShardStorage:
             self._until_stored(partial(store.save_parts, shard.queue.id, version, content, snapshot=whole))
         return sum(len(part) for part in parts)
 
+    def settle(self, shard: Shard) -> None:
+        """The checkpoint with the newest version is made: what has not changed since may leave memory."""
+        if shard.spills:
+            chain = self.chain(shard)
+            shard.settle(chain[-1] if chain else None)
+
     def remove_old(self, shard: Shard, version: int) -> None:
-        """If this version is a snapshot and has become durable, remove older versions."""
+        """If this version is a snapshot and has become durable, remove older versions; those that have rolled out of the chain too."""
         stored = self._stored.get(shard.queue.id)
+        if stored is not None and stored.has_older and stored.chain:
+            self._store.forget_before(shard.queue.id, stored.chain[0][0])
+            stored.has_older = False
         if stored is not None and stored.deltas == 0:
             self._store.remove(shard.queue.id, before=version)
 

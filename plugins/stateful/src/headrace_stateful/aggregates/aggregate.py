@@ -27,7 +27,7 @@ from headrace_stateful.aggregates.distinct_values import DistinctValues
 from headrace_stateful.joins.join_shape import Part, assembled
 from headrace_stateful.keys import keyed_rows
 from headrace_stateful.keys.columns import Flags, Places, equal_rows
-from headrace_stateful.keys.kept_by_key import KeptByKey
+from headrace_stateful.keys.kept_by_key import KeptByKey, spilled_columns
 from headrace_stateful.keys.parted_table import PartedTable
 from headrace_stateful.keys.row_log import RowLog
 from headrace_stateful.keys.shares import log_share, numbers, renumbered, snapshots, table_share
@@ -116,6 +116,13 @@ class Aggregate(KeptByKey):
     def derivation(self, schema: Schema | None, output: str = "") -> Derivation:
         columns = {name: quoted(name) for name in self.keys}
         return Derivation({**columns, **self.plan(keyed_rows.known(schema)).texts})
+
+    def stays_in_memory(self, schema: Schema | None) -> str | None:
+        columns = keyed_rows.known(schema)
+        plan = self.plan(columns)
+        if self.takes_back and not plan.takes_back_by_sign:
+            return "an aggregate such as min or max over rows that are taken back keeps these rows in memory"
+        return spilled_columns(self, {**keyed_rows.key_types(columns, self.keys), **plan.partial_schema})
 
     def open(self, schema: Schema | None) -> StatefulOperator:
         columns = keyed_rows.known(schema)

@@ -17,7 +17,7 @@ from headrace.interfaces.windows import Duration, microseconds
 from headrace_stateful.joins.join_shape import Part, assembled
 from headrace_stateful.keys import keyed_rows
 from headrace_stateful.keys.columns import Places
-from headrace_stateful.keys.kept_by_key import KeptByKey
+from headrace_stateful.keys.kept_by_key import KeptByKey, spilled_columns
 from headrace_stateful.keys.slot_operator import TICK, SlotOperator
 from headrace_stateful.keys.state_columns import kept_columns
 
@@ -61,6 +61,9 @@ class Distinct(KeptByKey):
         columns = kept_columns(keyed_rows.known(schema), self.keys)
         settings = {"takes rows back": self.takes_back}
         return StateDefinition(self.name, settings, self.keys, columns, adjustable={"ttl_us": self.ttl_us})
+
+    def stays_in_memory(self, schema: Schema | None) -> str | None:
+        return spilled_columns(self, keyed_rows.key_types(keyed_rows.known(schema), self.keys))
 
     def open(self, schema: Schema | None) -> StatefulOperator:
         return RunningDistinct(self.keys, keyed_rows.known(schema), takes_back=self.takes_back, ttl_us=self.ttl_us)

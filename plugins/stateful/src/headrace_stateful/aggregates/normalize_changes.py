@@ -23,7 +23,7 @@ from headrace.interfaces.windows import Duration, microseconds
 from headrace_stateful.joins.join_shape import Part, assembled
 from headrace_stateful.keys import keyed_rows
 from headrace_stateful.keys.columns import Flags, Places, equal_rows
-from headrace_stateful.keys.kept_by_key import KeptByKey
+from headrace_stateful.keys.kept_by_key import KeptByKey, spilled_columns
 from headrace_stateful.keys.slot_operator import TICK, SlotOperator
 from headrace_stateful.keys.state_columns import kept_columns
 
@@ -54,6 +54,9 @@ class NormalizeChanges(KeptByKey):
     def definition(self, schema: Schema | None) -> StateDefinition:
         columns = kept_columns(keyed_rows.known(schema))
         return StateDefinition(self.name, {}, self.keys, columns, adjustable={"ttl_us": self.ttl_us})
+
+    def stays_in_memory(self, schema: Schema | None) -> str | None:
+        return spilled_columns(self, keyed_rows.known(schema))
 
     def open(self, schema: Schema | None) -> StatefulOperator:
         return RunningNormalizeChanges(self.keys, keyed_rows.known(schema), self.ttl_us)

@@ -24,7 +24,7 @@ from headrace.runtime.waiting import until_answered
 from headrace_stateful.joins.join_shape import Part, assembled
 from headrace_stateful.keys import keyed_rows
 from headrace_stateful.keys.columns import equal_rows
-from headrace_stateful.keys.kept_by_key import KeptByKey
+from headrace_stateful.keys.kept_by_key import KeptByKey, spilled_columns
 from headrace_stateful.keys.slot_operator import TICK, SlotOperator
 from headrace_stateful.keys.state_columns import kept_columns
 from headrace_stateful.keys.typed_rows import RowTypes
@@ -82,6 +82,9 @@ class Reduce(KeptByKey):
 
     def columns_in_state(self, schema: Schema | None) -> Mapping[str, pl.DataType]:
         return self.output_schema(schema) or {}
+
+    def stays_in_memory(self, schema: Schema | None) -> str | None:
+        return spilled_columns(self, self.output_schema(schema) or {})
 
     def open(self, schema: Schema | None) -> StatefulOperator:
         output = self.output_schema(schema)

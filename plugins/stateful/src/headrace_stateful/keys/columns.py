@@ -59,6 +59,10 @@ class ChunkedFrame:
             return self._whole[int(rows[0]) : int(rows[-1]) + 1]
         return self.take(rows)
 
+    def size_bytes(self) -> int:
+        """Return how many bytes the rows take."""
+        return int(self._whole.estimated_size())
+
     def replace(self, frame: pl.DataFrame) -> None:
         """Hold these rows instead."""
         self._chunks = [frame] if frame.height else []
@@ -196,6 +200,10 @@ class SlotColumns:
             for name in long.columns:
                 same &= equal_series(long[name], frame[name])
         return same
+
+    def long_bytes(self) -> int:
+        """Return how many bytes the values of no fixed width take, those that are dead included."""
+        return 0 if self._log is None else self._log.size_bytes()
 
     def drop(self, slots: Places) -> None:
         """Give back what these slots hold."""

@@ -8,23 +8,26 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-from headrace.interfaces.operator import PartedOperator
+from headrace.interfaces.local_store import Epoch, LocalTable
+from headrace.interfaces.operator import PartedOperator, SpillingOperator
 from headrace.interfaces.state_parts import Restore
 from numpy.typing import NDArray
 
 from headrace_stateful.keys.slots import SlotTable
+from headrace_stateful.keys.spilling_table import SpillingTable
 from headrace_stateful.keys.state_bytes import pack, unpack
 
 _END = "__hr_end"
 
 
-class PartedTable(PartedOperator):
+class PartedTable(PartedOperator, SpillingOperator):
     """Base of operators whose keys are in ``_table``. What they keep beside it goes through ``_common`` and ``_apply_common``.
 
     The table brings in keys when it is asked for them, and all of them when something has to look at every key.
     """
 
     _table: SlotTable
+    _spilling: SpillingTable | None = None
 
     def _common(self, *, whole: bool) -> tuple[Mapping[str, pl.DataFrame], Mapping[str, Any]]:
         """Return frames and values that are kept beside the table: all of them, or what has changed."""
@@ -64,3 +67,36 @@ class PartedTable(PartedOperator):
     @property
     @abstractmethod
     def restores_behind(self) -> bool: ...
+
+    # ------------------------------------------------------------------------ only of verbs that do not stay in memory
+
+    def spill_to(self, local: LocalTable) -> None:
+        self._table = self._spilling = SpillingTable(self._table.key_types, self._table.value_types, local)
+
+    def local_layout(self) -> str:
+        return f"{self._table.key_types} {self._table.value_types}"
+
+    def begin_anew(self, definition: str) -> None:
+        self._on_disk.begin_anew(definition)
+
+    def go_on(self, newest: Epoch) -> None:
+        self._on_disk.go_on(newest)
+
+    def restored(self, epoch: Epoch | None) -> None:
+        self._on_disk.restored(epoch)
+
+    def settle(self, epoch: Epoch | None) -> None:
+        self._on_disk.settle(epoch)
+
+    @property
+    def rolled(self) -> int:
+        return self._on_disk.rolled
+
+    @property
+    def wants_checkpoint(self) -> bool:
+        return self._on_disk.wants_checkpoint
+
+    @property
+    def _on_disk(self) -> SpillingTable:
+        assert self._spilling is not None, "spill_to() was called"
+        return self._spilling

@@ -17,6 +17,7 @@ from headrace.interfaces.state_parts import Restore
 from numpy.typing import NDArray
 
 from headrace_stateful.keys.columns import Flags, Places, SlotColumns, equal_rows, grown
+from headrace_stateful.keys.number_stack import NumberStack
 from headrace_stateful.keys.slot_parts import HASH, SLOT, ComingRows, Divided, joined, pack_part, unpack_part
 
 _EMPTY = -1
@@ -37,7 +38,7 @@ class KeySlots:
         self._table: Places = np.full(_LEAST_PLACES, _EMPTY, dtype=np.int64)
         self._hashes: NDArray[np.uint64] = np.zeros(0, dtype=np.uint64)
         self._live: Flags = np.zeros(0, dtype=bool)
-        self._free: list[int] = []
+        self._free = NumberStack()
         #: One more than the greatest slot that was ever given.
         self.end = 0
         self._count = 0
@@ -48,17 +49,21 @@ class KeySlots:
 
     def find(self, keys: pl.DataFrame) -> Places:
         """Return the slot of each row's key, -1 where it has none."""
-        return self._find(keys, key_hashes(keys, self.names))
+        return self.find_hashed(keys, key_hashes(keys, self.names))
 
     def find_or_insert(self, keys: pl.DataFrame) -> tuple[Places, Places]:
         """Return the slot of each row's key, and the rows that were the first of a new key, in order."""
         hashes = key_hashes(keys, self.names)
-        slots = self._find(keys, hashes)
+        slots = self.find_hashed(keys, hashes)
+        return slots, self.insert_missing(keys, hashes, slots)
+
+    def insert_missing(self, keys: pl.DataFrame, hashes: NDArray[np.uint64], slots: Places) -> Places:
+        """Give the keys of rows without a slot one, which is written into ``slots``; return the first row of each of them, in order."""
         missing = np.flatnonzero(slots < 0)
         if missing.size == 0:
-            return slots, missing
+            return missing
         self._make_room(missing.size)
-        new_rows, which = self._different(keys, hashes, missing)
+        new_rows, which = self.different(keys, hashes, missing)
         new_slots = self._new_slots(new_rows.size)
         slots[missing] = new_slots[which]
         self._hashes[new_slots] = hashes[new_rows]
@@ -66,7 +71,15 @@ class KeySlots:
         self._enter(new_slots)
         self._keys.put(new_slots, keys[new_rows].select(self.names))
         self._count += new_rows.size
-        return slots, new_rows
+        return new_rows
+
+    def put_keys(self, slots: Places, keys: pl.DataFrame) -> None:
+        """Write the keys in slots otherwise: equal ones that look different, as 0.0 and -0.0."""
+        self._keys.put(slots, keys)
+
+    def long_bytes(self) -> int:
+        """Return how many bytes the keys of no fixed width take."""
+        return self._keys.long_bytes()
 
     def place(self, slots: Places, keys: pl.DataFrame) -> None:
         """Give new keys these slots: when state is restored. The slots must be free, the keys new and different."""
@@ -94,7 +107,7 @@ class KeySlots:
 
     def know_free_slots(self) -> None:
         """All stored keys have been placed: slots between them may be given to new keys."""
-        self._free = np.flatnonzero(~self._live[: self.end])[::-1].tolist()
+        self._free.replace(np.flatnonzero(~self._live[: self.end])[::-1].copy())
 
     def remove(self, slots: Places) -> None:
         """Forget the keys in these slots, each given once."""
@@ -107,7 +120,7 @@ class KeySlots:
             active, places = active[~here], self._next(places[~here])
         self._live[slots] = False
         self._keys.drop(slots)
-        self._free.extend(slots.tolist())
+        self._free.push(slots)
         self._count -= slots.size
         self._removed += slots.size
 
@@ -139,7 +152,8 @@ class KeySlots:
     def _next(self, places: Places) -> Places:
         return (places + 1) & (len(self._table) - 1)
 
-    def _find(self, keys: pl.DataFrame, hashes: NDArray[np.uint64]) -> Places:
+    def find_hashed(self, keys: pl.DataFrame, hashes: NDArray[np.uint64]) -> Places:
+        """Return the slot of each row's key, -1 where it has none; ``hashes`` are those of the keys."""
         slots = np.full(len(hashes), -1, dtype=np.int64)
         if self._count == 0:
             return slots
@@ -169,7 +183,7 @@ class KeySlots:
             going_on = going_on[other]
         return found, places
 
-    def _different(self, keys: pl.DataFrame, hashes: NDArray[np.uint64], rows: Places) -> tuple[Places, Places]:
+    def different(self, keys: pl.DataFrame, hashes: NDArray[np.uint64], rows: Places) -> tuple[Places, Places]:
         """Return the first row of each different key among rows, ascending, and for each of the rows which of these keys it has."""
         _, first, which = np.unique(hashes[rows], return_index=True, return_inverse=True)
         if first.size < rows.size and not equal_rows(keys[rows[first[which]]], keys[rows], self.names).all():
@@ -204,9 +218,9 @@ class KeySlots:
         self._enter(self.slots())
 
     def _new_slots(self, count: int) -> Places:
-        reused = [self._free.pop() for _ in range(min(count, len(self._free)))]
-        fresh = count - len(reused)
-        made = np.concatenate([np.array(reused, dtype=np.int64), np.arange(self.end, self.end + fresh)])
+        reused = self._free.pop(count)
+        fresh = count - reused.size
+        made = np.concatenate([reused, np.arange(self.end, self.end + fresh)])
         self.end += fresh
         self._reserve(self.end)
         return made
@@ -226,6 +240,7 @@ class SlotTable:
     SLOT = SLOT
 
     def __init__(self, keys: Mapping[str, pl.DataType], values: Mapping[str, pl.DataType]) -> None:
+        self.key_types, self.value_types = dict(keys), dict(values)
         self.index = KeySlots(keys)
         self._values = SlotColumns(values)
         self._touched: Flags = np.zeros(0, dtype=bool)
@@ -303,6 +318,9 @@ class SlotTable:
         """Take what ``delta`` or ``snapshot`` gave."""
         if "gone" in frames:
             gone = frames["gone"][self.SLOT].to_numpy()
+            # Deltas may begin behind the row itself: with what is on disk too, each has a part of all rows besides (``SpillingTable``).
+            gone = gone[gone < self.index.end]
+            gone = gone[self.index.is_live(gone)]
             self.index.remove(gone)
             self._values.drop(gone)
             self._written[gone] = False

@@ -1,0 +1,147 @@
+"""What a local store is: a database on this machine's disk for state that does not fit in memory.
+
+It is a cache. What counts is in the state store; a local store may be lost, and is then filled again from there.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from hashlib import blake2b
+from typing import Any
+
+import msgspec
+
+#: A chain of versions is known by its entries: (version, checksum).
+Epoch = tuple[int, str]
+_PREFIX_BYTES = 8
+#: Greater than all hashes that may follow a prefix.
+_END = b"\xff" * 9
+_ROWS = b"r"
+_ABOUT = b"a"
+
+
+class LocalStore(ABC):
+    """Keeps values by key on the local disk, both bytes, in the order of the keys. Made by a backend, used by one thread.
+
+    A write survives the end of the process, not necessarily that of the machine. Damage must be found when it is read, and raised as
+    CheckpointError.
+    """
+
+    #: Whether something could not be read or written: then the next process begins with an empty one.
+    damaged: bool = False
+
+    @abstractmethod
+    def __init__(self, directory: str, memory_bytes: int) -> None:
+        """Open the database in a directory, or make it. ``memory_bytes``: how much memory it may use, caches included.
+
+        Raises CheckpointError when it cannot be opened: then the caller removes the directory, and opens it once more.
+        """
+
+    @abstractmethod
+    def get(self, keys: Sequence[bytes]) -> Sequence[bytes | None]:
+        """Return the value of each key; None where there is none."""
+
+    @abstractmethod
+    def write(self, keys: Sequence[bytes], values: Sequence[bytes], removed: Sequence[bytes] = ()) -> None:
+        """Remove keys, then set values: all of it or nothing, also if the process ends meanwhile."""
+
+    @abstractmethod
+    def scan(self, begin: bytes, end: bytes, rows: int) -> Iterator[tuple[list[bytes], list[bytes]]]:
+        """Yield keys and values from ``begin`` to before ``end``, in order, at most ``rows`` at a time. Nothing is written meanwhile."""
+
+    @abstractmethod
+    def clear(self, begin: bytes, end: bytes) -> None:
+        """Remove everything from ``begin`` to before ``end``, as fast as possible."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Close the database. May be called twice."""
+
+
+class LocalTable:
+    """The part of a local store that belongs to one operator of one shard.
+
+    It knows of which version of the stored state its rows are. Rows are written only as they are in versions that have been stored:
+    so what is there fits every later checkpoint of the same chain. ``base``: everything of that version is here; what is newer is in
+    the versions behind it. ``newest``: no row is of a later version. A checkpoint that does not know both has other rows.
+
+    ``memory_bytes``: how much memory the operator may use for its own rows. ``rolls``: its deltas are to carry a part of all rows
+    besides, so that no snapshot is needed.
+    """
+
+    def __init__(self, store: LocalStore, name: str, *, memory_bytes: int, rolls: bool) -> None:
+        self._store = store
+        self._prefix = blake2b(name.encode(), digest_size=_PREFIX_BYTES).digest()
+        self.memory_bytes = memory_bytes
+        self.rolls = rolls
+        #: Set by the shard: the next delta is to have such a part even if nothing has changed.
+        self.must_roll = False
+        self.base: Epoch | None = None
+        self._newest: Epoch | None = None
+        self._epoch: Epoch | None = None
+        stored = store.get([self._about_key])[0]
+        self._about: dict[str, Any] = {} if stored is None else msgspec.msgpack.decode(stored)
+
+    def fits(self, definition: str, chain: Sequence[Epoch]) -> Epoch | None:
+        """Return the version from which on a chain has what is missing here; None: what is here is of no use."""
+        base, newest = self._about.get("base"), self._about.get("newest")
+        if self._about.get("definition") != definition or base is None or newest is None:
+            return None
+        known = {(number, checksum) for number, checksum in chain}
+        if tuple(base) not in known or tuple(newest) not in known:
+            return None
+        return int(base[0]), str(base[1])
+
+    def begin(self, definition: str) -> None:
+        """Begin with nothing: what is there is of no use."""
+        self._store.clear(self._prefix, self._prefix + _END)
+        self._about = {"definition": definition}
+        self.base = self._newest = None
+
+    def go_on(self, newest: Epoch) -> None:
+        """Begin with what is there, which ``fits``; rows of versions up to ``newest`` are going to be written."""
+        base = self._about["base"]
+        self.base = int(base[0]), str(base[1])
+        self._epoch = newest
+        self._write_about([], [], [])
+
+    def settle(self, epoch: Epoch | None) -> None:
+        """A checkpoint has been made: from now on rows of this version may be written."""
+        self._epoch = epoch
+
+    def has_all(self) -> None:
+        """All rows of the version of now have been written, or are in the next one."""
+        self.base = self._epoch
+        self._write_about([], [], [])
+
+    def get(self, keys: Sequence[bytes]) -> Sequence[bytes | None]:
+        """Return the values of keys, which begin with ``row_prefix``."""
+        return self._store.get(keys)
+
+    def write(self, keys: Sequence[bytes], values: Sequence[bytes], removed: Sequence[bytes] = ()) -> None:
+        """Write rows as they are in the version of ``settle``, and remove others."""
+        if self._newest != self._epoch or self._epoch is None:
+            self._write_about(keys, values, removed)
+        else:
+            self._store.write(keys, values, removed)
+
+    def scan(self, begin: int, end: int | None, rows: int) -> Iterator[tuple[list[bytes], list[bytes]]]:
+        """Yield the rows whose hashes are from ``begin`` to before ``end`` (None: the last), at most so many at a time."""
+        last = self.row_prefix + (_END if end is None else end.to_bytes(8, "big"))
+        return self._store.scan(self.row_prefix + begin.to_bytes(8, "big"), last, rows)
+
+    @property
+    def row_prefix(self) -> bytes:
+        """With what the keys of rows begin; the hash of the key follows, most significant byte first."""
+        return self._prefix + _ROWS
+
+    @property
+    def _about_key(self) -> bytes:
+        return self._prefix + _ABOUT
+
+    def _write_about(self, keys: Sequence[bytes], values: Sequence[bytes], removed: Sequence[bytes]) -> None:
+        self._newest = self._epoch
+        self._about |= {"base": self.base, "newest": self._newest}
+        about = msgspec.msgpack.encode(self._about)
+        self._store.write([*keys, self._about_key], [*values, about], removed)
