@@ -14,6 +14,7 @@ import time
 from pathlib import Path
 
 from tests.fuzz.guided.corpus import INPUT_BYTES_MAX, load, save
+from tests.fuzz.guided.minimizing import minimized
 from tests.fuzz.guided.targets import TARGETS
 
 #: An input that takes longer is a fault: 4 KiB are read in milliseconds.
@@ -38,27 +39,26 @@ def fuzz(target: str, seconds: int, *, keep: bool) -> bool:
     begun = time.monotonic()
     known = [*load(target), *TARGETS[target].seeds]
     with tempfile.TemporaryDirectory(prefix="headrace-fuzz-") as place:
-        before, after, faults = Path(place, "before"), Path(place, "after"), Path(place, "faults")
-        _laid_out(before, known)
-        after.mkdir()
+        inputs, faults = Path(place, "inputs"), Path(place, "faults")
+        _laid_out(inputs, known)
         faults.mkdir()
         done = _fuzzer(
-            target, str(before), f"-max_total_time={seconds}", f"-max_len={INPUT_BYTES_MAX}", f"-timeout={INPUT_SECONDS_MAX}",
+            target, str(inputs), f"-max_total_time={seconds}", f"-max_len={INPUT_BYTES_MAX}", f"-timeout={INPUT_SECONDS_MAX}",
             f"-rss_limit_mb={MEMORY_MB_MAX}", f"-artifact_prefix={faults}/", "-print_final_stats=1",
         )  # fmt: skip
         found = [path.read_bytes() for pattern in _FAULTS for path in faults.glob(pattern)]
+        kept = load(target)
         if keep:
-            merged = _fuzzer(target, "-merge=1", str(after), str(before))
-            kept = [path.read_bytes() for path in after.iterdir()] if merged.returncode == 0 else load(target)
+            kept = minimized(TARGETS[target], [*kept, *(path.read_bytes() for path in inputs.iterdir())])
+        if keep or found:
             save(target, [*kept, *found])
-        elif found:
-            save(target, [*load(target), *found])
     runs = next((line.split()[-1] for line in done.stderr.splitlines() if "number_of_executed_units" in line), "?")
     fault = bool(found) or done.returncode != 0
     what = "FAULT" if fault else "no fault"
     print(f"{target:24} {what:9} {runs:>9} inputs in {time.monotonic() - begun:.0f} s", flush=True)
     if fault:
-        print("\n".join(done.stderr.splitlines()[-60:]), flush=True)
+        # The traceback of Python is on the one, what libFuzzer says on the other.
+        print("\n".join([*done.stdout.splitlines()[-40:], *done.stderr.splitlines()[-15:]]), flush=True)
     return not fault
 
 

@@ -85,7 +85,7 @@ def _checkpoint(data: bytes) -> None:
         value = json.loads(data)
         value["checksum"] = checksum_of(value)
         data = json.dumps(value).encode()
-    except (ValueError, TypeError, RecursionError):
+    except (ValueError, TypeError, AttributeError, RecursionError):
         pass
     with tempfile.TemporaryDirectory() as place:
         directory = Path(place) / "light"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.fuzz.guided.corpus import PLACE, load, save
+from tests.fuzz.guided.minimizing import minimized
 from tests.fuzz.guided.target import Target
 from tests.fuzz.guided.targets import TARGETS
 
@@ -29,6 +30,12 @@ def test_a_fault_is_told() -> None:
     assert target.check(b"a")
     with pytest.raises(KeyError):
         target.check(b"x")
+
+
+def test_inputs_that_reach_nothing_new_are_not_kept() -> None:
+    target = TARGETS["rules-sql"]
+    longer = b"-- id: x\n-- severity: nothing\na = 1;\n"
+    assert minimized(target, [longer, longer + b"\n\n", target.seeds[0]]) == [longer]
 
 
 def test_a_corpus_is_kept_shortest_first_and_once(tmp_path: object, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -227,8 +227,8 @@ class Shard:
             return
         try:
             stored: dict[str, Any] = msgspec.msgpack.decode(unsealed(state, f"the state of shard {self.queue}"))
-            version = stored["format"]
-        except (msgspec.DecodeError, KeyError, TypeError) as error:
+            version = int(stored["format"])
+        except (msgspec.DecodeError, KeyError, TypeError, ValueError) as error:
             raise CheckpointError(f"the state of shard {self.queue} is damaged: {error}") from error
         if version > FORMAT_VERSION_IN_PARTS:
             raise CheckpointError(

@@ -66,7 +66,9 @@ def decoded(record: bytes) -> tuple[int, list[Envelope]]:
             for kind, source, name, side, time_us, rows in stored["envelopes"]
         ]
         return int(stored["time_us"]), envelopes
-    except (msgspec.DecodeError, KeyError, TypeError, ValueError, pl.exceptions.PolarsError, CheckpointError) as error:
+    except (
+        msgspec.DecodeError, KeyError, TypeError, ValueError, OSError, pl.exceptions.PolarsError, CheckpointError,
+    ) as error:  # fmt: skip
         why = error.message if isinstance(error, CheckpointError) else repr(error)
         raise DataError(
             f"a record of a shuffle is damaged, or was not written by headrace: {why:.200}",

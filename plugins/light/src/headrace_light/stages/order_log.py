@@ -12,7 +12,7 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 from zlib import crc32
 
 from headrace.flow.messages import Queue, ReadPosition
@@ -21,6 +21,8 @@ from headrace.foundation.errors import CheckpointError
 from headrace.foundation.private_files import FILE_MODE
 
 EntryKind = Literal["read", "added", "removed", "idle", "tick", "end"]
+_KINDS = get_args(EntryKind)
+_WITHOUT_QUEUE = ("tick", "end")
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,12 +68,16 @@ class Entry:
                 raise ValueError("its checksum does not match")
             line = text
         value = json.loads(line)
-        start, end = value.get("start"), value.get("end")
+        kind = value["kind"]
+        if kind not in _KINDS:
+            raise ValueError(f"there is no kind {kind!r}")
+        queue = None if kind in _WITHOUT_QUEUE else Queue(value["queue"], value["source"])
+        start, end = (value["start"], value["end"]) if kind == "read" else (None, None)
         return cls(
             int(value["sequence"]),
             int(value["time_us"]),
-            value["kind"],
-            Queue(value["queue"], value["source"]) if "queue" in value else None,
+            kind,
+            queue,
             None if start is None else ReadPosition.from_json(start),
             None if end is None else ReadPosition.from_json(end),
         )
