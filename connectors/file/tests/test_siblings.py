@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from file_world import World, drain, lines
 from headrace_file import siblings
+from headrace_file.file_system import FileSystem
 from headrace_file.siblings import Directories
 
 COUNT = 30
@@ -19,9 +20,9 @@ def listings(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     made: list[str] = []
     read = siblings._Listing.read
 
-    def counted(directory: str) -> siblings._Listing:
+    def counted(directory: str, files: FileSystem) -> siblings._Listing:
         made.append(directory)
-        return read(directory)
+        return read(directory, files)
 
     monkeypatch.setattr(siblings._Listing, "read", staticmethod(counted))
     return made

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from headrace.foundation.clock import Clock
 
+from headrace_file.file_system import LOCAL, FileSystem
 from headrace_file.framing import Framing
 from headrace_file.rotation import RotatedNames
 from headrace_file.settings import FileSourceSettings
@@ -31,6 +32,7 @@ class Context:
     #: Called with the header record of each file, if there is one: raises when it does not fit.
     check_header: Callable[[str, bytes], None] | None = None
     open_files: int = 0
+    files: FileSystem = LOCAL
 
     @property
     def header_records(self) -> int:

@@ -19,9 +19,9 @@ from headrace_file.context import Context
 from headrace_file.framing import NEWLINE, count_byte
 from headrace_file.identity import HEAD_BYTES, TAIL_BYTES, FileIdentity, Fingerprint, Place
 from headrace_file.read_size import ReadSize
-from headrace_file.rotation import Mark, Signature, find_successor, locate, signature_of, stat_or_none
+from headrace_file.rotation import Mark, Signature, find_successor, locate, signature_of
 from headrace_file.segment import BOM, Segment, cut_segment, empty_segment, make_segment
-from headrace_file.streams import ByteStream, CompressedStream, FileMovedError, OpenFile, PlainStream, open_stream
+from headrace_file.streams import ByteStream, CompressedStream, FileMovedError, PlainStream, beginning_of, open_stream
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -127,7 +127,7 @@ class Cursor:
     @property
     def is_quiet(self) -> bool:
         """Return whether the file at the path has not changed since this cursor reached its end: then nothing is new."""
-        return self._quiet is not None and self._bound is None and self._quiet == signature_of(stat_or_none(self.name))
+        return self._quiet is not None and self._bound is None and self._quiet == self._signature()
 
     def untake(self) -> None:
         """Undo the taking of an unfinished line, if that was the last step: for counts, which must not keep it."""
@@ -186,7 +186,7 @@ class Cursor:
         if max_records <= 0:
             return None
         self._quiet = None
-        self._before_reading = signature_of(stat_or_none(self.name))
+        self._before_reading = self._signature()
         stream = self._open()
         tail = self._read_tail(stream)
         counts = not build and isinstance(stream, PlainStream)
@@ -389,7 +389,7 @@ class Cursor:
 
     def _has_left(self) -> bool:
         """Return whether another file has taken the path. Continues with that file when it is a copy of this one."""
-        status = stat_or_none(self.name)
+        status = self._context.files.status_or_none(self.name)
         if status is None or (status.st_dev, status.st_ino) == self._open().file.expected:
             return False
         if self._left_for != (status.st_dev, status.st_ino):
@@ -458,6 +458,9 @@ class Cursor:
             raise FileMovedError(self.name)
         return self._switch(path)
 
+    def _signature(self) -> Signature | None:
+        return signature_of(self._context.files.status_or_none(self.name))
+
     def _locate(self) -> str | None:
         if self._tail is not None:
             self._tail_mark = Fingerprint.of(self._tail)
@@ -470,11 +473,14 @@ class Cursor:
 
     def _switch(self, path: str) -> ByteStream:
         """Continue in the file at ``path``, which begins like the file of the place."""
-        stream = open_stream(path, self._settings.compression, near=self.byte)
+        files = self._context.files
+        stream = open_stream(path, self._settings.compression, near=self.byte, files=files)
         if self._file is None or not self._file.head.length or stream.file.expected != self._file.key:
             # A plain file is read from any place; a decompressor may stand behind the beginning already.
             plain = isinstance(stream, PlainStream)
-            fresh = stream if plain else open_stream(path, self._settings.compression, stream.file.expected)
+            fresh = (
+                stream if plain else open_stream(path, self._settings.compression, stream.file.expected, files=files)
+            )
             try:
                 self._file, _ = FileIdentity.of(fresh, self.generation)
             finally:
@@ -500,13 +506,7 @@ class Cursor:
         if file is None or self._stream is None or file.head.length >= min(HEAD_BYTES, self.byte):
             return
         try:
-            path, expected = self._stream.file.path, self._stream.file.expected
-            plain = isinstance(self._stream, PlainStream)
-            stream = PlainStream(OpenFile(path, expected)) if plain else open_stream(path, "auto", expected)
-            try:
-                head = stream.read_at(0, HEAD_BYTES)
-            finally:
-                stream.release()
+            head = beginning_of(self._stream, HEAD_BYTES)
         except FileMovedError:
             return
         if file.head.matches(head):
@@ -523,7 +523,7 @@ class Cursor:
             return True
         if self._bound is not None:
             self._lost("its file is gone or was changed")
-        if not cross or stat_or_none(self.name) is None:
+        if not cross or self._context.files.status_or_none(self.name) is None:
             return False
         if self.more:
             self._lost("its file is gone or was changed, and records after it were there")
@@ -551,6 +551,7 @@ class Cursor:
             expected=self._left_for,
             beside=context.tracker.directories.beside(self.name, self._left_seconds),
             is_excluded=lambda seen: context.tracker.excludes(self.name, seen, current),
+            files=context.files,
         )
         if successor is None or not successor.settled:
             return False

@@ -14,7 +14,7 @@ from headrace.foundation.errors import JobError, RetriableError
 
 from headrace_file.folders import Folders
 from headrace_file.identity import FileIdentity
-from headrace_file.streams import read_error
+from headrace_file.read_errors import read_error
 
 logger = logging.getLogger(__name__)
 #: Entries that warnings are given for: their number is up to whoever writes into the directory.

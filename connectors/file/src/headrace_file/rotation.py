@@ -15,9 +15,10 @@ from dataclasses import dataclass
 
 from headrace.foundation.errors import BrokenQueueError
 
+from headrace_file.file_system import LOCAL, FileStatus, FileSystem
 from headrace_file.identity import FileIdentity, Fingerprint
 from headrace_file.siblings import Beside, Directories
-from headrace_file.streams import FileMovedError, PlainStream, open_stream, read_error
+from headrace_file.streams import FileMovedError, PlainStream, open_stream
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,21 +29,11 @@ class Successor:
     settled: bool
 
 
-def stat_or_none(path: str) -> os.stat_result | None:
-    """Return the status of what ``path`` leads to, or None when there is nothing."""
-    try:
-        return os.stat(path)
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    except OSError as error:
-        raise read_error(path, error) from error
-
-
 #: Device, inode, size and time of the last change.
 Signature = tuple[int, int, int, int]
 
 
-def signature_of(status: os.stat_result | None) -> Signature | None:
+def signature_of(status: FileStatus | None) -> Signature | None:
     """Return what shows whether a file has changed; None for one that is not there."""
     return None if status is None else (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
 
@@ -116,10 +107,10 @@ class Glimpse:
         return self.size < byte and known.head.length > 0 and known.head.matches(self.head)
 
 
-def glimpse(path: str, compression: str) -> Glimpse | None:
+def glimpse(path: str, compression: str, files: FileSystem = LOCAL) -> Glimpse | None:
     """Look at the beginning of a file; None when it is gone. Raises BrokenQueueError when it cannot be read or decompressed."""
     try:
-        stream = open_stream(path, compression)
+        stream = open_stream(path, compression, files=files)
     except FileMovedError:
         return None
     try:
@@ -139,20 +130,20 @@ class Mark:
     tail: Fingerprint
 
 
-def holds(path: str, compression: str, file: FileIdentity, marks: Sequence[Mark]) -> bool:
+def holds(path: str, compression: str, file: FileIdentity, marks: Sequence[Mark], files: FileSystem = LOCAL) -> bool:
     """Return whether the file at ``path`` begins as ``file`` did and has the same bytes before the marks.
 
     Of a compressed file only the first mark is looked at, where reading is to go on. Raises BrokenQueueError when it cannot be
     read or decompressed.
     """
-    seen = glimpse(path, compression)
+    seen = glimpse(path, compression, files)
     if seen is None or not file.head.matches(seen.head):
         return False
     looked_at = [mark for mark in (marks[:1] if seen.compressed else marks) if mark.byte]
     if not looked_at:
         return True
     try:
-        stream = open_stream(path, compression, near=looked_at[0].byte)
+        stream = open_stream(path, compression, near=looked_at[0].byte, files=files)
     except FileMovedError:
         return False
     try:
@@ -179,16 +170,18 @@ def locate(
     then the path itself when a copy was put in its place. Raises BrokenQueueError when the same inode cannot be read.
     """
 
+    files = directories.files
+
     def same(candidate: str) -> bool:
         try:
-            return holds(candidate, compression, file, marks)
+            return holds(candidate, compression, file, marks, files)
         except BrokenQueueError:
             return False  # a damaged copy is no copy
 
-    status = stat_or_none(path)
+    status = files.status_or_none(path)
     if status is not None and status.st_ino == file.inode:
         unread = not file.head.length and not any(mark.byte for mark in marks) and status.st_dev == file.key[0]
-        if unread or holds(path, compression, file, marks):
+        if unread or holds(path, compression, file, marks, files):
             return path
     for beside in directories.looks(path):
         for found in beside.with_inode(file.inode):
@@ -198,7 +191,7 @@ def locate(
             continue
         is_rotated = names.matcher(path)
         rotated = [each.path for each in beside.starting_with(names.prefix(path)) if is_rotated(each.path)]
-        copies = [(its.st_mtime_ns, each) for each in rotated if (its := stat_or_none(each)) is not None]
+        copies = [(its.st_mtime_ns, each) for each in rotated if (its := files.status_or_none(each)) is not None]
         for _, candidate in sorted(copies, reverse=True):
             if same(candidate):
                 return candidate
@@ -219,6 +212,7 @@ def find_successor(
     expected: tuple[int, int] | None,
     beside: Beside,
     is_excluded: Callable[[Glimpse], bool],
+    files: FileSystem = LOCAL,
 ) -> Successor | None:
     """Return the file that came after ``current`` under the name ``path``: a rotated one, else the one there now.
 
@@ -233,16 +227,16 @@ def find_successor(
     for sibling in beside.starting_with(names.prefix(path)):
         if sibling.inode == current.inode or not is_rotated(sibling.path):
             continue
-        status = stat_or_none(sibling.path)
+        status = files.status_or_none(sibling.path)
         if status is not None and status.st_size and order_key(sibling.path, status.st_mtime_ns) > after:
             found.append((order_key(sibling.path, status.st_mtime_ns), sibling.path))
     for (modified_ns, _, _), candidate in sorted(found):
-        seen = glimpse(candidate, compression)
+        seen = glimpse(candidate, compression, files)
         if seen is None or (not current_path and seen.is_copy_before(current, byte)):
             continue  # lines were read after the copy was made: it holds nothing new
         if not is_excluded(seen):
             return Successor(candidate, settled=modified_ns < settled_before_ns)
-    seen = glimpse(path, compression)
+    seen = glimpse(path, compression, files)
     if seen is None or is_excluded(seen) or (expected is not None and seen.identity.key != expected):
         return None
     return Successor(path, settled=True)

@@ -11,6 +11,7 @@ from headrace.foundation.errors import DataError, OptionError
 from headrace.interfaces.settings import Settings, option
 from headrace.interfaces.sink import SinkSettings
 
+from headrace_file.file_system import scheme_of
 from headrace_file.partitions import directory_of
 
 #: The name of a rotated file is its old name, then a separator and a digit: ``app.log.1``, ``app.log-20240131.gz``.
@@ -88,6 +89,15 @@ class FileSourceSettings(Settings, frozen=True, kw_only=True):
     poll_interval: Annotated[timedelta, option("pause between two checks of a file that has no new records")] = (
         timedelta(milliseconds=100)
     )
+    storage_options: Annotated[
+        dict[str, Any],
+        option(
+            'options of the store that holds remote files, such as {"endpoint_url": "…"}; "${VARIABLE}" reads an environment variable'
+        ),
+    ] = msgspec.field(default_factory=dict)
+    list_interval: Annotated[
+        timedelta, option("how often a store is asked which remote files there are, and how large; it may cost money")
+    ] = timedelta(seconds=10)
     csv_delimiter: Annotated[str | None, option("field delimiter for csv framing; default: that of the format")] = None
     csv_quote: Annotated[str | None, option("quote character for csv framing; default: that of the format")] = None
 
@@ -179,6 +189,13 @@ class FileSinkSettings(SinkSettings, frozen=True, kw_only=True):
     def validate(self) -> None:
         if not self.path:
             raise OptionError("no path is given", plugin="file", option="path")
+        if scheme := scheme_of(self.path):
+            raise OptionError(
+                f"the sink does not write to {scheme}://: a part and its position cannot change together there",
+                plugin="file",
+                option="path",
+                hint="write to a directory of this machine, and move finished parts from there",
+            )
         try:
             _ = self.directory
         except DataError as error:

@@ -10,7 +10,8 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from headrace_file.streams import read_error
+from headrace_file.file_system import LOCAL, FileSystem
+from headrace_file.read_errors import read_error
 
 _LISTINGS_MAX = 256
 #: A directory that has not changed for so long before it was listed has changed since if its time of change is another one. Clocks
@@ -40,15 +41,13 @@ class _Listing:
     inode_of_name: dict[str, int] = field(default_factory=dict)
 
     @classmethod
-    def read(cls, directory: str) -> _Listing:
+    def read(cls, directory: str, files: FileSystem = LOCAL) -> _Listing:
         """List a directory; nothing is in one that does not exist. Raises RetriableError or BrokenQueueError."""
         listing = cls(directory, time.monotonic(), time.time_ns(), 0)
         try:
-            listing.changed_ns = os.stat(directory or ".").st_mtime_ns
-            with os.scandir(directory or ".") as entries:
-                for entry in entries:
-                    if entry.is_file(follow_symlinks=False):
-                        listing.name_of_inode.setdefault(entry.inode(), entry.name)
+            listing.changed_ns = files.changed_ns(directory)
+            for name, inode in files.entries(directory):
+                listing.name_of_inode.setdefault(inode, name)
         except (FileNotFoundError, NotADirectoryError):
             listing.begun_seconds = -1.0
         except OSError as error:
@@ -57,14 +56,14 @@ class _Listing:
         listing.names = sorted(listing.inode_of_name)
         return listing
 
-    def is_current(self, since_seconds: float) -> bool:
+    def is_current(self, since_seconds: float, files: FileSystem = LOCAL) -> bool:
         """Return whether it shows the directory as it was at ``since_seconds`` or later."""
         if self.begun_seconds >= since_seconds:
             return True
         if self.begun_seconds < 0 or self.begun_ns - self.changed_ns < _SETTLED_NS:
             return False
         try:
-            return os.stat(self.directory or ".").st_mtime_ns == self.changed_ns
+            return files.changed_ns(self.directory) == self.changed_ns
         except OSError:
             return False
 
@@ -101,7 +100,8 @@ class Beside:
 class Directories:
     """The listings that the cursors of a source share. Usable from several threads."""
 
-    def __init__(self) -> None:
+    def __init__(self, files: FileSystem = LOCAL) -> None:
+        self.files = files
         self._lock = threading.RLock()
         self._listings: OrderedDict[str, _Listing] = OrderedDict()
 
@@ -112,7 +112,7 @@ class Directories:
         """
         since = time.monotonic() if since_seconds is None else since_seconds
         with self._lock:
-            return Beside([self._listing(directory, since) for directory in _directories(path)], current=True)
+            return Beside([self._listing(directory, since) for directory in self._directories(path)], current=True)
 
     def looks(self, path: str) -> Iterator[Beside]:
         """Yield the files beside ``path`` as they were when last listed, and then, if that may be too old, as they are now.
@@ -121,10 +121,10 @@ class Directories:
         """
         since = time.monotonic()
         with self._lock:
-            known = [self._listings.get(directory) for directory in _directories(path)]
+            known = [self._listings.get(directory) for directory in self._directories(path)]
         listings = [listing for listing in known if listing is not None]
         if len(listings) == len(known):
-            current = all(listing.is_current(since) for listing in listings)
+            current = all(listing.is_current(since, self.files) for listing in listings)
             yield Beside(listings, current=current)
             if current:
                 return
@@ -132,13 +132,12 @@ class Directories:
 
     def _listing(self, directory: str, since: float) -> _Listing:
         listing = self._listings.get(directory)
-        if listing is None or not listing.is_current(since):
-            listing = self._listings[directory] = _Listing.read(directory)
+        if listing is None or not listing.is_current(since, self.files):
+            listing = self._listings[directory] = _Listing.read(directory, self.files)
             while len(self._listings) > _LISTINGS_MAX:
                 self._listings.popitem(last=False)
         self._listings.move_to_end(directory)
         return listing
 
-
-def _directories(path: str) -> list[str]:
-    return list(dict.fromkeys((os.path.dirname(path), os.path.dirname(os.path.realpath(path)))))
+    def _directories(self, path: str) -> list[str]:
+        return list(dict.fromkeys((os.path.dirname(path), os.path.dirname(self.files.real_path(path)))))

@@ -15,11 +15,11 @@ from headrace.interfaces.source import LATEST, Source, StartAt, StartPosition
 
 from headrace_file.context import Context
 from headrace_file.entry_framing import CriFraming, DockerJsonFraming, JournalExportFraming
+from headrace_file.file_system import file_system
 from headrace_file.framing import CsvFraming, Framing, NewlineFraming
 from headrace_file.header import HeaderCheck
-from headrace_file.paths import PathSet
 from headrace_file.reader import FileReader
-from headrace_file.rotation import RotatedNames, stat_or_none
+from headrace_file.rotation import RotatedNames
 from headrace_file.settings import FileSourceSettings
 from headrace_file.table_options import SOURCE_TABLES
 from headrace_file.tracker import Tracker
@@ -102,6 +102,7 @@ class FileSource(Source):
             raise OptionError("delimiter and quote are the same character", plugin="file", option="csv_quote")
         if self.settings.rotate_wait.total_seconds() < 0 or self.settings.last_line_timeout.total_seconds() < 0:
             raise OptionError("a time to wait is negative", plugin="file", option="rotate_wait")
+        file_system(self.settings).close()  # raises for what no installed package reads
 
     # ------------------------------------------------------------------------------------------------ running
 
@@ -112,23 +113,26 @@ class FileSource(Source):
             settings = self.settings
             clock = self._clock or SystemClock()
             names = RotatedNames(settings.rotated)
-            paths = PathSet(
-                settings.paths,
-                exclude=settings.exclude,
-                recursive=settings.recursive,
-                follow_symlinks=settings.follow_symlinks,
-            )
+            files = file_system(settings)
             wait = settings.rotate_wait.total_seconds()
             self._context = Context(
                 settings,
                 self._make_framing(),
                 names,
-                Tracker(paths, names, settings.compression, rotate_wait_seconds=wait, clock=clock),
+                Tracker(
+                    files.paths(settings),
+                    names,
+                    settings.compression,
+                    rotate_wait_seconds=wait,
+                    clock=clock,
+                    files=files,
+                ),
                 clock,
                 self._until_end,
                 # A record that is cut is longer than the format takes, so that it is refused there.
                 max(settings.max_record_bytes, self._body_bytes_max),
                 HeaderCheck(self._columns, self._csv_options) if self._columns is not None else None,
+                files=files,
             )
         return self._context
 
@@ -168,8 +172,8 @@ class FileSource(Source):
         return reader
 
     def _unchanged_since(self, name: str, time: datetime) -> bool:
-        status = stat_or_none(name)
-        return status is not None and status.st_mtime < time.timestamp()
+        status = self.context.files.status_or_none(name)
+        return status is not None and status.st_mtime_ns < time.timestamp() * 1e9
 
     def _go_to_end(self, reader: FileReader) -> None:
         while (end := reader.position_after(1_000_000)).offset > reader.position.offset:
@@ -179,4 +183,5 @@ class FileSource(Source):
         """Drop the knowledge of the files; readers are closed by their users."""
         if self._context is not None:
             self._context.tracker.close()
+            self._context.files.close()
             self._context = None

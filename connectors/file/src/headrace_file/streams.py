@@ -5,16 +5,16 @@ A stream can close its file descriptor, and opens it again by itself; it notices
 
 from __future__ import annotations
 
-import errno
-import os
 import threading
 from abc import ABC, abstractmethod
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Any
 
-from headrace.foundation.errors import BrokenQueueError, RetriableError
+from headrace.foundation.errors import BrokenQueueError
 
 from headrace_file.decompression import MAGIC_LENGTH, Decompressor, kind_of, make_decompressor
+from headrace_file.file_system import LOCAL, FileStatus, FileSystem, OpenedFile
+from headrace_file.read_errors import read_error
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
@@ -24,80 +24,69 @@ _RAW_BYTES = 256 * 1024
 _RAW_TAIL_BYTES = 64
 _SKIP_BYTES = 1024 * 1024
 _PARKED_MAX = 8
-#: Errors that waiting does not repair: there is no file at the path, or its disk cannot read it.
-_BROKEN = (errno.EISDIR, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP, errno.EIO, errno.EBADMSG)
 
 
 class FileMovedError(Exception):
     """The path does not lead to the file any more, or the file's beginning has changed. Stays inside this package."""
 
 
-def read_error(path: str, error: OSError) -> BrokenQueueError | RetriableError:
-    """Return what a failed system call on ``path`` means for the queue."""
-    if error.errno in (errno.EACCES, errno.EPERM):
-        hint = "let the job's user read it, or exclude it"
-        return BrokenQueueError(f"no permission to read {path}", plugin="file", hint=hint)
-    if error.errno in _BROKEN:
-        hint = "repair or remove it, or exclude it"
-        return BrokenQueueError(f"cannot read {path}: {error.strerror}", plugin="file", hint=hint)
-    return RetriableError(f"cannot read {path}: {error.strerror or error}", plugin="file")
-
-
 class OpenFile:
     """One file, known by device and inode, open for reading or closed for a while."""
 
-    def __init__(self, path: str, expected: tuple[int, int] | None = None) -> None:
+    def __init__(self, path: str, expected: tuple[int, int] | None = None, files: FileSystem = LOCAL) -> None:
         """Open ``path``. Raises FileMovedError when it is not there or is not the ``expected`` (device, inode)."""
         self.path = path
         self.expected = expected
-        self._descriptor: int | None = None
+        self.files = files
+        self._opened: OpenedFile | None = None
         self._open()
 
     @property
     def held(self) -> bool:
-        return self._descriptor is not None
+        return self._opened is not None
 
-    def _open(self) -> int:
-        if self._descriptor is not None:
-            return self._descriptor
+    def _open(self) -> OpenedFile:
+        if self._opened is not None:
+            return self._opened
         try:
-            descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+            opened = self.files.open(self.path)
+            found = opened.status()
         except (FileNotFoundError, NotADirectoryError) as error:
             raise FileMovedError(self.path) from error
         except OSError as error:
             raise read_error(self.path, error) from error
-        found = os.fstat(descriptor)
         identity = (found.st_dev, found.st_ino)
         if self.expected is not None and identity != self.expected:
-            os.close(descriptor)
+            opened.close()
             raise FileMovedError(self.path)
         self.expected = identity
-        self._descriptor = descriptor
-        return descriptor
+        self._opened = opened
+        return opened
 
-    def stat(self) -> os.stat_result:
-        return os.fstat(self._open())
+    def stat(self) -> FileStatus:
+        try:
+            return self._open().status()
+        except OSError as error:
+            raise self._failed(error) from error
 
     def pread(self, position: int, size: int) -> bytes:
         """Return up to ``size`` bytes; fewer only at the end of the file."""
-        descriptor = self._open()
         try:
-            data = os.pread(descriptor, size, position)
-            while data and len(data) < size:
-                # A read of a regular file may be cut short by a signal or at 2 GiB.
-                more = os.pread(descriptor, size - len(data), position + len(data))
-                if not more:
-                    break
-                data += more
+            return self._open().pread(position, size)
         except OSError as error:
-            raise read_error(self.path, error) from error
-        return data
+            raise self._failed(error) from error
+
+    def _failed(self, error: OSError) -> Exception:
+        if isinstance(error, FileNotFoundError):
+            self.release()
+            return FileMovedError(self.path)
+        return read_error(self.path, error)
 
     def release(self) -> None:
-        """Close the descriptor. The next use opens the path again."""
-        if self._descriptor is not None:
-            os.close(self._descriptor)
-            self._descriptor = None
+        """Close the file. The next use opens the path again."""
+        if self._opened is not None:
+            self._opened.close()
+            self._opened = None
 
 
 class ByteStream(ABC):
@@ -323,12 +312,14 @@ def forget_parked() -> None:
         _parked.clear()
 
 
-def open_stream(path: str, compression: str, expected: tuple[int, int] | None = None, near: int = 0) -> ByteStream:
+def open_stream(
+    path: str, compression: str, expected: tuple[int, int] | None = None, near: int = 0, *, files: FileSystem = LOCAL
+) -> ByteStream:
     """Open ``path`` to be read from about ``near``; ``compression`` "auto" looks at its first bytes.
 
     Raises FileMovedError when it is not there or is not the ``expected`` (device, inode).
     """
-    file = OpenFile(path, expected)
+    file = OpenFile(path, expected, files)
     kind: Any = compression
     if compression == "auto":
         kind = kind_of(file.pread(0, MAGIC_LENGTH), path)
@@ -342,3 +333,16 @@ def open_stream(path: str, compression: str, expected: tuple[int, int] | None = 
 
         return ZipStream(file)
     return CompressedStream(file, kind)
+
+
+def beginning_of(stream: ByteStream, size: int) -> bytes:
+    """Return the first bytes of the file that ``stream`` reads, which stays where it is. Raises FileMovedError when it is gone."""
+    file = stream.file
+    if isinstance(stream, PlainStream):
+        fresh: ByteStream = PlainStream(OpenFile(file.path, file.expected, file.files))
+    else:
+        fresh = open_stream(file.path, "auto", file.expected, files=file.files)
+    try:
+        return fresh.read_at(0, size)
+    finally:
+        fresh.release()

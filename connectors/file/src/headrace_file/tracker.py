@@ -17,9 +17,9 @@ from headrace.flow.messages import ReadPosition
 from headrace.foundation.clock import Clock
 from headrace.foundation.errors import BrokenQueueError, DataError
 
+from headrace_file.file_system import LOCAL, FileSystem, Paths
 from headrace_file.identity import FileIdentity, Place, past_of
-from headrace_file.paths import PathSet
-from headrace_file.rotation import Glimpse, RotatedNames, glimpse, order_key, stat_or_none
+from headrace_file.rotation import Glimpse, RotatedNames, glimpse, order_key
 from headrace_file.siblings import Directories
 from headrace_file.waypoints import Waypoints
 
@@ -71,8 +71,16 @@ class Tracker:
     """All queues of one source object. Usable from several threads."""
 
     def __init__(
-        self, paths: PathSet, names: RotatedNames, compression: str, *, rotate_wait_seconds: float, clock: Clock
+        self,
+        paths: Paths,
+        names: RotatedNames,
+        compression: str,
+        *,
+        rotate_wait_seconds: float,
+        clock: Clock,
+        files: FileSystem = LOCAL,
     ) -> None:
+        self._files = files
         self._paths = paths
         self._names = names
         self._compression = compression
@@ -80,7 +88,7 @@ class Tracker:
         self._clock = clock
         self._lock = threading.RLock()
         #: What cursors and this object know of the directories.
-        self.directories = Directories()
+        self.directories = Directories(files)
         #: When the last look at the paths began, by ``time.monotonic``: what is asked while it goes on may be answered by one listing.
         self._looked_seconds = 0.0
         self._queues: dict[str, QueueFiles] = {}
@@ -312,19 +320,19 @@ class Tracker:
         current = state.current
         if state.gone or current is None or not current.head.length:
             return
-        status = stat_or_none(state.name)
+        status = self._files.status_or_none(state.name)
         if status is not None and (status.st_dev, status.st_ino) == current.key and not self._is_current(state):
             self._claim_successors(state, current, self._locate(state, current), owners)
 
     def _claim_successors(self, state: QueueFiles, current: FileIdentity, located: str | None, owners: Owners) -> None:
-        status = stat_or_none(located) if located is not None else None
+        status = self._files.status_or_none(located) if located is not None else None
         after = order_key(located or "", status.st_mtime_ns if status is not None else current.modified_ns)
         is_rotated = self._names.matcher(state.name)
         beside = self.directories.beside(state.name, self._looked_seconds)
         for sibling in beside.starting_with(self._names.prefix(state.name)):
             if sibling.path == located or not is_rotated(sibling.path):
                 continue
-            status = stat_or_none(sibling.path)
+            status = self._files.status_or_none(sibling.path)
             if status is None or order_key(sibling.path, status.st_mtime_ns) <= after:
                 continue
             key = (status.st_dev, status.st_ino)
@@ -338,7 +346,7 @@ class Tracker:
         if place.more or not place.byte:
             return True
         seen = self._glimpse(located)
-        status = stat_or_none(located)
+        status = self._files.status_or_none(located)
         if seen is None or status is None:
             return False
         return not seen.compressed and status.st_size > place.byte + place.taken
@@ -365,7 +373,7 @@ class Tracker:
             if key in owners:
                 return owners[key][0].name
             try:
-                seen = glimpse(name, self._compression)
+                seen = glimpse(name, self._compression, self._files)
             except DataError:
                 return None  # reading it will raise the error
             if seen is None or not seen.head:
@@ -391,7 +399,7 @@ class Tracker:
 
     def _glimpse(self, path: str) -> Glimpse | None:
         try:
-            return glimpse(path, self._compression)
+            return glimpse(path, self._compression, self._files)
         except DataError:
             return None  # damaged: not a file that was read
 

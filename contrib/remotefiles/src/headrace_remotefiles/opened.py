@@ -1,0 +1,79 @@
+"""One remote file that is open: ranges of bytes, checked against what is known of the file."""
+
+from __future__ import annotations
+
+import errno
+from typing import TYPE_CHECKING
+
+from headrace_file.file_system import OpenedFile
+
+from headrace_remotefiles.entries import Entry
+
+if TYPE_CHECKING:
+    from headrace_remotefiles.remote_files import RemoteFiles
+
+#: What a small read fetches, so that the reads after it need no request of their own. It doubles while a file is read on.
+_AHEAD_BYTES_MIN = 256 * 1024
+_AHEAD_BYTES_MAX = 4 * 1024**2
+
+
+class RemoteFile(OpenedFile):
+    """Bytes of one file. Used by one thread at a time.
+
+    After each request for bytes the store is asked whether the file is still the one that was opened; if it is not, the bytes are not
+    given.
+    """
+
+    def __init__(self, files: RemoteFiles, path: str, entry: Entry) -> None:
+        self._files = files
+        self._path = path
+        self._entry = entry
+        self._block = b""
+        self._block_at = 0
+        self._ahead = _AHEAD_BYTES_MIN
+
+    def status(self) -> Entry:
+        return self._entry
+
+    def pread(self, position: int, size: int) -> bytes:
+        if position + size > self._entry.st_size:
+            self._take(self._files.status(self._path))  # it may have grown
+        size = max(0, min(size, self._entry.st_size - position))
+        if not size:
+            return b""
+        within = position - self._block_at
+        if not (within >= 0 and within + size <= len(self._block)):
+            begin, end = position, position + size
+            if size < self._ahead:
+                on = within == len(self._block) or 0 < within < len(self._block)
+                self._ahead = min(2 * self._ahead, _AHEAD_BYTES_MAX) if on else _AHEAD_BYTES_MIN
+                end = min(position + max(size, self._ahead), self._entry.st_size)
+            self._block, self._block_at, within = self._fetched(begin, end), begin, 0
+        data = self._block[within : within + size]
+        if within + size == len(self._block) and self._block_at:
+            self._block, self._block_at = b"", position + size  # all of it was given
+        return data
+
+    def _fetched(self, begin: int, end: int) -> bytes:
+        data = self._files.read(self._path, begin, end)
+        self._take(self._files.look(self._path))
+        if len(data) == end - begin:
+            return data
+        if len(data) == self._entry.st_size:
+            return data[begin:end]  # a web server that gives whole files only
+        if self._entry.st_size < end:
+            raise FileNotFoundError(errno.ENOENT, "it has become shorter while it was read", self._path)
+        raise OSError(
+            errno.ECONNABORTED, f"the store gave {len(data)} bytes where {end - begin} were asked for", self._path
+        )
+
+    def _take(self, entry: Entry) -> None:
+        """Go on with what is there now, if it is still this file."""
+        if (entry.st_dev, entry.st_ino) != (self._entry.st_dev, self._entry.st_ino):
+            raise FileNotFoundError(errno.ENOENT, "another version has replaced it", self._path)
+        if entry.st_size < self._entry.st_size:
+            self._block = b""
+        self._entry = entry
+
+    def close(self) -> None:
+        self._block = b""
