@@ -53,12 +53,12 @@ def test_it_changes_by_no_more_than_twice() -> None:
     assert sizes(clock, MicroBatchSize(clock, keyed=False), 1_000_000_000, 4) == [1_000_000, 2_000_000, 4_000_000, 8_000_000]  # fmt: skip
 
 
-def test_in_a_run_that_ends_it_grows_by_four_times_and_to_thirty_million() -> None:
+def test_in_a_run_that_ends_it_grows_by_eight_times_and_to_a_hundred_million() -> None:
     clock = ManualClock()
     found = sizes(clock, MicroBatchSize(clock, keyed=False, bounded=True), 1_000_000_000, 4)
-    assert found == [1_000_000, 4_000_000, 16_000_000, 30_000_000]
+    assert found == [1_000_000, 8_000_000, 64_000_000, 100_000_000]
     found = sizes(clock, MicroBatchSize(clock, keyed=False, bounded=True, shuffles=True), 1_000_000_000, 4)
-    assert found == [1_000_000, 4_000_000, 10_000_000, 10_000_000]
+    assert found == [1_000_000, 8_000_000, 10_000_000, 10_000_000]
 
 
 def test_a_micro_batch_that_found_little_says_nothing() -> None:
@@ -82,10 +82,10 @@ def test_a_run_that_ends_with_its_input_has_longer_micro_batches() -> None:
 def test_a_shard_gets_no_more_than_it_can_hold() -> None:
     clock = ManualClock()
     size = MicroBatchSize(clock, keyed=True, bounded=True)
-    for bytes_per_record, wanted in ((4, 10_000_000), (64, 128 * 1024**2 // 64), (10_000, 50_000), (64, 200_000)):
+    for bytes_per_record, wanted in ((4, 10_000_000), (64, 128 * 1024**2 // 64), (10_000, 50_000), (64, 400_000)):
         found = sizes(clock, size, 4_000_000, 1)[0]
         size.held(found * bytes_per_record)
-        for _ in range(8 if wanted > 200_000 else 1):
+        for _ in range(8 if wanted > 400_000 else 1):
             found = sizes(clock, size, 4_000_000, 1)[0]
             size.held(found * bytes_per_record)
         assert found == pytest.approx(wanted, rel=0.01)

@@ -15,11 +15,11 @@ _IN_TIME = 1.05
 _RECORDS_FIRST = 1_000_000
 _RECORDS_MIN = 50_000
 _RECORDS_MAX = 10_000_000
-#: Where a run ends with its input and no rows go from stage to stage: those of a larger micro-batch fill more memory than caches hold.
-_RECORDS_MAX_BOUNDED = 30_000_000
+#: Where a run ends with its input and no rows go from stage to stage: then a micro-batch of any size takes the same memory.
+_RECORDS_MAX_BOUNDED = 100_000_000
 #: A micro-batch is so many times as large as the one before it, at most.
 _GROWTH_MAX = 2.0
-_GROWTH_MAX_BOUNDED = 4.0
+_GROWTH_MAX_BOUNDED = 8.0
 #: A shard holds the rows of a micro-batch in memory: at most so many bytes, and where nobody knows their size so many records.
 _SHARD_BYTES_MAX = 128 * 1024**2
 _RECORDS_MAX_KEYED = 3_000_000
