@@ -58,6 +58,8 @@ class Storm:
         self._process: subprocess.Popen[bytes] | None = None
         self._completed_before = 0
         self._given_up = 0
+        #: How often the program has ended because Spark gave its query up, and was started again.
+        self.times_given_up = 0
         self.kills: Counter[str] = Counter()
         self.log: list[str] = []
 
@@ -107,6 +109,7 @@ class Storm:
             return False
         before, self._given_up = self._given_up, log_of(self._directory).read_text().count(f"failure: {_GIVES_UP}")
         if self._given_up > before:
+            self.times_given_up += 1
             print(f"given up by Spark after {completed(self._directory, self._cases)} micro-batches", flush=True)
         return self._given_up > before
 
@@ -161,6 +164,22 @@ def test_one_of_each_is_killed(start_spark_cluster: StartSparkCluster, tmp_path:
     storm = Storm(start_spark_cluster(CLUSTER), tmp_path, cases, options_of(4000), seed=1)
     storm.run(EVERY_KIND)
     assert storm.kills == Counter(EVERY_KIND)
+    same_as_light(tmp_path, cases)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_a_job_with_one_executor_goes_on_when_it_is_killed(
+    start_spark_cluster: StartSparkCluster, tmp_path: Path
+) -> None:
+    """With Spark's own settings. Rows that the executor held for the next stage are gone, and Spark then ends the query."""
+    cases = [case for case in larger_cases(4000) if case.name in ("sql", "join-within")]
+    lay_out(tmp_path, cases)
+    cluster = start_spark_cluster(SparkClusterOptions(workers=1, cores=2, conf=CLUSTER.conf))
+    storm = Storm(cluster, tmp_path, cases, {**options_of(4000), "conf": {}}, seed=3)
+    storm.run(["executor"] * 8)
+    assert storm.times_given_up == 0
+    print(f"started again {log_of(tmp_path).read_text().count('it is started again')} times", flush=True)
     same_as_light(tmp_path, cases)
 
 

@@ -6,15 +6,17 @@ import json
 import os
 import sqlite3
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import headrace as hr
 import polars as pl
 import pytest
 from frame_parts import Files, begin, events, light_result
-from headrace.foundation.errors import CheckpointError, JobFailedError, PlanError
+from headrace.foundation.errors import CheckpointError, JobFailedError, OptionError, PlanError
 from headrace.interfaces.backend import JobState
 from headrace_spark import JobFigures, JobProgress
+from headrace_spark.processes.session import session_of
 from headrace_spark.queries.handle import SparkHandle
 from headrace_sql.operators.frames import FrameSource
 from pyspark.sql import SparkSession
@@ -206,3 +208,21 @@ def test_sparks_progress_has_the_figures_of_the_job(files: Files, tmp_path: Path
     assert figures.state_rows > 0
     assert figures.state_bytes > 0
     handle.stop()
+
+
+def test_an_archive_that_the_session_does_not_have_is_refused_on_a_cluster(
+    files: Files, sink: DatabaseSink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files.add(events(3))
+    job = begin("packed").from_dataframe(files.stream()).to(sink)
+    in_use = session_of(files.stream().sparkSession)
+    monkeypatch.setattr("headrace_spark.queries.frame_query.session_of", lambda session: replace(in_use, local=False))
+    with pytest.raises(OptionError, match="whose workers do not have the package") as refused:
+        job.run("spark", archive="job.tar.gz")
+    assert "spark-submit --archives job.tar.gz#environment" in str(refused.value.hint)
+
+
+def test_on_this_machine_an_archive_is_not_needed(files: Files, sink: DatabaseSink) -> None:
+    files.add(events(3))
+    begin("unpacked").from_dataframe(files.read()).to(sink).run("spark", archive="job.tar.gz")
+    assert len(sink.stored()) == 3

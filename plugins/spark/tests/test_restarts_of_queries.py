@@ -23,6 +23,15 @@ pytestmark = pytest.mark.spark
 LATE = "Spark did not start the job: org.apache.spark.SparkException: Python worker failed to connect back."
 #: What Spark says when the planning process was killed: Java's EOFException has no text.
 GONE = "[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception:  SQLSTATE: XXKST"
+#: What it says when an executor was killed whose rows another stage had read in part; when a task has lost four executors.
+PASSED_ON = (
+    "[STREAM_FAILED] Query terminated with exception: Job aborted due to stage failure: A shuffle map stage with indeterminate "
+    "output was failed and retried. However, Spark cannot rollback the ResultStage 7 to re-process the input data"
+)
+LOST = (
+    "[STREAM_FAILED] Query terminated with exception: Job aborted due to stage failure: Task 0 in stage 3.0 failed 4 times, most recent "
+    "failure: Lost task 0.3 in stage 3.0 (TID 9) (127.0.0.1 executor 4): ExecutorLostFailure (executor 4 exited unrelated to the tasks)"
+)
 
 
 @pytest.fixture
@@ -81,6 +90,30 @@ def test_a_planner_whose_connection_ends_before_its_process_is_replaced(
     monkeypatch.setattr(RunDirectory, "planner_has_ended", property(lambda run: next(looks, True)))
     fail(handle, GONE, monkeypatch)
     goes_on(handle, source, sink)
+
+
+@pytest.mark.parametrize("said", [PASSED_ON, LOST])
+def test_a_query_that_has_lost_executors_is_started_again(
+    said: str, job: hr.Job, source: CountingSource, sink: DatabaseSink, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    handle = running(job, tmp_path)
+    fail(handle, said, monkeypatch)
+    goes_on(handle, source, sink)
+
+
+def test_it_may_happen_often_as_long_as_micro_batches_are_completed_in_between(
+    job: hr.Job, source: CountingSource, sink: DatabaseSink, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    handle = running(job, tmp_path)
+    for count in range(11, 16):
+        fail(handle, LOST, monkeypatch)
+        source.set_count("a", count)
+        eventually(lambda count=count: handle.status().records_read == count, "rows", shown=handle.status)  # type: ignore[misc]
+    for _ in range(4):
+        fail(handle, LOST, monkeypatch)
+    with pytest.raises(JobFailedError, match="ExecutorLostFailure"):
+        handle.wait(timedelta(minutes=2))
+    assert [n for _, n in sink.stored()] == list(range(15))
 
 
 def test_an_error_that_says_nothing_of_a_connection_is_told_at_once(

@@ -76,6 +76,7 @@ class BufferedSource(Source):
     settings: Any
     #: The name of the only queue.
     queue_name: ClassVar[str] = "buffer"
+    read_by_copies = False
 
     def __init__(self, settings: Any) -> None:
         self.settings = settings

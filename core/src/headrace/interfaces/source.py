@@ -135,6 +135,9 @@ class Source(ABC):
     #: Whether worker processes on the machine may read ranges of its queues from copies of it: then it is copied to them with all its
     #: options, so it has no secrets and no connections, and its readers have ``skip_range``.
     read_by_workers: ClassVar[bool] = False
+    #: False when only the process that has opened the source can read its queues, as with one that listens. A backend that reads
+    #: with copies in other processes refuses it at the start.
+    read_by_copies: ClassVar[bool] = True
     #: By how much the time of a record (header ``time``) may lie before that of one that came earlier in its queue, where a
     #: source vouches for it; None: it vouches for nothing. ``SOURCE_WATERMARK()`` of SQL goes by it.
     time_delay: timedelta | None = None

@@ -20,12 +20,13 @@ from headrace.runtime.patience import Patience
 from headrace.runtime.savepoint_start import SavepointStart
 from headrace.runtime.sinks_ahead import newest_rows, sink_is_ahead
 from headrace.runtime.sources_in_use import check_sources_free
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from headrace_spark.checkpoints.checkpoint import SparkCheckpoint, not_shared
 from headrace_spark.dataframes.frame_source import DataFrameSource, frames_of
 from headrace_spark.planning.queue_ends import ENDS
+from headrace_spark.processes.archives import DIRECTORY, SETTING
 from headrace_spark.processes.driver_python import register
 from headrace_spark.processes.session import SessionInUse, active, note_query, session_of
 from headrace_spark.processes.settings import SparkSettings
@@ -157,7 +158,24 @@ def _session(plan: Plan, frames: Mapping[str, DataFrameSource], settings: SparkS
                 option=name,
                 hint="set it where the session is created",
             )
-    return session_of(session)
+    in_use = session_of(session)
+    if settings.archive is not None and not in_use.local:
+        _check_has_package(session, settings.archive, plan.job_name)
+    return in_use
+
+
+def _check_has_package(session: SparkSession, archive: str, job: str) -> None:
+    """Check that the workers of a session have the package of the job, which came with the session. Raises OptionError."""
+    archives = session.sparkContext.getConf().get(SETTING, "") or ""
+    if DIRECTORY in [each.partition("#")[2] for each in archives.split(",")]:
+        return
+    raise OptionError(
+        "has no effect: the job runs in the session of its DataFrame, whose workers do not have the package",
+        job=job,
+        plugin="spark",
+        option="archive",
+        hint=f"start the program with spark-submit --archives {archive}#{DIRECTORY} --conf spark.pyspark.python=./{DIRECTORY}/bin/python",
+    )
 
 
 def _check_options(start: _Start) -> None:

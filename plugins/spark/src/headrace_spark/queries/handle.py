@@ -41,7 +41,7 @@ from headrace_spark.transit.troubles import KINDS, Troubles
 logger = logging.getLogger(__name__)
 _FOLLOW_SECONDS = 0.2
 _STOP_LOOK_SECONDS = 0.02
-#: How often a query is started again when the process that plans it was killed.
+#: How often a query is started again without a micro-batch that is completed in between.
 _RESTARTS_MAX = 3
 _ROOM_PAUSE_SECONDS_FIRST = 0.2
 _ROOM_PAUSE_SECONDS_MAX = 5.0
@@ -59,6 +59,9 @@ _LOST_CONNECTION = re.compile(
     r"terminated with exception: *(null)? *SQLSTATE|EOFException|Broken pipe|Connection reset"
 )
 _PLANNER_END_SECONDS_MAX = 10.0
+#: What Spark says when it has lost the executor of a stage whose rows were passed on in part (it does not know that they would be the
+#: same again), and when the executors of one task were lost as often as a task may fail.
+_EXECUTORS_LOST = ("A shuffle map stage with indeterminate output was failed and retried", "ExecutorLostFailure")
 #: What Spark says when a task has failed as often as it may. Spark then ends the planning process too.
 _TASK_FAILED = "Job aborted due to stage failure"
 
@@ -286,6 +289,8 @@ class SparkHandle(JobHandle):
             return _NO_PROCESS_REASON
         if isinstance(raised, HeadraceError):
             return None
+        if found is None and any(text in said for text in _EXECUTORS_LOST):
+            return "executors were lost in the middle of a micro-batch"
         # If this run does not own the checkpoint any more, starting again raises.
         if _SAME_MICRO_BATCH in said or (isinstance(found, CheckpointError) and COMPLETED in found.message):
             return "an earlier run of the job has completed the same micro-batch"
@@ -397,6 +402,7 @@ class SparkHandle(JobHandle):
         with self._lock:
             new = self._figures.add_batch(batch_id, tasks)
         if new:
+            self._restarts = 0
             if self._full_since is not None:
                 self._full_since = None
                 logger.warning("job %s continues: its checkpoint can be written again", self._job)

@@ -247,8 +247,20 @@ def tell_run(sources: Mapping[str, Source], until: Literal["end"] | None) -> Non
 
 
 def sources_of(plan: Plan) -> Mapping[str, Source]:
-    """Return the sources of a plan that headrace reads, by node id: not DataFrames, whose reading Spark plans."""
-    return {name: node.source for name, node in plan.sources.items() if not isinstance(node.source, DataFrameSource)}
+    """Return the sources of a plan that headrace reads, by node id: not DataFrames, whose reading Spark plans.
+
+    Raises PlanError for one that only one process can read.
+    """
+    sources = {name: node.source for name, node in plan.sources.items() if not isinstance(node.source, DataFrameSource)}
+    for name, source in sources.items():
+        if not source.read_by_copies:
+            raise PlanError(
+                f"the source {name!r} can only be read by the process that has opened it, and Spark reads in several",
+                job=plan.job_name,
+                plugin=name,
+                hint="run the job with backend='light'; or let a job on light write to a topic, which a job on Spark reads",
+            )
+    return sources
 
 
 def pickled(part: object, job: str) -> bytes:
