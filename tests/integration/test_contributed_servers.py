@@ -84,6 +84,10 @@ def test_a_source_that_listens_is_refused_before_spark_starts(source: str, tmp_p
         "mqtt": lambda: begin.from_mqtt("t", buffer=buffer, format="json", schema={"n": "int64"}),
     }
     job = listening[source]().to_file(str(tmp_path / "out"), format="json")
-    for run in (lambda: job.run("spark"), lambda: job.start("spark", checkpoint=tmp_path / "state")):
+    runs: list[Callable[[], Any]] = [
+        lambda: job.run("spark"),
+        lambda: job.start("spark", checkpoint=tmp_path / "state"),
+    ]
+    for run in runs:
         with pytest.raises(PlanError, match=f"{source}.*can only be read by the process that has opened it"):
             run()
