@@ -17,7 +17,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: setup clean demo docs wheels test lint types unit whole-unit contracts spark-classes test-modules
 .PHONY: test-servers test-python test-lowest bench bench-peers bench-sql nightly chaos damage soak
-.PHONY: fuzz fuzz-servers fuzz-flink fuzz-records fuzz-guided fuzz-expressions flink-programs published-sql sigma
+.PHONY: simulate simulate-mutations fuzz fuzz-servers fuzz-flink fuzz-records fuzz-guided fuzz-expressions flink-programs published-sql sigma
 
 setup: .venv/ready  ## .venv with every package of the workspace
 

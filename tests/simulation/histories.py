@@ -22,7 +22,8 @@ class Fault:
     """What happens to one start of the job, and when: when it passes seams of kind ``place`` for the ``count``th time.
 
     ``kind``: "kill" (as kill -9), "torn" (killed in the middle of a write), "power" (the machine loses it), "stop" (it is asked to
-    stop). ``place`` None: any seam.
+    stop), "savepoint" (and to write one, from which the next start begins, with another number of shards), "rot" (killed, and a bit of its
+    checkpoint turns round). ``place`` None: any seam.
     """
 
     kind: str
@@ -49,6 +50,11 @@ class History:
     #: Until when the disk is full, in microseconds; 0: it is not.
     full_until_us: int = 0
     journal: bool = False
+    #: How often of a hundred a sync of the disk fails, or takes up to two seconds.
+    failing: float = 0.0
+    slow: float = 0.0
+    #: When the clock of the wall jumps, and by how much, in microseconds.
+    jumps: tuple[tuple[int, int], ...] = ()
 
     def __str__(self) -> str:
         count = sum(len(records) for queues in self.input.values() for records in queues.values())
@@ -73,6 +79,7 @@ def history_of(seed: int) -> History:
         "shards": random.choice((1, 1, 3)) if shape.keyed else 1,
         "batch_size": random.choice((2, 100)),
         "flush_interval": random.choice((0.001, 0.1, 1.0)),
+        "max_cached_rows": random.choice((1, 3, 100_000)),
     }
     away: dict[str, tuple[tuple[int, int], ...]] = {}
     for server in ("s0", "table"):
@@ -92,11 +99,17 @@ def history_of(seed: int) -> History:
         away=away,
         full_until_us=random.randrange(2_000_000) if random.random() < 0.1 else 0,
         journal=random.random() < 0.5,
+        failing=random.choice((0.0, 0.0, 0.0, 0.0, 0.05)),
+        slow=random.choice((0.0, 0.0, 0.0, 0.0, 0.1)),
+        jumps=tuple(
+            (random.randrange(3_000_000), random.choice((-1, 1)) * random.choice((1_000, 2_000_000, 3_600_000_000)))
+            for _ in range(random.choice((0, 0, 0, 1, 2)))
+        ),
     )
 
 
 def _fault(random: Random) -> Fault:
-    kind = random.choice(("kill", "kill", "kill", "torn", "power", "power", "stop"))
+    kind = random.choice(("kill", "kill", "kill", "kill", "torn", "power", "power", "stop", "savepoint", "rot"))
     if kind == "torn":
         return Fault(kind, "write", random.choice((1, 2, 3, 5, 8)))
     if random.random() < 0.4:

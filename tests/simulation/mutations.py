@@ -127,9 +127,9 @@ def _told_first(make_checkpoint: Any) -> Any:
 
 
 def _failure_lost(flush: Any) -> Any:
-    def swallowed(self: Any, shard: Any) -> None:
+    def swallowed(self: Any, *arguments: Any, **options: Any) -> None:
         with contextlib.suppress(Exception):
-            flush(self, shard)
+            flush(self, *arguments, **options)
         self._failure = None
 
     return swallowed
@@ -172,19 +172,27 @@ MUTATIONS: Mapping[str, Mutation] = {
     "known rows not dropped": _in_place_of(SinkWriter, "_without_replayed", lambda _: lambda self, frame, seen: frame),
     "known rows told by offset alone": _in_place_of(SinkWriter, "_without_replayed", _by_offset_alone),
     "rows of the last known offset not dropped": _in_place_of(SinkWriter, "_without_replayed", _from_the_same_on),
-    "stored position of the sink not asked for": _in_place_of(
-        SinkWriter, "_stored_position", lambda _: lambda self, queue: None
-    ),
-    "flush at the removal of a queue fails silently": _in_place_of(SinkWriter, "_drop", _failure_lost),
+    "a failed flush is forgotten": _in_place_of(SinkWriter, "_flush_shard", _failure_lost),
     "stale writer taken for stored": _in_place_of(SinkWriter, "_insert_retrying", _stale_is_stored),
     "entries numbered as before after the power failed": _in_place_of(
         LocalStages, "_skip_lost_entries", lambda _: lambda self: False
+    ),
+    "order log begun before the first checkpoint of a savepoint": _in_place_of(
+        LocalStages, "begin_at", lambda begin: _log_first(begin)
     ),
     "part of a killed writer not shown": _in_place_of(QueueState, "_recover", lambda recover: _unfinished(recover)),
     "fsync of part files left out": _in_place_of(QueueState, "__init__", lambda init: _without_fsync(init)),
     "deltas of a shard asked for twice": _in_place_of(Shard, "delta", lambda delta: _twice(delta)),
     "records read again are one fewer": _in_place_of(QueueRun, "read_again", lambda again: _one_fewer(again)),
 }
+
+
+def _log_first(begin: Any) -> Any:
+    def early(self: Any, states: Any, checkpoint_id: int, sequence: int, wait_for: Any) -> None:
+        begin(self, states, checkpoint_id, sequence, wait_for)
+        self._log.begin(checkpoint_id)
+
+    return early
 
 
 def _unfinished(recover: Any) -> Any:

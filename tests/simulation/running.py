@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import gc
 import json
 import logging
 import os
 import tempfile
+import threading
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,7 +20,7 @@ from typing import Any
 
 import headrace as hr
 from headrace.foundation import faults as fault_points
-from headrace.foundation.errors import JobFailedError
+from headrace.foundation.errors import JobError, JobFailedError
 from headrace.interfaces.sink import SinkSettings
 
 from tests.simulation.histories import Fault, History
@@ -33,7 +36,7 @@ _real_close = os.close
 _REST_SECONDS = 2.0
 _STARTS_MAX = 12
 #: What a job says of servers that are away.
-_AWAY = ("did not accept rows", "was not available")
+_AWAY = ("did not accept rows", "was not available", "cannot be written", "cannot write")
 
 
 @dataclass(frozen=True)
@@ -90,6 +93,8 @@ class Run:
         self.world = World(f"world {history.seed}", preempt=history.preempt)
         self.disk = Disk(self.world, place, journal=history.journal)
         self.disk.full_until_us = history.full_until_us
+        self.disk.failing, self.disk.slow = history.failing, history.slow
+        self.world.jumps = sorted(history.jumps, reverse=True)
         self._place = place
         self._topics = {
             name: Topic(
@@ -114,11 +119,18 @@ class Run:
         self._fault: Fault | None = None
         self._handle: Any = None
         self._stop_asked = False
+        self._taken: str | None = None
         #: Whether rows may have come twice: the power failed, and the user let the job write on behind its sinks.
         self._doubled = False
         self._power_failed = False
         self._sinks_ahead = "refuse"
         self._replace = False
+        #: Where the job keeps its checkpoint, with how many shards, and the savepoint from which it begins.
+        self._checkpoint = "checkpoint"
+        self._shards = history.options["shards"]
+        self._savepoint: str | None = None
+        #: Whether a bit of the checkpoint has turned round, and whether a start was refused because of that.
+        self._rotten = self._refused = False
 
     # ------------------------------------------------------------------------------------------------- starts
 
@@ -136,6 +148,8 @@ class Run:
             self._look(final=False)
             if process.error is not None:
                 self._failed(process)
+                if self._refused:
+                    return
             elif bounded and not process.dead and process.result == "finished":
                 self._look(final=True)
                 return
@@ -144,7 +158,7 @@ class Run:
 
     def _one(self, *, bounded: bool) -> Process:
         self._starts += 1
-        self._handle, self._stop_asked = None, not bounded
+        self._handle, self._stop_asked, self._taken = None, not bounded, None
         # The first 'fault' that happens to a start is its own; the others are those of the disk and of servers.
         self.world.watch = self._watch if self._fault is not None else None
         self.disk.torn = self._torn if self._fault is not None and self._fault.kind == "torn" else (lambda size: None)
@@ -157,21 +171,34 @@ class Run:
         elif process.errors:
             self._wrong.append(f"a thread ended with an error: {process.errors}")
         self.disk.release(process.descriptors, _real_close)
+        if self._taken is not None and process.error is None and not process.dead:
+            self._begin_at_savepoint(self._taken)
         if self._fault is not None and self._fault.kind == "power" and process.dead:
             self._power_failed = True
             self.world.boots += 1
             self.disk.lose_power()
+        if self._fault is not None and self._fault.kind == "rot" and process.dead:
+            names = [name for name in self.disk.files() if name.startswith(f"{self._checkpoint}/light/")]
+            if names:
+                self._rotten = True
+                self.disk.rot(names[int(self.world.random.random() * len(names))])
         return process
+
+    def _begin_at_savepoint(self, place: str) -> None:
+        self._savepoint, self._checkpoint = place, f"checkpoint-{self._starts}"
+        if self._shape.keyed:
+            self._shards = {1: 2, 2: 1, 3: 2}[self._shards]
 
     def _main(self, bounded: bool) -> str:
         """What the process of the job does: as a user's program would."""
         options = self._history.options
         handle = self._handle = self._job().start(
             "light",
-            checkpoint=os.path.join(self._place, "checkpoint"),
+            checkpoint=os.path.join(self._place, self._checkpoint),
+            from_savepoint=self._savepoint,
             checkpoint_interval=timedelta(seconds=options["checkpoint_interval"]),
             max_batch_records=options["max_batch_records"],
-            shards=options["shards"],
+            shards=self._shards,
             until="end" if bounded else None,
             show_progress=False,
             sinks_ahead=self._sinks_ahead,
@@ -196,6 +223,7 @@ class Run:
         settings = {
             "batch_size": self._history.options["batch_size"],
             "flush_interval": timedelta(seconds=self._history.options["flush_interval"]),
+            "max_cached_rows": self._history.options["max_cached_rows"],
         }
         bad = SINKS["transactional" if self._history.sink == "file" else self._history.sink](
             self._bad, SinkSettings(**settings)
@@ -215,19 +243,25 @@ class Run:
         passed = process.steps if fault.place is None else process.passed[kind] if kind == fault.place else 0
         if passed != fault.count:
             return
-        if fault.kind == "stop":
-            self._stop(process)
+        if fault.kind in ("stop", "savepoint"):
+            self._stop(process, fault.kind)
         else:
             self.world.kill(process, fault.kind)
 
-    def _stop(self, process: Process) -> None:
+    def _stop(self, process: Process, kind: str) -> None:
         self._stop_asked = True
         handle = self._handle
-        if handle is not None:
-            import threading
+        if handle is None:
+            return
+        place = os.path.join(self._place, f"savepoint-{self._starts}") if kind == "savepoint" else None
 
-            stopper = threading.Thread(target=lambda: handle.stop(timedelta(hours=1)), name="stopper", daemon=True)
-            self.world.spawn(stopper, process, f"{process.name}/stopper")
+        def stop() -> None:
+            with contextlib.suppress(JobError):  # of a job that has ended, or fails: then there is none
+                handle.stop(timedelta(hours=1), savepoint=place)
+                self._taken = place
+
+        stopper = threading.Thread(target=stop, name="stopper", daemon=True)
+        self.world.spawn(stopper, process, f"{process.name}/stopper")
 
     def _torn(self, size: int) -> int | None:
         fault, process = self._fault, self.world.current.process
@@ -244,6 +278,11 @@ class Run:
         if "No space left" in text and self._history.full_until_us:
             self.world.pause(max(1, self._history.full_until_us - self.world.us))  # what the hint says: make room
             return
+        if self._rotten and isinstance(error, JobError):
+            self._refused = True  # that is what checksums are for
+            return
+        if self._history.failing and os.strerror(errno.EIO) in text:
+            return  # a disk that fails at the start of a job
         if self._stop_asked and isinstance(error, JobFailedError) and any(each in text for each in _AWAY):
             return  # a job that is to stop does not wait for servers
         if (
@@ -264,7 +303,7 @@ class Run:
         doubled = self._doubled or (self._power_failed and self._shape.keyed)
         promised = self._history.sink != "plain" and not doubled
         there = self._rows()
-        if self._history.sink != "plain":
+        if self._history.sink != "plain" and not self._doubled:
             self._wrong += self._table.faults + self._bad.faults
         if not self._shape.changes:
             wrong = there - self._model

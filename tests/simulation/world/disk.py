@@ -60,8 +60,10 @@ class Disk:
         self._root = Directory()
         #: By descriptor: the path, and its file or directory.
         self._open: dict[int, tuple[str, File | Directory | None]] = {}
-        #: Until when a write finds no room.
+        #: Until when a write finds no room, and how often of a hundred a sync fails or takes long.
         self.full_until_us = 0
+        self.failing = 0.0
+        self.slow = 0.0
         #: How many bytes of the next write are done before the process ends; None: all.
         self.torn: Callable[[int], int | None] = lambda size: None
 
@@ -170,6 +172,11 @@ class Disk:
     def sync(self, real: Callable[..., None], descriptor: int) -> None:
         name, node = self._open[descriptor]
         self._world.step("sync", name, us=100)
+        if self.slow and self._world.random.random() < self.slow:
+            self._world.pause(int(self._world.random.random() * 2_000_000))
+        if self.failing and self._world.random.random() < self.failing:
+            self._world.trace.add(self._world.us, "disk", "fails", name)
+            raise OSError(errno.EIO, os.strerror(errno.EIO), self._prefix + name)
         if isinstance(node, Directory):
             node.sync()
         elif node is not None:

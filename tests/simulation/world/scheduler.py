@@ -82,8 +82,9 @@ class World:
         self.random = Random(seed)
         self.trace = Trace()
         self.us = 0
-        #: By how much the clock of the wall is off.
+        #: By how much the clock of the wall is off, and when it jumps by how much: the last first.
         self.wall_us = BEGIN_US
+        self.jumps: list[tuple[int, int]] = []
         self.preempt = preempt
         self.steps_left = steps_max
         self.watch: Callable[[Process, str, str], None] | None = None
@@ -147,6 +148,8 @@ class World:
         if self.current.process.dead:
             raise Crashed
         self.us += 1
+        while self.jumps and self.jumps[-1][0] <= self.us:
+            self.wall_us += self.jumps.pop()[1]
         return (self.us + self.wall_us) / 1e6
 
     def sleep(self, seconds: float) -> None:

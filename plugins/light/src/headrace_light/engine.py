@@ -159,6 +159,7 @@ class Engine:
                     start, self._checkpoint, self._stages, self._groups.values(), self._clock, wait_for
                 )
                 self._directory.save(self._checkpoint)
+                self._stages.saved(self._checkpoint.id)
             self._polling.start()  # workers import while queues are opened, whose records are counted in a bounded run
             wait_for("its sources", partial(self._discover, first=True))
             self._broken.check_start(self._runs.values())

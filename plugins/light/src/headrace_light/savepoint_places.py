@@ -9,6 +9,7 @@ from functools import partial
 from headrace.flow.messages import Queue
 from headrace.foundation.clock import Clock
 from headrace.foundation.errors import CheckpointError, JobError
+from headrace.foundation.machine import boot_id
 from headrace.interfaces.backend import RunOptions
 from headrace.plan.graph import Plan
 from headrace.runtime.patience import WaitFor
@@ -77,7 +78,7 @@ def begin_at(
     made = start.plan.state_definitions, start.plan.output_digests
     checkpoint = replace(checkpoint, id=_FIRST, definitions=made[0], outputs=made[1])
     stages.begin_at(start.states(shards), _FIRST, sequence, wait_for)
-    return replace(checkpoint, sequence=stages.sequence, shards=shards)
+    return replace(checkpoint, sequence=stages.sequence, shards=shards, boot=boot_id())
 
 
 def not_all_queues(plan: Plan, groups: Collection[str], read: Collection[Queue]) -> JobError | None:

@@ -79,7 +79,8 @@ class Stages(ABC):
     ) -> None:
         """Begin at a savepoint: with a state (shuffle, number of the shard, content) for each shard, which is stored at once.
 
-        Entries get numbers after ``sequence``.
+        Entries get numbers after ``sequence``. The caller stores the checkpoint, and then calls ``saved``: nothing may be there before that
+        needs the checkpoint, because a start that was killed is tried again.
         """
 
     def join(self, wait_for: WaitFor) -> None:

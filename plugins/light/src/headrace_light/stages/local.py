@@ -198,7 +198,6 @@ class LocalStages(Stages):
             shard.end_restore()
         self._sequence = sequence
         wait_for("its state store", partial(self._save, checkpoint_id, whole=True))
-        self._log.begin(checkpoint_id)
 
     def stand_behind_sinks(self, *, write: bool, wait_for: WaitFor) -> bool:
         """See ``Stages``. If the job begins without a checkpoint, or the user chose it, entries get numbers after those in the sinks."""
