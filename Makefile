@@ -163,7 +163,7 @@ sigma: setup  ## the rules that SigmaHQ publishes, read from the folder that HEA
 	$(BIN)/python -m tests.published.sigma
 
 # One after the other, whatever comes of those before. What needs a folder that is not named is left out, with the reason.
-NIGHTLY := whole-unit test-servers published-sql $(if $(HEADRACE_FLINK_CHECKOUT),flink-programs) $(if $(HEADRACE_SIGMA),sigma) fuzz fuzz-expressions fuzz-records fuzz-guided fuzz-servers simulate soak chaos test-lowest
+NIGHTLY := whole-unit test-servers published-sql $(if $(HEADRACE_FLINK_CHECKOUT),flink-programs) $(if $(HEADRACE_SIGMA),sigma) fuzz fuzz-expressions fuzz-records fuzz-guided fuzz-servers simulate simulate-mutations soak chaos test-lowest
 NIGHTLY_SKIPPED := $(if $(HEADRACE_FLINK_CHECKOUT),,flink-programs=HEADRACE_FLINK_CHECKOUT is not set;)$(if $(HEADRACE_SIGMA),,sigma=HEADRACE_SIGMA is not set;)
 nightly: setup  ## what a nightly run calls; takes many hours; demo-output/nightly.md has a page of the results
 	HEADRACE_NIGHTLY_SKIPPED='$(NIGHTLY_SKIPPED)' $(BIN)/python -m tests.nightly $(NIGHTLY)
