@@ -215,6 +215,41 @@ def test_jobs_of_different_names_over_one_source_cannot_be_one() -> None:
     with pytest.raises(PlanError, match=r"test\.theirs and test\.ours") as caught:
         hr.job(job("theirs"), job("ours"))
     assert "build both from the same hr.stream(namespace, pipeline)" in str(caught.value)
+    assert "hr.job(…, name='…')" in str(caught.value)
+
+
+def _named(pipeline: str, *, bad_records: str = "stop") -> hr.Job:
+    pipe = hr.stream("test", pipeline, bad_records=bad_records)
+    return pipe.from_(MemorySource({"q": []}), format="json", schema=SCHEMA).to(MemorySink())
+
+
+def test_jobs_of_different_names_become_a_job_with_a_name_of_its_own() -> None:
+    theirs, ours = _named("theirs"), _named("ours")
+    theirs.plan()  # its sink has been told a name, as when the job was checked or shown
+    both = hr.job(theirs, ours, name="both")
+    plan = both.plan()
+    assert (both.name, plan.job_name) == ("test.both", "test.both")
+    assert {node.sink.writer_name for node in plan.sinks.values()} == {"test.both.to_memory", "test.both.to_memory-2"}
+    with pytest.raises(PlanError, match=r"writes for the job 'test\.both' already"):
+        theirs.plan()
+    assert hr.job(_named("a"), _named("b"), name="other.all").name == "other.all"
+
+
+def test_a_job_of_several_takes_more_sinks() -> None:
+    both = hr.job(_named("theirs"), _named("ours"), name="both")
+    more = both.to(MemorySink())
+    assert more.name == "test.both"
+    assert len(more.plan().sinks) == 3
+    assert len(hr.job(more, _named("third"), name="all").plan().sinks) == 4
+    with pytest.raises(PlanError, match=r"test\.both and test\.fourth"):
+        hr.job(more, _named("fourth"))
+
+
+def test_what_several_jobs_make_together_must_be_clear() -> None:
+    with pytest.raises(OptionError, match="is not a valid name"):
+        hr.job(_named("a"), _named("b"), name="no name")
+    with pytest.raises(PlanError, match="bad records stop one of these jobs"):
+        hr.job(_named("a"), _named("b", bad_records="dead_letters"), name="both")
 
 
 class Remembering(StatefulSpec):

@@ -55,6 +55,26 @@ def test_verbs_over_one_stream_share_an_engine() -> None:
     assert len(run.engine().conditions) == 4
 
 
+def test_jobs_of_several_teams_read_their_source_once_and_share_an_engine(tmp_path: Path) -> None:
+    (tmp_path / "in.ndjson").write_text("".join(json.dumps({"a": a, "n": n}) + "\n" for n, a in enumerate(VALUES)))
+    sinks = [MemorySink() for _ in range(3)]
+
+    def job(team: int, rule: str) -> hr.Job:
+        stream = hr.stream("teams", f"team-{team}").from_file(
+            tmp_path / "in.ndjson", format="json", schema={"a": "string", "n": "int64"}, name=f"events-of-{team}"
+        )
+        return stream.rules({"r": rule}).to(sinks[team])
+
+    both = hr.job(
+        *(job(*each) for each in enumerate(["a LIKE '%alpha%'", "a LIKE '%gamma%'", "a = '5'"])), name="teams.all"
+    )
+    plan = both.plan()
+    assert list(plan.sources) == ["events-of-0"]
+    assert len({id(spec.group) for spec in grouped(plan).values()}) == 1
+    assert both.run("light").records_read == len(VALUES)
+    assert [[row["n"] for row in sink.rows] for sink in sinks] == [[0], [4], [5]]
+
+
 @pytest.mark.parametrize(
     ("predicate", "taken"),
     [

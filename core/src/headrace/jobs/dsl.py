@@ -19,6 +19,7 @@ from headrace.interfaces.settings import Settings, option_fields
 from headrace.interfaces.sink import Sink, SinkSettings
 from headrace.interfaces.source import Source, Start, StartAt
 from headrace.interfaces.windows import Duration, Emit, Window
+from headrace.jobs.job_names import check_job_name
 from headrace.jobs.keyed import KeyedStream, WindowedStream, is_behind_shuffle, keyed, no_verb, normalized
 from headrace.jobs.source_parts import codec_of, label_of, source_node, start_of
 from headrace.plan.graph import (
@@ -546,9 +547,7 @@ def stream(
     is a callable, ``"package.module:name"`` or an object with ``eval``. ``bad_records``: what happens to a record
     that cannot be processed: ``"dead_letters"`` (the default) or ``"stop"``.
     """
-    for what, value in (("namespace", namespace), ("pipeline", pipeline)):
-        if not value or not value.replace("-", "").replace("_", "").isalnum() or not value.isascii():
-            raise OptionError(f"{value!r} is not a valid name: use letters, digits, '-' and '_'", option=what)
+    check_job_name(namespace, pipeline)
     if bad_records not in (None, "dead_letters", "stop"):
         raise OptionError(f"unusable value {bad_records!r}: 'dead_letters' or 'stop'", option="bad_records")
     if isinstance(functions, Mapping):

@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
@@ -14,7 +14,9 @@ from headrace.foundation.errors import MissingPluginError, OptionError, PlanErro
 from headrace.interfaces.backend import Backend, JobHandle, JobReport, RunOptions
 from headrace.interfaces.registry import default_registry
 from headrace.interfaces.settings import option_fields, parse_duration
-from headrace.plan.graph import Plan, SinkNode
+from headrace.jobs.job_names import check_job_name
+from headrace.plan.graph import Plan, SinkNode, rebuilt
+from headrace.plan.same_origins import same_origins
 
 if TYPE_CHECKING:
     from headrace.jobs.dsl import Stream
@@ -63,6 +65,9 @@ class Job:
 
     _stream: Stream
     sink_nodes: tuple[SinkNode, ...]
+    #: Namespace and pipeline of a job that was made of jobs of other names, and those names.
+    _own_name: tuple[str, str] | None = field(default=None, kw_only=True)
+    _made_of: frozenset[str] = field(default=frozenset(), kw_only=True)
 
     @property
     def stream(self) -> Stream:
@@ -71,27 +76,45 @@ class Job:
 
     @property
     def namespace(self) -> str:
-        return self._stream._pipeline.namespace
+        return self._own_name[0] if self._own_name is not None else self._stream._pipeline.namespace
 
     @property
     def pipeline(self) -> str:
-        return self._stream._pipeline.pipeline
+        return self._own_name[1] if self._own_name is not None else self._stream._pipeline.pipeline
 
     @property
     def name(self) -> str:
         return f"{self.namespace}.{self.pipeline}"
 
-    def also(self, *others: Job) -> Job:
-        """Return one job that does what this and the other jobs do. Their sources are read once where they are shared."""
-        for other in others:
-            if other.name != self.name:
-                raise PlanError(
-                    f"jobs of different names cannot be one: {self.name} and {other.name}",
-                    job=self.name,
-                    hint="build both from the same hr.stream(namespace, pipeline)",
-                )
-        nodes = {id(node): node for job in (self, *others) for node in job.sink_nodes}
-        return Job(self._stream, tuple(nodes.values()))
+    def also(self, *others: Job, name: str | None = None) -> Job:
+        """Return one job that does what this and the other jobs do. Their sources are read once where they are shared.
+
+        Jobs of different names need a ``name`` for what they make together: "namespace.pipeline", or a pipeline of this job's namespace.
+        That is a new job, with a checkpoint and positions in sinks of its own. Raises PlanError when the jobs cannot be one.
+        """
+        jobs = (self, *others)
+        nodes = {id(node): node for job in jobs for node in job.sink_nodes}
+        named = frozenset[str]().union(*(job._made_of or {job.name} for job in jobs))
+        if name is None:
+            for other in others:
+                if other.name != self.name and not (other._made_of or {other.name}) <= self._made_of:
+                    raise PlanError(
+                        f"jobs of different names need a name for what they make together: {self.name} and {other.name}",
+                        job=self.name,
+                        hint="build both from the same hr.stream(namespace, pipeline), or say hr.job(…, name='…')",
+                    )
+            return Job(self._stream, tuple(nodes.values()), _own_name=self._own_name, _made_of=self._made_of)
+        if len({job._bad_records() == "stop" for job in jobs}) > 1:
+            raise PlanError(
+                "bad records stop one of these jobs and not the others",
+                job=name,
+                option="bad_records",
+                hint="give all of them the same bad_records",
+            )
+        namespace, _, pipeline = name.rpartition(".")
+        namespace = namespace or self.namespace
+        check_job_name(namespace, pipeline)
+        return Job(self._stream, tuple(nodes.values()), _own_name=(namespace, pipeline), _made_of=named)
 
     def __getattr__(self, verb: str) -> Any:
         if not (verb == "to" or verb.startswith("to_")):
@@ -103,7 +126,9 @@ class Job:
 
     def plan(self, options: RunOptions | None = None) -> Plan:
         """Return the plan that runs: with the default way of dead letters added, and optimized by the plug-ins."""
-        plan = Plan(self.namespace, self.pipeline, self.sink_nodes)
+        plan = Plan(self.namespace, self.pipeline, self.sink_nodes, made_of=self._made_of)
+        if self._made_of:
+            plan = rebuilt(plan, same_origins(plan, labels=False))
         if plan.dead_letters_id is None and self._bad_records() != "stop":
             plan = self._with_default_dead_letters(plan, options)
         if options is not None:
@@ -289,8 +314,8 @@ def options_of(backend_class: type[Backend], name: str, given: Mapping[str, Any]
     return RunOptions(**own), backend_class.Settings.of(backend_options, plugin=name)
 
 
-def job(*jobs: Job) -> Job:
-    """Return one job that does what all of them do."""
+def job(*jobs: Job, name: str | None = None) -> Job:
+    """Return one job that does what all of them do; ``name``: see ``Job.also``."""
     if not jobs:
         raise PlanError("job() needs at least one stream that ends in a sink")
-    return jobs[0].also(*jobs[1:])
+    return jobs[0].also(*jobs[1:], name=name)

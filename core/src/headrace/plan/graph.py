@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -133,7 +133,10 @@ class Plan:
     Ids are the labels, numbered where several nodes have the same one: ``file``, ``where``, ``where-2``, ``to_file``.
     """
 
-    def __init__(self, namespace: str, pipeline: str, sinks: Sequence[SinkNode]) -> None:
+    def __init__(
+        self, namespace: str, pipeline: str, sinks: Sequence[SinkNode], *, made_of: Collection[str] = ()
+    ) -> None:
+        """``made_of``: names of jobs whose sinks this job takes over."""
         if not sinks:
             raise PlanError("the job has no sink", job=f"{namespace}.{pipeline}", hint="end it with to_<name>(...)")
         self.namespace = namespace
@@ -154,7 +157,7 @@ class Plan:
             node_id = node.label if counts[node.label] == 1 else f"{node.label}-{counts[node.label]}"
             self.nodes[node_id] = node
             self._ids[id(node)] = node_id
-        changes = self._checked_changes()
+        changes = self._checked_changes(made_of)
         self._bind_sources()
         self._bind_sinks(changes)
 
@@ -325,7 +328,7 @@ class Plan:
             lines.append(f"{node_id}<{inputs}")
         return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]
 
-    def _checked_changes(self) -> Mapping[str, Changes | None]:
+    def _checked_changes(self, made_of: Collection[str]) -> Mapping[str, Changes | None]:
         """Return what changes each sink is given. Raises PlanError when the plan does not fit together."""
         if len(self.of_kind(DeadLettersNode)) > 1:
             raise PlanError("dead letters are routed twice", job=self.job_name, hint="use dead_letters() once in a job")
@@ -343,15 +346,15 @@ class Plan:
                     hint="make one for each place where it is used",
                 )
             seen[id(part)] = node_id
-        self._check_sinks_are_own()
+        self._check_sinks_are_own(made_of)
         changes = {sink_id: self.changes_at(node.input) for sink_id, node in self.sinks.items()}
         self._check_changes(changes)
         return changes
 
-    def _check_sinks_are_own(self) -> None:
+    def _check_sinks_are_own(self, made_of: Collection[str]) -> None:
         """Raise PlanError when a sink object is another job's: its positions, and what it knows of changes, are that job's."""
         for sink_id, node in self.sinks.items():
-            if node.sink.writer_job not in ("", self.job_name):
+            if node.sink.writer_job not in ("", self.job_name, *made_of):
                 raise PlanError(
                     f"{sink_id!r} is a {type(node.sink).__name__} object that writes for the job {node.sink.writer_job!r} already",
                     job=self.job_name,

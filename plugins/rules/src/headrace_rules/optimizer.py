@@ -11,6 +11,7 @@ from typing import Any
 from headrace.foundation.clock import SystemClock
 from headrace.foundation.errors import HeadraceError
 from headrace.plan.graph import Node, OperatorNode, Plan, SourceNode, input_schema, rebuilt
+from headrace.plan.same_origins import same_origins
 from headrace_columnar import dialect
 from headrace_columnar.verbs.selection import Where
 
@@ -26,7 +27,8 @@ from headrace_rules.versions import now_text
 
 def optimized(plan: Plan) -> Plan | None:
     """Return the plan with groups of verbs; None if nothing changes. The job gives the same results with both plans."""
-    doubled = _same_origins(plan)
+    has_rules = any(isinstance(node.spec, Rules) for node in plan.of_kind(OperatorNode).values())
+    doubled = same_origins(plan) if has_rules else {}  # a job with rules reads such sources only once
     plan = rebuilt(plan, doubled) if doubled else plan
     changes: dict[Node, Node] = {}
     groups: list[tuple[RuleGroup, list[OperatorNode]]] = []
@@ -47,33 +49,6 @@ def optimized(plan: Plan) -> Plan | None:
         if scan is not None:
             changes[source] = replace(source, body_filter=scan)
     return rebuilt(plan, changes)
-
-
-def _same_origins(plan: Plan) -> dict[Node, Node]:
-    """Return the sources that give the same as an earlier source, with that source: a job with rules reads it only once."""
-    if not any(isinstance(node.spec, Rules) for node in plan.of_kind(OperatorNode).values()):
-        return {}
-    found: dict[Node, Node] = {}
-    kept: list[SourceNode] = []
-    for node in plan.sources.values():
-        same = next((other for other in kept if _origin(other) == _origin(node)), None)
-        if same is None or _origin(node) is None:
-            kept.append(node)
-        else:
-            found[node] = same
-    return found
-
-
-def _origin(node: SourceNode) -> tuple[Any, ...] | None:
-    """Return everything that determines what a source gives; None for a source that is not made from options alone."""
-    settings = node.source.settings
-    if settings is None or node.schema is None or node.body_schema is None:
-        return None
-    codec = None if node.codec is None else (type(node.codec), node.codec.settings)
-    return (
-        node.label, type(node.source), settings, node.source.start, node.format, codec, dict(node.schema),
-        node.body_schema.json_columns, dict(node.metadata), node.changes,
-    )  # fmt: skip
 
 
 def _siblings(plan: Plan) -> list[list[OperatorNode]]:

@@ -1,0 +1,12 @@
+"""What jobs may be called."""
+
+from __future__ import annotations
+
+from headrace.foundation.errors import OptionError
+
+
+def check_job_name(namespace: str, pipeline: str) -> None:
+    """Raise OptionError unless both are names."""
+    for what, value in (("namespace", namespace), ("pipeline", pipeline)):
+        if not value or not value.replace("-", "").replace("_", "").isalnum() or not value.isascii():
+            raise OptionError(f"{value!r} is not a valid name: use letters, digits, '-' and '_'", option=what)
