@@ -94,10 +94,10 @@ class Job:
         """
         jobs = (self, *others)
         nodes = {id(node): node for job in jobs for node in job.sink_nodes}
-        named = frozenset[str]().union(*(job._made_of or {job.name} for job in jobs))
+        named = frozenset[str]().union(*({job.name, *job._made_of} for job in jobs))
         if name is None:
             for other in others:
-                if other.name != self.name and not (other._made_of or {other.name}) <= self._made_of:
+                if other.name != self.name and other.name not in self._made_of:
                     raise PlanError(
                         f"jobs of different names need a name for what they make together: {self.name} and {other.name}",
                         job=self.name,
