@@ -392,6 +392,37 @@ def test_a_range_whose_operator_has_no_server_comes_again(tmp_path: Path, given_
     assert given_ranges
 
 
+def test_a_function_that_hangs_in_a_worker_does_not_keep_a_stop_waiting(
+    tmp_path: Path,
+    given_ranges: list[tuple[int, int]],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(reading_ahead, "DRAIN_SECONDS_MAX", 0.2)
+    sink, engine = MemorySink(), os.getpid()
+
+    def hangs(row: dict[str, Any]) -> dict[str, Any]:
+        if row["n"] == 100 and os.getpid() != engine:
+            threading.Event().wait()
+        return row
+
+    def job(into: MemorySink) -> hr.Job:
+        stream = hr.stream("test", "hangs").from_file(
+            _numbered_file(tmp_path / "in.ndjson", 400), format="json", schema={"n": "int64"}
+        )
+        return stream.map(hangs, schema={"n": "int64"}).to(into)
+
+    with job(sink).start("light", workers=2, max_batch_records=30, checkpoint=tmp_path / "state") as handle:
+        eventually(lambda: "a worker process has had the records" in caplog.text, "a warning")
+        handle.stop(timeout=timedelta(seconds=60))
+    assert handle.status().state is hr.JobState.STOPPED
+    assert [row["n"] for row in sink.rows] == list(range(len(sink.rows)))
+    assert len(sink.rows) <= 100
+    rest = MemorySink()
+    job(rest).run("light", workers=1, checkpoint=tmp_path / "state")
+    assert [row["n"] for row in rest.rows] == list(range(len(sink.rows), 400))
+
+
 class _NotedSource(MemorySource):
     """A source that notes from which queue records were read."""
 

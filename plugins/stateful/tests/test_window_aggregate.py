@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from unittest.mock import patch
+
 import pytest
 from headrace.interfaces.windows import Emit, Window, cumulative, sliding, tumbling
+from headrace_stateful.windows import aligned_windows
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -85,9 +88,11 @@ def check(
 @given(
     events=streams, delay=st.integers(0, 15), cuts=st.lists(st.integers(0, 25), max_size=6),
     stores=st.lists(st.integers(0, 6), max_size=3), ordered=st.booleans(), end=st.booleans(),
+    spread=st.sampled_from([1, 7, 1 << 20]),
 )  # fmt: skip
 def test_as_the_model_says(
     window: Window, emit: Emit, events: list[Event], delay: int, cuts: list[int], stores: list[int],
-    ordered: bool, end: bool,
+    ordered: bool, end: bool, spread: int,
 ) -> None:  # fmt: skip
-    check(window, emit, events, delay, cuts, stores, ordered=ordered, end=end)
+    with patch.object(aligned_windows, "_SPREAD_MAX", spread):
+        check(window, emit, events, delay, cuts, stores, ordered=ordered, end=end)

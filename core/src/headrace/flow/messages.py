@@ -173,6 +173,13 @@ class RawBatch:
     def __len__(self) -> int:
         return len(self.offsets)
 
+    @property
+    def size_bytes(self) -> int:
+        """The size of the bodies, or of the frame."""
+        if self.frame is not None:
+            return int(self.frame.estimated_size())
+        return 0 if self.bodies is None else int((self.bodies.ends - self.bodies.starts).sum())
+
     def until(self, end: ReadPosition) -> RawBatch:
         """Return the batch without records at or after ``end``. A poll may return more than planned if offsets have gaps."""
         import numpy as np

@@ -112,6 +112,17 @@ class Outlets:
         for origin in [q for q in self._dead_letter_lanes if (q.source, q.name) == _place(queue)]:
             self._dead_letter_lanes.pop(origin).close()
 
+    def waiting_bytes(self) -> Mapping[str, int]:
+        """Return the size in memory of the rows that wait for each sink."""
+        return {sink_id: writer.waiting_bytes() for sink_id, writer in self.writers.items()}
+
+    def flush(self) -> None:
+        """Insert everything that waits, the rows of the dead letters last. On return it is stored."""
+        for behind in (False, True):
+            for sink_id, writer in self.writers.items():
+                if (sink_id in self._behind_dead_letters) == behind:
+                    writer.flush()
+
     def flush_stale(self) -> None:
         """Flush rows that have waited long enough: for runtimes without flush threads."""
         for writer in self.writers.values():

@@ -206,6 +206,10 @@ class SinkWriter:
                 self.sink.close()
                 self._opened = False
 
+    def waiting_bytes(self) -> int:
+        """Return the size in memory of the rows that wait in the caches."""
+        return sum(shard.bytes for shard in list(self._shards.values()))
+
     def waiting_rows(self) -> int:
         """Return how many rows wait in the caches."""
         return sum(shard.rows for shard in self._shards.values())

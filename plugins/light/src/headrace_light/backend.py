@@ -148,6 +148,7 @@ class LightBackend(Backend):
             idle_wait_max=self.settings.idle_wait_max,
             make_stages=self._stages_of(plan, options),
             workers=self.settings.workers,
+            memory_bytes_max=self.settings.memory_max_bytes,
         )
         engine.prepare()
         engine.start()

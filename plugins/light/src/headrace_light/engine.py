@@ -40,6 +40,7 @@ from headrace_light.checkpoint_directory import CheckpointDirectory, StoredCheck
 from headrace_light.groups import Assignments, Membership, check_memberships, goes_on_in_groups
 from headrace_light.known_results import KnownResults
 from headrace_light.lags import Lags
+from headrace_light.memory_budget import budget_of
 from headrace_light.pauses import Pauses
 from headrace_light.polling import Polling
 from headrace_light.quarantine import Quarantine
@@ -71,6 +72,7 @@ class Engine:
         idle_wait_max: timedelta,
         make_stages: Callable[[Host, StoredCheckpoint], Stages],
         workers: int = 1,
+        memory_bytes_max: int = 0,
     ) -> None:
         self._plan = plan
         self.job_name = plan.job_name
@@ -120,6 +122,7 @@ class Engine:
             retry_seconds=self._retry_seconds,
             stopping=self._stopping,
             workers=workers,
+            memory=budget_of(plan, memory_bytes_max, clock, self._outlets),
         )
 
     # ---------------------------------------------------------------------------------------- called by the handle

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING, Literal
 
-from headrace.flow.messages import Queue
+from headrace.flow.messages import Queue, RawBatch
 from headrace.foundation.clock import Clock
 from headrace.foundation.errors import BrokenQueueError, RetriableError
 from headrace.foundation.faults import fault_point
@@ -16,6 +16,7 @@ from headrace.interfaces.metrics import SOURCE_RETRIES
 from headrace.plan.graph import Plan
 from headrace.runtime.lane import Delivery, Shipment
 
+from headrace_light.memory_budget import MemoryBudget
 from headrace_light.quarantine import Quarantine
 from headrace_light.queue_run import QueueRun
 from headrace_light.stages.interface import Stages
@@ -49,6 +50,7 @@ class Polling:
         retry_seconds: float,
         stopping: threading.Event,
         workers: int,
+        memory: MemoryBudget | None = None,
     ) -> None:
         """Raises PlanError when the plan cannot be copied to workers. Starts no process."""
         self._plan = plan
@@ -61,7 +63,10 @@ class Polling:
         self._retry_seconds = retry_seconds
         self._stopping = stopping
         self._turns = Turns(clock)
-        self._ahead = _reading_ahead(plan, workers, self._take_made, options.until) if workers > 1 else None
+        self._memory = memory
+        self._ahead = (
+            None if workers == 1 else _reading_ahead(plan, workers, self._take_made, options.until, clock, stopping)
+        )
         #: Of which queue a worker got a batch last.
         self._given: Queue | None = None
 
@@ -140,6 +145,8 @@ class Polling:
         return runs[behind:] + runs[:behind]
 
     def _poll(self, run: QueueRun, wait: timedelta) -> bool:
+        if self._memory is not None:
+            self._memory.check(self._ahead)
         try:
             if run.broken:
                 run.go_on_with(self._plan.sources[run.queue.source].source.open(run.queue, run.position))
@@ -155,7 +162,7 @@ class Polling:
         return came
 
     def _read_and_take(self, run: QueueRun, wait: timedelta) -> bool:
-        deliveries = run.poll(self._options.max_batch_records, wait, self._stages().log_read)
+        deliveries = run.poll(self._max_records(run), wait, self._stages().log_read, came=self._came)
         run.broken = run.broken and not self._broken.mended(run.queue)
         if deliveries is None:
             return False
@@ -163,11 +170,19 @@ class Polling:
         return True
 
     def _read_ahead(self, ahead: ReadingAhead, run: QueueRun, wait: timedelta) -> bool:
-        came = ahead.read(run, self._options.max_batch_records, wait)
+        came = ahead.read(run, self._max_records(run), wait, came=self._came)
         run.broken = run.broken and not self._broken.mended(run.queue)
         if came:
             run.heard_seconds, self._given = self._clock.monotonic(), run.queue
         return came
+
+    def _max_records(self, run: QueueRun) -> int:
+        wanted = self._options.max_batch_records
+        return wanted if self._memory is None else self._memory.max_records(run.queue.source, wanted)
+
+    def _came(self, queue: Queue, raw: RawBatch) -> None:
+        if self._memory is not None:
+            self._memory.came(queue.source, len(raw), raw.size_bytes)
 
     def _take_made(self, ahead: Ahead, made: Outcome) -> None:
         """Take what was made of a batch whose turn has come."""
@@ -197,9 +212,15 @@ class Polling:
 
 
 def _reading_ahead(
-    plan: Plan, processes: int, take: Callable[[Ahead, Outcome], None], until: Literal["end"] | None
+    plan: Plan,
+    processes: int,
+    take: Callable[[Ahead, Outcome], None],
+    until: Literal["end"] | None,
+    clock: Clock,
+    stopping: threading.Event,
 ) -> ReadingAhead:
     from headrace_light.workers.lane_workers import LaneWorkers  # here: most jobs have no workers
     from headrace_light.workers.reading_ahead import ReadingAhead
 
-    return ReadingAhead(plan, LaneWorkers(plan, processes - 1, until=until), processes - 1, take)
+    workers = LaneWorkers(plan, processes - 1, until=until)
+    return ReadingAhead(plan, workers, processes - 1, take, clock=clock, stopping=stopping)

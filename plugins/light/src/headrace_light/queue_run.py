@@ -83,8 +83,10 @@ class QueueRun:
         max_records: int,
         wait: timedelta,
         on_read: Callable[[Queue, ReadPosition, ReadPosition], None],
+        *,
+        came: Callable[[Queue, RawBatch], None] | None = None,
     ) -> Sequence[Delivery] | None:
-        """Read and process the next records; None when there were none. ``on_read`` is told queue and range before that.
+        """Read and process the next records; None when there were none. Before that ``on_read`` is told the range, ``came`` the batch.
 
         A group may take the queue away while its reader looks for records: then the run is closed, and what the reader
         still gives belongs to the queue's next owner, who begins at what was committed.
@@ -104,6 +106,8 @@ class QueueRun:
             self.position = self._reader.position
             return None
         on_read(self.queue, start, raw.next_position)
+        if came is not None:
+            came(self.queue, raw)
         # The server of a function or table may be unavailable: the same records are processed again, and none after them.
         self._unfinished = raw
         try:

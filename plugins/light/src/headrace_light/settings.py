@@ -28,6 +28,14 @@ class LightSettings(Settings, frozen=True, kw_only=True):
             ge=1,
         ),
     ] = 1
+    memory_max_bytes: Annotated[
+        int,
+        option(
+            "resident memory that this process may take: near to it less is read and caches are written out, and a job that needs more "
+            "ends and says what takes it; 0: no limit",
+            ge=0,
+        ),
+    ] = 0
     shards: Annotated[
         int, option("number of shards of the keyed state; fixed by the first start with a checkpoint", ge=1)
     ] = 1

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import timedelta
 
 from headrace.flow.messages import Queue, RawBatch
+from headrace.foundation.clock import Clock
 from headrace.foundation.errors import RetriableError
 from headrace.interfaces.operator import OperatorSpec
 from headrace.plan.graph import OperatorNode, Plan, SourceNode, input_schema
@@ -22,6 +24,8 @@ logger = logging.getLogger(__name__)
 RECORDS_MIN = 250
 _NO_WAIT = timedelta(0)
 _LOOK = timedelta(milliseconds=200)
+#: How long a batch is waited for when its queue is given away, and before it is said that it hangs.
+DRAIN_SECONDS_MAX = 60.0
 
 
 @dataclass(slots=True, eq=False)
@@ -40,11 +44,24 @@ class ReadingAhead:
     ``take`` is called with each batch and its outcome when its turn has come. It may raise; then the batch counts as taken.
     """
 
-    def __init__(self, plan: Plan, workers: LaneWorkers, count: int, take: Callable[[Ahead, Outcome], None]) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        workers: LaneWorkers,
+        count: int,
+        take: Callable[[Ahead, Outcome], None],
+        *,
+        clock: Clock,
+        stopping: threading.Event,
+    ) -> None:
         self._workers = workers
         self._deciders = {name: _Decider(plan, node) for name, node in plan.sources.items()}
         self._read_by_workers = {name for name, node in plan.sources.items() if node.source.read_by_workers}
         self._take = take
+        self._clock = clock
+        self._stopping = stopping
+        #: The batch whose turn it is, since when it is waited for, and whether that was said.
+        self._awaited: tuple[Work | None, float, bool] = (None, 0.0, False)
         self._ahead: deque[Ahead] = deque()
         #: Results that wait for the turn of an earlier one are in memory, so they are counted too.
         self._ahead_max = 3 * WAITING_MAX * count
@@ -54,6 +71,11 @@ class ReadingAhead:
         """Whether anything is at work or waits for its turn."""
         return bool(self._ahead)
 
+    @property
+    def size_bytes(self) -> int:
+        """The size of the batches that wait for their turn."""
+        return sum(ahead.work.raw.size_bytes for ahead in self._ahead if ahead.work.raw is not None)
+
     def has(self, run: QueueRun) -> bool:
         """Return whether records of a queue are at work or wait for their turn."""
         return any(ahead.run is run for ahead in self._ahead)
@@ -62,7 +84,9 @@ class ReadingAhead:
         """Start the workers."""
         self._workers.start()
 
-    def read(self, run: QueueRun, max_records: int, wait: timedelta) -> bool:
+    def read(
+        self, run: QueueRun, max_records: int, wait: timedelta, *, came: Callable[[Queue, RawBatch], None] | None = None
+    ) -> bool:
         """Read the next records of a queue, if somebody can do them; return whether there were any. Raises as readers do.
 
         They are done here when all workers have enough to do.
@@ -78,6 +102,8 @@ class ReadingAhead:
         if found is None:
             return False
         start, raw = found
+        if came is not None:
+            came(run.queue, raw)
         work = Work(run.queue, start, raw.next_position, raw)
         if not len(raw):
             work.outcome = Outcome()
@@ -109,6 +135,7 @@ class ReadingAhead:
         if self._ahead or self._workers.starting:
             waits = bool(self._ahead) and self._ahead[0].work.outcome is None
             self._workers.collect(patience if waits else _NO_WAIT)
+            self._tell_hung()
         taken = False
         while self._ahead and (outcome := self._ahead[0].work.outcome) is not None:
             ahead = self._ahead.popleft()
@@ -123,10 +150,36 @@ class ReadingAhead:
         return taken
 
     def drain(self, queues: Iterable[Queue]) -> None:
-        """Hand out everything that was read of these queues, and what is in front of it."""
+        """Hand out everything that was read of these queues, and what is in front of it.
+
+        Ends early when the job is stopped, or nothing comes for a minute, because a function hangs. What is left then was not taken, so
+        it is before the position of no queue: whoever reads the queue next reads it again.
+        """
         wanted = set(queues)
+        until = self._clock.monotonic() + DRAIN_SECONDS_MAX
         while any(ahead.run.queue in wanted for ahead in self._ahead):
-            self.take_ready(_LOOK)
+            if self.take_ready(_LOOK):
+                until = self._clock.monotonic() + DRAIN_SECONDS_MAX
+            elif self._stopping.is_set():
+                return
+            elif self._clock.monotonic() >= until:
+                logger.warning("nothing came of worker processes for %.0f s: what they have is left", DRAIN_SECONDS_MAX)
+                return
+
+    def _tell_hung(self) -> None:
+        """Say once of a batch that a worker has it for very long."""
+        first = self._ahead[0].work if self._ahead else None
+        awaited, since, told = self._awaited
+        now = self._clock.monotonic()
+        if first is None or first is not awaited or first.outcome is not None:
+            self._awaited = (first, now, False)
+        elif not told and now - since >= DRAIN_SECONDS_MAX:
+            self._awaited = (first, since, True)
+            logger.warning(
+                "queue %s: a worker process has had the records %d to %d for %.0f s; the job cannot go on before it has done them. "
+                "stop() ends it, and the next start does them again",
+                first.queue.id, first.start.offset, first.end.offset - 1, now - since,
+            )  # fmt: skip
 
     def drop(self, run: QueueRun) -> None:
         """Forget what was read of a queue that is not this engine's any more, or is closed."""

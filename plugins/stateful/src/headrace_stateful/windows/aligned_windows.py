@@ -12,7 +12,7 @@ rows that an instant of their window has passed since the last piece.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -44,6 +44,8 @@ from headrace_stateful.windows.window_shape import (
 #: Rows that are put aside at most before they are aggregated; rows that stand for others.
 MOST_PENDING = 1 << 17
 _MOST_COMBINED = 1 << 22
+#: Rows that panes are spread over windows to at once: a pane may lie in thousands.
+_SPREAD_MAX = 1 << 20
 #: So many partials are merged window by window, if their windows have so many on average: each window costs a call.
 MERGED_BY_WINDOW = 1 << 18
 ROWS_PER_WINDOW = 1 << 14
@@ -144,14 +146,18 @@ class AlignedWindows(WindowOperator):
             self._aggregate_pending()
         return True
 
-    def _spread_panes(self) -> pl.DataFrame:
-        """Aggregate what is put aside by pane, and spread it over the windows that hold each pane."""
+    def _spread_panes(self) -> Iterator[pl.DataFrame]:
+        """Aggregate what is put aside by pane, and spread it over the windows that hold each pane: many of them in pieces."""
         entries = self._panes[0] if len(self._panes) == 1 else pl.concat(self._panes)
         self._panes = []
         panes = self.shape.plan.partial(entries, self._by)
-        rows, ends = window_ends(self.shape.window, panes[END].to_numpy())
-        spread = panes if rows is None else panes[rows]
-        return self.shape.plan.merge(spread.with_columns(pl.Series(END, ends)), self._by)
+        windows = -(-self.shape.window.size_us // self.shape.window.every_us)
+        size = max(1, _SPREAD_MAX // windows)
+        for begin in range(0, panes.height, size):
+            piece = panes.slice(begin, size)
+            rows, ends = window_ends(self.shape.window, piece[END].to_numpy())
+            spread = piece if rows is None else piece[rows]
+            yield self.shape.plan.merge(spread.with_columns(pl.Series(END, ends)), self._by)
 
     def accept_combined(self, arrived: Arrived | None, combined: pl.DataFrame) -> int:
         shape, late = self.shape, 0
@@ -211,7 +217,8 @@ class AlignedWindows(WindowOperator):
             entries = pending[0] if len(pending) == 1 else pl.concat(pending)
             self._rows.append(self.shape.plan.partial(entries, self._by))
         if self._panes:
-            self._rows.append(self._spread_panes())
+            for spread in self._spread_panes():
+                self._rows.append(spread)
         combined, self._combined = self._combined, []
         if combined:
             self._rows.append(pl.concat(combined), repeats=True)
