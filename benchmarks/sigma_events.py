@@ -13,27 +13,31 @@ Event = Mapping[str, str]
 
 _LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789"
 _SYSTEM = "C:\\Windows\\System32\\"
-_PROGRAMS = (
-    ("C:\\Program Files\\Google\\Chrome\\Application\\chrome.exe", "Google Chrome", "Google LLC"),
-    ("C:\\Program Files (x86)\\Microsoft\\Edge\\Application\\msedge.exe", "Microsoft Edge", "Microsoft Corporation"),
-    ("C:\\Program Files\\Microsoft Office\\root\\Office16\\OUTLOOK.EXE", "Microsoft Outlook", "Microsoft Corporation"),
-    ("C:\\Program Files\\Microsoft Office\\root\\Office16\\EXCEL.EXE", "Microsoft Excel", "Microsoft Corporation"),
-    ("C:\\Program Files\\WindowsApps\\MSTeams_24004.1307.2669.7070_x64\\ms-teams.exe", "Microsoft Teams", "Microsoft Corporation"),
-    ("C:\\Program Files\\Git\\cmd\\git.exe", "Git for Windows", "The Git Development Community"),
-    ("C:\\Program Files\\nodejs\\node.exe", "Node.js JavaScript Runtime", "Node.js"),
-    ("C:\\Program Files\\Java\\jdk-17\\bin\\java.exe", "OpenJDK Platform binary", "Eclipse Adoptium"),
-    (_SYSTEM + "svchost.exe", "Host Process for Windows Services", "Microsoft Corporation"),
-    (_SYSTEM + "conhost.exe", "Console Window Host", "Microsoft Corporation"),
-    (_SYSTEM + "taskhostw.exe", "Host Process for Windows Tasks", "Microsoft Corporation"),
-    (_SYSTEM + "RuntimeBroker.exe", "Runtime Broker", "Microsoft Corporation"),
-    (_SYSTEM + "SearchProtocolHost.exe", "Microsoft Windows Search Protocol Host", "Microsoft Corporation"),
-    (_SYSTEM + "dllhost.exe", "COM Surrogate", "Microsoft Corporation"),
-    (_SYSTEM + "backgroundTaskHost.exe", "Background Task Host", "Microsoft Corporation"),
-    (_SYSTEM + "wbem\\WmiPrvSE.exe", "WMI Provider Host", "Microsoft Corporation"),
-)  # fmt: skip
-_PARENTS = (
-    _SYSTEM + "services.exe", _SYSTEM + "svchost.exe", "C:\\Windows\\explorer.exe", _PROGRAMS[0][0], _PROGRAMS[1][0],
-    "C:\\Users\\%s\\AppData\\Local\\Programs\\Microsoft VS Code\\Code.exe",
+_EXPLORER = "C:\\Windows\\explorer.exe"
+_OFFICE = "C:\\Program Files\\Microsoft Office\\root\\Office16\\"
+_CODE = "C:\\Program Files\\Microsoft VS Code\\Code.exe"
+_SERVICES = _SYSTEM + "services.exe"
+_HOST = _SYSTEM + "svchost.exe"
+_INDEXER = _SYSTEM + "SearchIndexer.exe"
+#: Path, description, company, original name and the program that usually starts it.
+_PROGRAMS = tuple(
+    (path, description, company, name or path.rpartition("\\")[2], parent)
+    for path, description, company, name, parent in (
+        ("C:\\Program Files\\Google\\Chrome\\Application\\chrome.exe", "Google Chrome", "Google LLC", "", "self"),
+        ("C:\\Program Files (x86)\\Microsoft\\Edge\\Application\\msedge.exe", "Microsoft Edge", "Microsoft Corporation", "", "self"),
+        (_OFFICE + "OUTLOOK.EXE", "Microsoft Outlook", "Microsoft Corporation", "Outlook.exe", _EXPLORER),
+        (_OFFICE + "EXCEL.EXE", "Microsoft Excel", "Microsoft Corporation", "Excel.exe", _EXPLORER),
+        ("C:\\Program Files\\Git\\cmd\\git.exe", "Git for Windows", "The Git Development Community", "", _CODE),
+        ("C:\\Program Files\\nodejs\\node.exe", "Node.js JavaScript Runtime", "Node.js", "", _CODE),
+        ("C:\\Program Files\\Java\\jdk-17\\bin\\java.exe", "OpenJDK Platform binary", "Eclipse Adoptium", "", _SERVICES),
+        (_HOST, "Host Process for Windows Services", "Microsoft Corporation", "", _SERVICES),
+        (_SYSTEM + "taskhostw.exe", "Host Process for Windows Tasks", "Microsoft Corporation", "taskhostw.exe", _HOST),
+        (_SYSTEM + "RuntimeBroker.exe", "Runtime Broker", "Microsoft Corporation", "", _HOST),
+        (_SYSTEM + "SearchProtocolHost.exe", "Microsoft Windows Search Protocol Host", "Microsoft Corporation", "", _INDEXER),
+        (_SYSTEM + "dllhost.exe", "COM Surrogate", "Microsoft Corporation", "", _HOST),
+        (_SYSTEM + "backgroundTaskHost.exe", "Background Task Host", "Microsoft Corporation", "", _HOST),
+        (_SYSTEM + "wbem\\WmiPrvSE.exe", "WMI Provider Host", "Microsoft Corporation", "Wmiprvse.exe", _HOST),
+    )
 )  # fmt: skip
 _DOMAINS = (
     "www.google.com", "outlook.office365.com", "login.microsoftonline.com", "teams.microsoft.com", "clients4.google.com",
@@ -56,13 +60,13 @@ class Events:
     def process_creation(self) -> Event:
         """Return a process that starts on Windows, as Sysmon has it."""
         chance, user = self._chance, self._user()
-        image, description, company = chance.choice(_PROGRAMS)
-        parent = chance.choice(_PARENTS).replace("%s", user)
+        image, description, company, original, parent = chance.choice(_PROGRAMS)
+        parent = image if parent == "self" else parent
         return {
             "Channel": "Microsoft-Windows-Sysmon/Operational", "EventID": "1", "Provider_Name": "Microsoft-Windows-Sysmon",
             "Computer": self._host(), "ProcessId": str(chance.randrange(400, 30_000)), "Image": image,
             "FileVersion": f"10.0.{chance.randrange(19041, 26100)}.{chance.randrange(1, 5000)}", "Description": description,
-            "Product": description, "Company": company, "OriginalFileName": image.rpartition("\\")[2], "CommandLine": self._command(image),
+            "Product": description, "Company": company, "OriginalFileName": original, "CommandLine": self._command(image),
             "CurrentDirectory": _SYSTEM if chance.random() < 0.6 else f"C:\\Users\\{user}\\", "User": f"CORP\\{user}",
             "LogonId": hex(chance.getrandbits(24)), "IntegrityLevel": chance.choice(("Medium", "Medium", "Low", "System")),
             "Hashes": f"SHA256={chance.getrandbits(256):064X},IMPHASH={chance.getrandbits(128):032X}",
@@ -73,12 +77,20 @@ class Events:
     def network(self) -> Event:
         """Return a connection on Windows, as Sysmon has it."""
         chance = self._chance
+        image = chance.choice(_PROGRAMS)[0]
+        port = "443" if "Office" in image else chance.choice(("443", "443", "80", "5432", "993"))
+        # Offices speak with the servers of their maker.
+        to = (
+            f"52.{chance.randrange(160, 191)}.{chance.randrange(256)}.{chance.randrange(256)}"
+            if "Office" in image
+            else self._address()
+        )
         return {
             "Channel": "Microsoft-Windows-Sysmon/Operational", "EventID": "3", "Provider_Name": "Microsoft-Windows-Sysmon",
-            "Computer": self._host(), "Image": chance.choice(_PROGRAMS)[0], "User": f"CORP\\{self._user()}", "Protocol": "tcp",
+            "Computer": self._host(), "Image": image, "User": f"CORP\\{self._user()}", "Protocol": "tcp",
             "Initiated": "true", "SourceIp": f"10.20.{chance.randrange(256)}.{chance.randrange(1, 255)}",
-            "SourcePort": str(chance.randrange(49_152, 65_536)), "DestinationIp": self._address(),
-            "DestinationHostname": self._domain(), "DestinationPort": chance.choice(("443", "443", "443", "80", "5432", "993")),
+            "SourcePort": str(chance.randrange(49_152, 65_536)), "DestinationIp": to,
+            "DestinationHostname": self._domain(), "DestinationPort": port,
         }  # fmt: skip
 
     def dns(self) -> Event:

@@ -21,6 +21,7 @@ import polars as pl
 from headrace.flow.schema import Schema
 from headrace_columnar import regular_expressions
 from headrace_columnar.expressions import CompiledExpression, compile_node
+from headrace_columnar.functions.web import Networks, is_network
 from sqlglot import exp
 
 from headrace_rules.text_conditions import Condition, contains, ends, equals, like, like_any, listed, starts
@@ -53,6 +54,8 @@ class Slots:
         self._lock = threading.Lock()
         self._places: dict[str, tuple[int, str]] = {}
         self.expressions: list[pl.Expr] = []
+        #: The columns that each of the expressions reads.
+        self.read: list[frozenset[str]] = []
         self.columns: set[str] = set()
 
     def column(self, name: str, kind: pl.DataType) -> tuple[int, str]:
@@ -79,6 +82,7 @@ class Slots:
             if found is not None:
                 return found
             place = len(self.expressions), value_kind
+            self.read.append(columns)
             self.expressions.append(expression.alias(str(place[0])))
             self.columns |= columns
             self._places[key] = place
@@ -112,10 +116,11 @@ class _Builder:
     def condition(self, node: Any) -> tuple[Condition, int]:
         if isinstance(node, exp.Paren):
             return self.condition(node.this)
-        if isinstance(node, exp.And | exp.Or):
+        if isinstance(node, exp.Or):
+            return self._any_of(operands(node))
+        if isinstance(node, exp.And):
             parts = sorted((self.condition(part) for part in operands(node)), key=lambda part: part[1])
-            joined = _all if isinstance(node, exp.And) else _any
-            return joined([part[0] for part in parts]), sum(part[1] for part in parts)
+            return _all([part[0] for part in parts]), sum(part[1] for part in parts)
         if isinstance(node, exp.Not):
             inner, cost = self.condition(node.this)
             return _not(inner), cost + 1
@@ -330,10 +335,39 @@ class _Builder:
             raise NotNativeError
         return _any(some), 3 * len(some)
 
+    def _in_networks(self, address: Any, networks: Sequence[Any]) -> tuple[Condition, int]:
+        wanted = [self._constant(network, "text") for network in networks]
+        if not all(map(is_network, wanted)):
+            raise NotNativeError
+        return _compared_with_networks(self._text_slot(address, lowered=False), wanted), 4
+
+    def _any_of(self, parts: Sequence[Any]) -> tuple[Condition, int]:
+        """Return OR as a function. Tests of one address for several networks are one."""
+        networks: dict[str, list[Any]] = {}
+        others = []
+        for part in parts:
+            if self._is_in_network(part):
+                networks.setdefault(repr(part.expressions[0]), []).append(part)
+            else:
+                others.append(part)
+        found = [self.condition(part) for part in others]
+        for calls in networks.values():
+            found.append(self._in_networks(calls[0].expressions[0], [call.expressions[1] for call in calls]))
+        found.sort(key=lambda one: one[1])
+        return _any([one[0] for one in found]), sum(one[1] for one in found)
+
+    def _is_in_network(self, node: Any) -> bool:
+        if not isinstance(node, exp.Anonymous) or len(node.expressions) != 2:
+            return False
+        name = (node.this if isinstance(node.this, str) else node.this.name).lower()
+        return name in _IN_NETWORK and name not in self._functions
+
     def _call(self, node: exp.Anonymous) -> tuple[Condition, int]:
         name = (node.this if isinstance(node.this, str) else node.this.name).lower()
         if name in self._functions or len(node.expressions) != 2:
             raise NotNativeError
+        if name in _IN_NETWORK:
+            return self._in_networks(node.expressions[0], node.expressions[1:])
         make = _SEARCHES.get(name)
         if make is None:
             raise NotNativeError
@@ -341,6 +375,16 @@ class _Builder:
         if kind != "text":
             raise NotNativeError
         return make(slot, self._constant(node.expressions[1], "text")), 3
+
+
+def _compared_with_networks(slot: int, networks: Sequence[str]) -> Condition:
+    made = Networks(networks)
+
+    def within(row: Sequence[Any], slot: int = slot, hold: Callable[[str], bool | None] = made.hold) -> bool | None:
+        value = row[slot]
+        return None if value is None else hold(value)
+
+    return within
 
 
 def _kind_of(kind: pl.DataType) -> str:
@@ -366,6 +410,7 @@ def _compared_with_constant(compare: _Comparison, slot: int, constant: Any) -> C
     return compared
 
 
+_IN_NETWORK = frozenset({"ip_in_cidr", "cidr_match"})
 _MIRRORED: Mapping[Callable[[Any, Any], bool], Callable[[Any, Any], bool]] = {
     operator.eq: operator.eq, operator.ne: operator.ne, operator.lt: operator.gt, operator.le: operator.ge,
     operator.gt: operator.lt, operator.ge: operator.le,

@@ -116,13 +116,18 @@ class RuleEngine:
                 # The search for triggers fails on values of this batch: each condition is evaluated on every row.
                 everywhere, candidates = np.arange(len(self.conditions)), np.zeros(0, dtype=np.int64)
             scanned = time.thread_time()
+            found = len(candidates)
+            if len(everywhere) and len(everywhere) < len(self.conditions):
+                more_candidates, everywhere = verifier.candidates_by_values(frame, everywhere)
+                if len(more_candidates):
+                    candidates = np.sort(np.concatenate([candidates, more_candidates]))
             matches = verifier.verify(frame, candidates)
             if len(everywhere):
                 more = verifier.verify_everywhere(frame, everywhere)
                 pairs = np.sort(np.concatenate([matches.pairs, more.pairs]))
                 matches = Matches(pairs, matches.rules, matches.failures + more.failures)
             verified = time.thread_time()
-            self._count(frame.height, candidates, matches, scanned - begun, verified - scanned)
+            self._count(frame.height, candidates, found, matches, scanned - begun, verified - scanned)
             self._look_for_drift(frame, plan)
         return matches
 
@@ -158,7 +163,7 @@ class RuleEngine:
             return plan, Verifier(self.conditions, plan.atoms, self._preparer)
         return self._plan, self._verifier
 
-    def _count(self, rows: int, candidates: Any, matches: Matches, scan: float, verify: float) -> None:
+    def _count(self, rows: int, candidates: Any, found: int, matches: Matches, scan: float, verify: float) -> None:
         count = len(self.conditions)
         figures = self.figures
         figures.rows += rows
@@ -169,7 +174,7 @@ class RuleEngine:
         if len(matches.pairs):
             figures.matches += np.bincount(matches.rule_numbers, minlength=count)
         self._rows_since += rows
-        self._pairs_since += len(candidates)
+        self._pairs_since += found
 
     def _look_for_drift(self, frame: pl.DataFrame, plan: TriggerPlan) -> None:
         if self._rows_since < self._drift_rows or self._planning is not None or plan.expected_pairs is None:

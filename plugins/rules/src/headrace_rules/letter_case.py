@@ -13,7 +13,7 @@ from functools import cache
 
 import polars as pl
 
-from headrace_rules.literals import LENGTH_MAX, Candidate, Fold, Literal, literal_candidates
+from headrace_rules.literals import LENGTH_MAX, Candidate, Fold, Literal, literal_candidates, windows
 
 #: Characters behind these have no case: ideographs, tags and characters for private use.
 _CASED_BELOW = 0x20000
@@ -54,13 +54,13 @@ def _table(fold: Fold) -> _Table:
     return _Table(spellings, frozenset(one for one in borders if not one.isascii()))
 
 
-def changed_candidates(text: str, fold: Fold) -> list[Candidate]:
-    """Return the candidates of a text that a column, in lower or upper case, must contain.
+def changed_candidates(text: str, fold: Fold, *, first: bool = False, last: bool = False) -> list[Candidate]:
+    """Return the candidates of a text that a column, in lower or upper case, must contain; ``first``, ``last``: at which end.
 
     ASCII letters come from ASCII letters, or from a few others that the scan looks for beside them (see ``trigger_plan``).
     """
     if text.isascii():
-        return literal_candidates(text, folded=True)
+        return literal_candidates(text, folded=True, first=first, last=last)
     table = _table(fold)
     runs = [part for part in _split(text, table.borders | {"\0"}) if part]
     found: list[Candidate] = []
@@ -68,7 +68,8 @@ def changed_candidates(text: str, fold: Fold) -> list[Candidate]:
     for run in runs:
         for plain in _split(run, frozenset(table.sources)):
             if plain:
-                found.append(frozenset({Literal(plain[:LENGTH_MAX], folded=True)}))
+                whole = plain == text
+                found += windows(plain, True, first and whole, last and whole)
                 longest = max(longest, len(plain))
     for run in runs:
         window = _window(run, table)
@@ -76,6 +77,16 @@ def changed_candidates(text: str, fold: Fold) -> list[Candidate]:
             spellings = itertools.product(*(table.sources.get(each, (each,)) for each in window))
             found.append(frozenset(Literal("".join(one), folded=True) for one in spellings))
     return [candidate for candidate in found if candidate]
+
+
+def has_one_case(text: str, fold: Fold) -> bool:
+    """Return whether only the text itself becomes the text in lower or upper case."""
+    if any("a" <= letter.lower() <= "z" for letter in text if letter.isascii()):
+        return False
+    if text.isascii():
+        return True
+    table = _table(fold)
+    return not any(letter in table.sources or letter in table.borders for letter in text)
 
 
 def _split(text: str, at: frozenset[str]) -> Iterator[str]:

@@ -31,10 +31,15 @@ class Fold(enum.Enum):
 
 @dataclass(frozen=True, slots=True, order=True)
 class Literal:
-    """A text to look for. ``folded``: without regard to case; then it has only characters whose case the scanner understands."""
+    """A text to look for. ``folded``: without regard to case; then it has only characters whose case the scanner understands.
+
+    ``first``, ``last``: the text that is searched begins, or ends, with it.
+    """
 
     text: str
     folded: bool = False
+    first: bool = False
+    last: bool = False
 
 
 Candidate = frozenset[Literal]
@@ -88,13 +93,28 @@ def caseless_runs(text: str) -> list[str]:
     return sorted((run for run in runs if run), key=len, reverse=True)
 
 
-def literal_candidates(text: str, *, folded: bool = False) -> list[Candidate]:
-    """Return the candidates of a text that must be contained as it is, or (``folded``) without regard to case."""
+def literal_candidates(text: str, *, folded: bool = False, first: bool = False, last: bool = False) -> list[Candidate]:
+    """Return the candidates of a text that must be contained as it is, or (``folded``) without regard to case.
+
+    ``first``, ``last``: at the beginning, at the end.
+    """
     # A scanner takes a zero byte as the end of a literal.
     parts = [part for part in text.split("\0") if part]
     if folded:
         parts = [run for part in parts for run in caseless_runs(part)]
-    return [frozenset({Literal(part[:LENGTH_MAX], folded)}) for part in parts]
+    if parts == [text]:
+        return windows(text, folded, first, last)
+    return [candidate for part in parts for candidate in windows(part, folded, False, False)]
+
+
+def windows(text: str, folded: bool, first: bool, last: bool) -> list[Candidate]:
+    """Return the candidates of a text that a scanner can look for as it is: itself, or its beginning and its end if it is long."""
+    if len(text) <= LENGTH_MAX:
+        return [frozenset({Literal(text, folded, first, last)})]
+    return [
+        frozenset({Literal(text[:LENGTH_MAX], folded, first, False)}),
+        frozenset({Literal(text[-LENGTH_MAX:], folded, False, last)}),
+    ]
 
 
 def size(candidate: Candidate) -> tuple[int, int]:

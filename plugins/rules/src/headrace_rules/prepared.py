@@ -43,6 +43,10 @@ class CheapPart:
     #: The slots that it reads.
     slots: frozenset[int] = frozenset()
 
+    def columns_of(self, slots: Slots) -> frozenset[str]:
+        """Return the columns that it reads."""
+        return frozenset().union(*(slots.read[slot] for slot in self.slots))
+
 
 @dataclass(eq=False, slots=True)
 class PreparedCondition:

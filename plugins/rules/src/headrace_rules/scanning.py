@@ -29,7 +29,7 @@ class Scanner(ABC):
     """Looks for a fixed list of literals. Usable by several threads at once."""
 
     @abstractmethod
-    def scan(self, buffer: bytes) -> Occurrences:
+    def scan(self, buffer: bytes | memoryview) -> Occurrences:
         """Return every occurrence, overlapping ones too, as literal indexes and end offsets, in any order."""
 
 
@@ -65,7 +65,7 @@ class HyperscanScanner(Scanner):
         except self._hyperscan.error:
             return None  # another version or another kind of processor has written it: it is compiled again
 
-    def scan(self, buffer: bytes) -> Occurrences:
+    def scan(self, buffer: bytes | memoryview) -> Occurrences:
         ids: list[int] = []
         ends: list[int] = []
         add_id, add_end = ids.append, ends.append
@@ -77,7 +77,7 @@ class HyperscanScanner(Scanner):
         scratch = getattr(self._local, "scratch", None)
         if scratch is None:
             scratch = self._local.scratch = self._hyperscan.Scratch(self._database)
-        self._database.scan(buffer, found, scratch=scratch)
+        self._database.scan(buffer, found, scratch=scratch)  # type: ignore[type-var]  # it takes any buffer
         return np.array(ids, dtype=np.int64), np.array(ends, dtype=np.int64)
 
 
@@ -97,9 +97,10 @@ class PolarsScanner(Scanner):
                 found.setdefault(text, []).append(index)
         return found
 
-    def scan(self, buffer: bytes) -> Occurrences:
+    def scan(self, buffer: bytes | memoryview) -> Occurrences:
         parts = []
-        for patterns, content in ((self._exact, buffer), (self._folded, buffer.lower())):
+        given = bytes(buffer)
+        for patterns, content in ((self._exact, given), (self._folded, given.lower())):
             if patterns:
                 parts.append(self._search(patterns, content))
         ids = np.concatenate([part[0] for part in parts]) if parts else np.zeros(0, dtype=np.int64)

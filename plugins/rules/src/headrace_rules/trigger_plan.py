@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
+from importlib.util import find_spec
 
 import numpy as np
 import polars as pl
@@ -54,22 +56,34 @@ class TextScan:
         self, source: Source, rules_of_atoms: Mapping[TextAtom, Sequence[int]], cache: DatabaseCache | None, engine: str
     ) -> None:
         self.source = source
-        wanted: dict[tuple[bytes, bool], set[int]] = {}
+        #: By literal, whether case counts, and at which ends of a text it must be.
+        wanted: dict[tuple[bytes, bool, bool, bool], set[int]] = {}
         for atom, rules in rules_of_atoms.items():
             pause()
-            for literal in scanned_as(atom):
-                wanted.setdefault(literal, set()).update(rules)
-        self.literals = list(wanted)
+            first, *guards = scanned_as(atom)
+            wanted.setdefault((*first, atom.first, atom.last), set()).update(rules)
+            for guard in guards:
+                wanted.setdefault((*guard, False, False), set()).update(rules)
+        listed = list(wanted)
         self.scanner: Scanner = make_scanner(
-            [literal for literal, _ in wanted], [fold for _, fold in wanted], cache, engine=engine
+            [one[0] for one in listed], [one[1] for one in listed], cache, engine=engine
         )
+        self._lengths = np.array([len(one[0]) for one in listed], dtype=np.int64)
+        self._first = np.array([one[2] for one in listed], dtype=np.bool_)
+        self._last = np.array([one[3] for one in listed], dtype=np.bool_)
         self.groups = Groups.of([sorted(rules) for rules in wanted.values()])
 
     def find(self, frame: pl.DataFrame) -> tuple[Integers, Integers]:
-        """Return (row, literal) for every occurrence of a literal."""
-        buffer, ends = joined(self.source.values(frame))
+        """Return (row, literal) for every occurrence of a literal at a place where it counts."""
+        texts = self.source.values(frame)
+        if texts.null_count() == len(texts):
+            return np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
+        buffer, starts, ends = side_by_side(texts)
         literals, places = self.scanner.scan(buffer)
-        return rows_of(ends, places), literals
+        rows = rows_of(ends, places)
+        counts = ~self._last[literals] | (places == ends[rows])
+        counts &= ~self._first[literals] | (places - self._lengths[literals] == starts[rows])
+        return (rows, literals) if counts.all() else (rows[counts], literals[counts])
 
 
 def scanned_as(atom: TextAtom) -> list[tuple[bytes, bool]]:
@@ -89,6 +103,26 @@ def joined(texts: pl.Series) -> tuple[bytes, Integers]:
     buffer = filled.str.join("\n").item().encode()
     lengths = filled.str.len_bytes().to_numpy()
     return buffer, np.cumsum(lengths + 1, dtype=np.int64) - 1
+
+
+def side_by_side(texts: pl.Series) -> tuple[bytes | memoryview, Integers, Integers]:
+    """Return texts as UTF-8 in one buffer, and where each begins and ends. NULL becomes the empty text.
+
+    They are joined by newlines or follow each other without a gap: what is found over a border is a candidate too many.
+    """
+    if len(texts) > _FEW_ROWS and pyarrow_is_installed():
+        array = texts.to_arrow(compat_level=pl.CompatLevel.oldest())
+        _, offsets, data = array.buffers()
+        places = np.frombuffer(offsets, dtype=np.int64)[array.offset : array.offset + len(array) + 1]
+        return memoryview(data) if data is not None else b"", places[:-1], places[1:]
+    buffer, ends = joined(texts)
+    return buffer, np.concatenate((np.zeros(1, dtype=np.int64), ends[:-1] + 1)), ends
+
+
+@cache
+def pyarrow_is_installed() -> bool:
+    """Return whether texts can be taken from columns without a copy of each."""
+    return find_spec("pyarrow") is not None
 
 
 def rows_of(ends: Integers, places: Integers) -> Integers:

@@ -8,7 +8,7 @@ atom is met and no column of the atoms is NULL, the condition is FALSE, not NULL
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -17,7 +17,7 @@ from headrace.flow.schema import Schema
 from headrace_columnar import patterns, regular_expressions
 from sqlglot import exp
 
-from headrace_rules.letter_case import changed_candidates
+from headrace_rules.letter_case import changed_candidates, has_one_case
 from headrace_rules.literals import (
     Candidate,
     Fold,
@@ -69,15 +69,21 @@ def _source(*path: str) -> Source:
 
 @dataclass(frozen=True, slots=True)
 class TextAtom:
-    """The column contains the text. With a fold, letters are compared without regard to case."""
+    """The column contains the text. With a fold, letters are compared without regard to case.
+
+    ``first``, ``last``: the column begins, or ends, with it.
+    """
 
     source: Source
     text: str
     fold: Fold = Fold.EXACT
+    first: bool = False
+    last: bool = False
 
     def __str__(self) -> str:
         case = "" if self.fold is Fold.EXACT else " in any case"
-        return f"{self.source} contains {self.text!r}{case}"
+        verb = {(False, False): "contains", (True, False): "begins with", (False, True): "ends with"}
+        return f"{self.source} {verb.get((self.first, self.last), 'is')} {self.text!r}{case}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +168,15 @@ def equality_of(node: exp.Expr, schema: Schema, functions: Mapping[str, Any]) ->
     return finder.equality(left, right) or finder.equality(right, left)
 
 
+@dataclass(frozen=True, slots=True)
+class _Text:
+    """A value that comes of a text column: how the case of its letters was changed, and whether it is the whole text."""
+
+    source: Source
+    fold: Fold = Fold.EXACT
+    whole: bool = True
+
+
 class _Finder:
     def __init__(self, schema: Schema, functions: Mapping[str, Any]) -> None:
         self._schema = schema
@@ -204,7 +219,7 @@ class _Finder:
         if atom is not None:
             return Atoms(frozenset({atom}))
         text = _text_of(constant)
-        return None if text is None else self._contains(value, text)
+        return None if text is None else self._contains(value, text, first=True, last=True)
 
     def equality(self, value: Any, constant: Any) -> ValueAtom | None:
         """Return the atom that is equivalent to ``value = constant``, for a column and a constant of its type; else None.
@@ -257,18 +272,31 @@ class _Finder:
         if source is None:
             return None
         if kind in (exp.Like, exp.ILike):
-            parts = [part for part in patterns.split_like(pattern, escape) if part]
-            if kind is exp.ILike:
-                if source[1] is Fold.UPPER:
-                    return None  # upper() and then lower(): both sets of special characters would be needed
-                source, parts = (source[0], Fold.LOWER), [patterns.lower(part) for part in parts]
-            return self._atoms(source, [found for part in parts for found in _candidates(part, source[1])])
+            return self._like(source, patterns.split_like(pattern, escape), ignores_case=kind is exp.ILike)
         regex = patterns.similar_regex(pattern, escape) if kind is exp.SimilarTo else pattern
         return self._regex(source, regex)
 
-    def _regex(self, source: tuple[Source, Fold], pattern: str) -> Need | None:
+    def _like(self, source: _Text, parts: list[str | None], *, ignores_case: bool) -> Need | None:
+        if ignores_case:
+            if source.fold is Fold.UPPER:
+                return None  # upper() and then lower(): both sets of special characters would be needed
+            source = replace(source, fold=Fold.LOWER)
+            parts = [patterns.lower(part) if part else part for part in parts]
+        texts = [part for part in parts if part]
+        if parts == texts and source.whole:
+            text = "".join(texts)
+            if source.fold is Fold.EXACT or has_one_case(text, source.fold):
+                return Atoms(frozenset({ValueAtom(source.source, text)}))
+        candidates: list[Candidate] = []
+        for place, part in enumerate(parts):
+            if part:
+                first, last = place == 0 and source.whole, place == len(parts) - 1 and source.whole
+                candidates += _candidates(part, source.fold, first=first, last=last)
+        return self._atoms(source, candidates)
+
+    def _regex(self, source: _Text, pattern: str) -> Need | None:
         candidates = regex_candidates(pattern, python=regular_expressions.engine(pattern) == "backtracking")
-        if source[1] is not Fold.EXACT:
+        if source.fold is not Fold.EXACT:
             folded = []
             for candidate in candidates:
                 # Of each literal its longest part that can be folded is looked for; every literal must have such a part.
@@ -277,16 +305,15 @@ class _Finder:
             candidates = folded
         return self._atoms(source, candidates, folded_by_pattern=True)
 
-    def _contains(self, value: Any, text: str) -> Need | None:
+    def _contains(self, value: Any, text: str, *, first: bool = False, last: bool = False) -> Need | None:
         source = self._text_source(value)
         if source is None:
             return None
-        return self._atoms(source, _candidates(text, source[1]))
+        first, last = first and source.whole, last and source.whole
+        return self._atoms(source, _candidates(text, source.fold, first=first, last=last))
 
-    def _atoms(
-        self, source: tuple[Source, Fold], candidates: list[Candidate], *, folded_by_pattern: bool = False
-    ) -> Need | None:
-        place, fold = source
+    def _atoms(self, source: _Text, candidates: list[Candidate], *, folded_by_pattern: bool = False) -> Need | None:
+        place, fold = source.source, source.fold
         needs: list[Need] = []
         for candidate in candidates:
             atoms = set()
@@ -294,7 +321,7 @@ class _Finder:
                 if literal.folded and fold is Fold.UPPER and folded_by_pattern:
                     return None  # upper() and then a comparison without regard to case would need both sets of special characters
                 kind = (Fold.ANY if folded_by_pattern else fold) if literal.folded else Fold.EXACT
-                atoms.add(TextAtom(place, literal.text, kind))
+                atoms.add(TextAtom(place, literal.text, kind, literal.first, literal.last))
             needs.append(Atoms(frozenset(atoms)))
         return choice(needs)
 
@@ -305,7 +332,8 @@ class _Finder:
         arguments = node.expressions
         if name in _SEARCHES and len(arguments) == 2:
             text = _text_of(arguments[1])
-            return None if text is None else self._contains(arguments[0], text)
+            first, last = name.startswith("starts"), name.startswith("ends")
+            return None if text is None else self._contains(arguments[0], text, first=first, last=last)
         if name in _REGEX_SEARCHES and len(arguments) == 2:
             pattern = _text_of(arguments[1])
             source = self._text_source(arguments[0])
@@ -317,8 +345,8 @@ class _Finder:
         name = (node.this if isinstance(node.this, str) else node.this.name).lower()
         return "" if name in self._functions else name
 
-    def _text_source(self, node: Any) -> tuple[Source, Fold] | None:
-        """Return the text column of which a value is a part, and how the case of its letters was changed."""
+    def _text_source(self, node: Any) -> _Text | None:
+        """Return the text column of which a value is a part."""
         if isinstance(node, exp.Paren):
             return self._text_source(node.this)
         if isinstance(node, exp.Anonymous) and node.expressions:
@@ -328,15 +356,18 @@ class _Finder:
                 return None
             if name in _PARTS:
                 # Whether the text is cut before or after a change of case, the part that is left is contained in the source.
-                return inner
+                return replace(inner, whole=False)
             fold = Fold.LOWER if name in _LOWER else Fold.UPPER if name in _UPPER else None
-            if fold is None or len(node.expressions) != 1 or inner[1] not in (Fold.EXACT, fold):
+            if fold is None or len(node.expressions) != 1 or inner.fold not in (Fold.EXACT, fold):
                 return None
-            return inner[0], fold
-        if isinstance(node, exp.Trim | exp.Substring) or is_cast_to_text(node):
+            return replace(inner, fold=fold)
+        if is_cast_to_text(node):
             return self._text_source(node.this)  # of a cast the source is a column of texts: any other gives none
+        if isinstance(node, exp.Trim | exp.Substring):
+            inner = self._text_source(node.this)
+            return None if inner is None else replace(inner, whole=False)
         found = self._path(node)
-        return None if found is None or not isinstance(found[1], pl.String) else (found[0], Fold.EXACT)
+        return None if found is None or not isinstance(found[1], pl.String) else _Text(found[0])
 
     def _path(self, node: Any) -> tuple[Source, pl.DataType] | None:
         """Return the column or field that a node names, and its type."""
@@ -358,8 +389,10 @@ class _Finder:
         return _source(*names), kind if isinstance(kind, pl.DataType) else kind()
 
 
-def _candidates(text: str, fold: Fold) -> list[Candidate]:
-    return literal_candidates(text) if fold is Fold.EXACT else changed_candidates(text, fold)
+def _candidates(text: str, fold: Fold, *, first: bool, last: bool) -> list[Candidate]:
+    if fold is Fold.EXACT:
+        return literal_candidates(text, first=first, last=last)
+    return changed_candidates(text, fold, first=first, last=last)
 
 
 def operands(node: exp.Binary) -> list[exp.Expr]:

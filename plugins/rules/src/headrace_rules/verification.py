@@ -15,6 +15,7 @@ from headrace_columnar.expressions import CompiledExpression, evaluate, evaluate
 from numpy.typing import NDArray
 
 from headrace_rules.background import pause
+from headrace_rules.distinct_values import DistinctValues
 from headrace_rules.prepared import Clause, PreparedCondition, Preparer
 from headrace_rules.trigger_plan import ValueCodes
 from headrace_rules.triggers import Atom, Source
@@ -126,7 +127,9 @@ class _Equalities:
         kept = np.ones(len(places), dtype=bool)
         for codes, wanted in zip(self._codes, self._wanted, strict=True):
             asked = wanted[rules]
-            kept &= (asked == -2) | (asked == codes.codes(hits)[places])
+            unasked = asked == -2
+            if not unasked.all():
+                kept &= unasked | (asked == codes.codes(hits)[places])
         return np.flatnonzero(kept)
 
 
@@ -158,6 +161,7 @@ class Verifier:
         self._read = [sorted(frozenset().union(*(part.slots for part in one.cheap))) for one in conditions]
         self._is_plain = [condition.whole is None and not condition.clauses for condition in conditions]
         self._equalities = _Equalities(conditions)
+        self._distinct = DistinctValues(conditions, preparer.slots)
         self.cache = cache
 
     def verify(self, frame: pl.DataFrame, candidates: Integers) -> Matches:
@@ -189,7 +193,7 @@ class Verifier:
         rows, rules = candidates // count, candidates % count
         # Only rows with candidates are taken out of the columns, each once.
         taken, places = _places(rows)
-        hits = frame[taken]
+        hits = frame.select(self._columns(frame, rules))[taken]
         if len(candidates) >= _EQUALITIES_FROM:
             kept_places = self._equalities.possible(hits, places, rules)
             candidates, places, rules = candidates[kept_places], places[kept_places], rules[kept_places]
@@ -220,6 +224,11 @@ class Verifier:
         matched = np.sort(np.concatenate(kept))
         return Matches(candidates[matched], count, failures)
 
+    def _columns(self, frame: pl.DataFrame, rules: Integers) -> list[str]:
+        """Return the columns that some rules read."""
+        read = frozenset().union(*{self._conditions[rule].columns for rule in np.unique(rules).tolist()})
+        return [name for name in frame.columns if name in read]
+
     def _values(self, hits: pl.DataFrame, rules: Integers) -> list[tuple[Any, ...]]:
         """Return the values of the slots in each row; those that none of the rules reads are left out (None)."""
         wanted = sorted({slot for rule in np.unique(rules).tolist() for slot in self._read[rule]})
@@ -231,6 +240,10 @@ class Verifier:
         for slot, column in zip(wanted, found.get_columns(), strict=True):
             columns[slot] = column.to_list()
         return list(zip(*columns, strict=False))
+
+    def candidates_by_values(self, frame: pl.DataFrame, rules: Integers) -> tuple[Integers, Integers]:
+        """Return candidates of rules without a trigger, and those of the rules that are to be evaluated on whole columns."""
+        return self._distinct.candidates(frame, rules, len(self._conditions))
 
     def verify_everywhere(self, frame: pl.DataFrame, rules: Integers) -> Matches:
         """Return the matches of rules without a trigger, evaluated on whole columns."""

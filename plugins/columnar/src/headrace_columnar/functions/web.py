@@ -6,6 +6,7 @@ import functools
 import ipaddress
 import re
 import socket
+from collections.abc import Sequence
 from urllib.parse import quote_plus, unquote_plus
 
 import polars as pl
@@ -107,6 +108,7 @@ def _network(cidr: str) -> tuple[int, int, int] | None:
     return network.max_prefixlen // 8, int(network.network_address), int(network.netmask)
 
 
+@functools.lru_cache(maxsize=65_536)
 def _packed(address: str) -> bytes | None:
     try:
         return socket.inet_pton(socket.AF_INET6 if ":" in address else socket.AF_INET, address)
@@ -130,11 +132,39 @@ def ip_in_cidr(call: Call) -> pl.Expr:
     if call.is_constant(1) and call.constant(1) is not None:
         if _network(str(call.constant(1))) is None:
             raise call.error(1, f"{call.constant(1)!r} is no network", hint="write '10.0.0.0/8' or '2001:db8::/32'")
-        return map_values(call[0], functools.partial(_in_network, str(call.constant(1))), pl.Boolean())
-    return map_rows([call[1], call[0]], _in_network, pl.Boolean())
+        return map_values(call[0], functools.partial(in_network, str(call.constant(1))), pl.Boolean())
+    return map_rows([call[1], call[0]], in_network, pl.Boolean())
 
 
-def _in_network(cidr: str, address: str) -> bool | None:
+def is_network(cidr: str) -> bool:
+    """Return whether a text is a network such as ``10.0.0.0/8``."""
+    return _network(cidr) is not None
+
+
+class Networks:
+    """Several networks: whether an address lies in one of them, as ``ip_in_cidr`` says it of each. Raises ValueError for no network."""
+
+    def __init__(self, networks: Sequence[str]) -> None:
+        #: By the number of bytes of an address: masks, and the first addresses of the networks with this mask.
+        self._starts: dict[int, dict[int, set[int]]] = {}
+        for each in networks:
+            found = _network(each)
+            if found is None:
+                raise ValueError(f"{each!r} is no network")
+            size, start, mask = found
+            self._starts.setdefault(size, {}).setdefault(mask, set()).add(start)
+
+    def hold(self, address: str) -> bool | None:
+        """Return whether the address lies in one of the networks; None if it is no address."""
+        packed = _packed(address)
+        if packed is None:
+            return None
+        number = int.from_bytes(packed, "big")
+        return any(number & mask in starts for mask, starts in self._starts.get(len(packed), {}).items())
+
+
+def in_network(cidr: str, address: str) -> bool | None:
+    """Return whether an address lies in a network; None if either is none: the function ``ip_in_cidr``."""
     network, packed = _network(cidr), _packed(address)
     if network is None or packed is None:
         return None
@@ -195,7 +225,7 @@ _PRIVATE = (
 
 
 def _is_private(address: str) -> bool | None:
-    verdicts = [_in_network(cidr, address) for cidr in _PRIVATE]
+    verdicts = [in_network(cidr, address) for cidr in _PRIVATE]
     return None if verdicts[0] is None else any(verdicts)
 
 
