@@ -100,6 +100,7 @@ bench-sql: setup  ## the Nexmark queries beside PyFlink, which it installs: docs
 # Seeds as those of `make fuzz`. `python -m tests.simulation replay SEED` prints what happens.
 simulate: setup  ## jobs in a simulated world, with faults; a seed that breaks a rule is printed, and replays exactly
 	$(BIN)/python -m tests.simulation $(SEEDS) --failures 10
+	$(BIN)/python -m tests.simulation $(SEEDS) --failures 10 --instances
 
 simulate-mutations: setup  ## after how many seeds each planted bug is found
 	$(BIN)/python -m tests.simulation mutations

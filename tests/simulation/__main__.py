@@ -1,6 +1,6 @@
 """``python -m tests.simulation SEEDS``: run histories; ``replay SEED``: print one; ``mutations``: plant bugs and look for them.
 
-SEEDS: a count, FROM-TO, or =SEED.
+SEEDS: a count, FROM-TO, or =SEED. ``--instances``: histories of several instances over a broker, instead of those of one.
 """
 
 from __future__ import annotations
@@ -12,10 +12,22 @@ os.environ.setdefault("POLARS_MAX_THREADS", "1")  # frames are small; before pol
 import argparse
 import sys
 import time
+from collections.abc import Callable
 
 from tests.simulation.histories import history_of
-from tests.simulation.mutations import MUTATIONS
-from tests.simulation.running import run
+from tests.simulation.instances import run_shared, shared_history_of
+from tests.simulation.mutations import MUTATIONS, OF_INSTANCES
+from tests.simulation.running import Outcome, run
+
+
+def run_seed(seed: int) -> Outcome:
+    """Run the history of one instance that a seed means."""
+    return run(history_of(seed))
+
+
+def run_instances(seed: int) -> Outcome:
+    """Run the history of several instances that a seed means."""
+    return run_shared(shared_history_of(seed))
 
 
 def seeds_of(text: str) -> range:
@@ -26,17 +38,17 @@ def seeds_of(text: str) -> range:
     return range(int(begin), int(end) + 1) if dash else range(int(begin))
 
 
-def simulate(seeds: range, *, failures_max: int) -> int:
+def simulate(seeds: range, run_one: Callable[[int], Outcome], *, failures_max: int) -> int:
     """Run the histories of seeds, print those that break a rule, and return how many do."""
     begun, used = time.monotonic(), time.process_time()
     found = steps = starts = done = 0
     for seed in seeds:
-        outcome = run(history_of(seed))
+        outcome = run_one(seed)
         done, steps, starts = done + 1, steps + outcome.steps, starts + outcome.starts
         if outcome.wrong:
             found += 1
             print(outcome.history, *outcome.wrong, sep="\n    ", flush=True)
-            print(f"    again: make simulate SEEDS=={seed}", flush=True)
+            print(f"    again: python -m tests.simulation replay {seed}{_option(run_one)}", flush=True)
         if found >= failures_max:
             break
     used, seconds = time.process_time() - used, time.monotonic() - begun
@@ -47,9 +59,13 @@ def simulate(seeds: range, *, failures_max: int) -> int:
     return found
 
 
-def replay(seed: int) -> int:
+def _option(run_one: Callable[[int], Outcome]) -> str:
+    return " --instances" if run_one is run_instances else ""
+
+
+def replay(seed: int, run_one: Callable[[int], Outcome]) -> int:
     """Print everything that happens in the history of a seed."""
-    outcome = run(history_of(seed))
+    outcome = run_one(seed)
     print(outcome.history)
     print(outcome.trace.text(), end="")
     print(*(outcome.wrong or ["nothing is wrong"]), sep="\n")
@@ -59,9 +75,10 @@ def replay(seed: int) -> int:
 
 def seeds_until_found(name: str, seeds_max: int) -> int | None:
     """Return after how many seeds a planted bug was found; None: it was not."""
+    run_one = run_instances if name in OF_INSTANCES else run_seed
     with MUTATIONS[name]():
         for seed in range(seeds_max):
-            if run(history_of(seed)).wrong:
+            if run_one(seed).wrong:
                 return seed + 1
     return None
 
@@ -85,12 +102,14 @@ def main() -> int:
     parser.add_argument("--failures", type=int, default=5, help="end after so many histories that break a rule")
     parser.add_argument("--seeds-max", type=int, default=10_000, help="how many seeds are tried per planted bug")
     parser.add_argument("--only", default="", help="planted bugs whose name has this in it")
+    parser.add_argument("--instances", action="store_true", help="histories of several instances over a broker")
     given = parser.parse_args()
+    run_one = run_instances if given.instances else run_seed
     if given.what == "replay":
-        return min(1, replay(given.seed))
+        return min(1, replay(given.seed, run_one))
     if given.what == "mutations":
         return min(1, mutations(given.seeds_max, given.only))
-    return min(1, simulate(seeds_of(given.what), failures_max=given.failures))
+    return min(1, simulate(seeds_of(given.what), run_one, failures_max=given.failures))
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ from headrace.flow.messages import OFFSET, Checkpoint, ReadPosition
 from headrace.foundation import directories, durable_files
 from headrace.foundation.durable_files import write_whole
 from headrace.interfaces.sink import StaleWriterError
+from headrace.runtime import shard
 from headrace.runtime.outlets import Outlets
 from headrace.runtime.shard import Shard
 from headrace.runtime.sink_writer import SinkWriter
@@ -28,6 +29,10 @@ from headrace_light import checkpoint_directory, state_directory
 from headrace_light.checkpoint_directory import CheckpointDirectory
 from headrace_light.engine import Engine
 from headrace_light.queue_run import QueueRun
+from headrace_light.shared.membership import ShardMembership
+from headrace_light.shared.restore import ShardRestore
+from headrace_light.shared.stages import SharedStages
+from headrace_light.shared.transport import Transport
 from headrace_light.stages.local import LocalStages
 from headrace_light.stages.order_log import OrderLog
 
@@ -151,7 +156,8 @@ def _stale_is_stored(insert: Any) -> Any:
     return taken
 
 
-MUTATIONS: Mapping[str, Mutation] = {
+#: Those that histories of one instance must find.
+OF_ONE: Mapping[str, Mutation] = {
     "checkpoint without flush: positions are stored, rows wait in the caches": _in_place_of(
         Outlets, "on_system", _no_flush
     ),
@@ -173,18 +179,73 @@ MUTATIONS: Mapping[str, Mutation] = {
     "known rows told by offset alone": _in_place_of(SinkWriter, "_without_replayed", _by_offset_alone),
     "rows of the last known offset not dropped": _in_place_of(SinkWriter, "_without_replayed", _from_the_same_on),
     "a failed flush is forgotten": _in_place_of(SinkWriter, "_flush_shard", _failure_lost),
-    "stale writer taken for stored": _in_place_of(SinkWriter, "_insert_retrying", _stale_is_stored),
     "entries numbered as before after the power failed": _in_place_of(
         LocalStages, "_skip_lost_entries", lambda _: lambda self: False
     ),
     "order log begun before the first checkpoint of a savepoint": _in_place_of(
-        LocalStages, "begin_at", lambda begin: _log_first(begin)
+        LocalStages, "begin_at", lambda given: _log_first(given)
     ),
-    "part of a killed writer not shown": _in_place_of(QueueState, "_recover", lambda recover: _unfinished(recover)),
-    "fsync of part files left out": _in_place_of(QueueState, "__init__", lambda init: _without_fsync(init)),
-    "deltas of a shard asked for twice": _in_place_of(Shard, "delta", lambda delta: _twice(delta)),
-    "records read again are one fewer": _in_place_of(QueueRun, "read_again", lambda again: _one_fewer(again)),
+    "part of a killed writer not shown": _in_place_of(QueueState, "_recover", lambda given: _unfinished(given)),
+    "fsync of part files left out": _in_place_of(QueueState, "__init__", lambda given: _without_fsync(given)),
+    "deltas of a shard asked for twice": _in_place_of(Shard, "delta", lambda given: _twice(given)),
+    "records read again are one fewer": _in_place_of(QueueRun, "read_again", lambda given: _one_fewer(given)),
 }
+
+
+#: Those that histories of several instances must find.
+OF_INSTANCES: Mapping[str, Mutation] = {
+    "stale writer taken for stored": _in_place_of(SinkWriter, "_insert_retrying", _stale_is_stored),
+    "groups told before the state of shards is stored": _in_place_of(
+        SharedStages, "flush", lambda given: _told_before(given)
+    ),
+    "positions committed before rows for shards are durable": _in_place_of(
+        Transport, "flush", lambda flush: lambda self: True
+    ),
+    "rows of a lost queue written": _in_place_of(Engine, "_remove", lambda given: _as_if_not_lost(given)),
+    "queues given up without a checkpoint": _in_place_of(Engine, "revoked", lambda given: _without_checkpoint(given)),
+    "shards given up without a checkpoint": _in_place_of(
+        ShardMembership, "revoked", lambda given: _without_checkpoint(given)
+    ),
+    "a shard begins one behind its state": _in_place_of(ShardRestore, "begin", lambda given: _at_committed(given)),
+    "a shard takes rows that it has": _in_place_of(shard, "_after", lambda _: lambda frame, position: frame),
+    "a topic of a shuffle trimmed one too far": _in_place_of(Transport, "trim", lambda given: _trimmed_too_far(given)),
+    "a shard that failed goes on": _in_place_of(ShardMembership, "begin_again", lambda _: _nothing),
+}
+MUTATIONS: Mapping[str, Mutation] = {**OF_ONE, **OF_INSTANCES}
+
+
+def _told_before(flush: Any) -> Any:
+    def early(self: Any) -> bool:
+        for run in self._members.runs:
+            run.saved = run.position
+        self._members.commit()
+        return bool(flush(self))
+
+    return early
+
+
+def _as_if_not_lost(remove: Any) -> Any:
+    return lambda self, queue, lost=False: remove(self, queue)
+
+
+def _without_checkpoint(revoked: Any) -> Any:
+    return lambda self, queues, *, lost: revoked(self, queues, lost=True)
+
+
+def _at_committed(begin: Any) -> Any:
+    def later(self: Any, name: str, queue: Any) -> Any:
+        run = begin(self, name, queue)
+        latest = run._reader.latest
+        if run.saved is not None and latest > run.position.offset:
+            run.position = ReadPosition(run.position.offset + 1)
+            run._reader.seek(run.position)
+        return run
+
+    return later
+
+
+def _trimmed_too_far(trim: Any) -> Any:
+    return lambda self, shard, *, before: trim(self, shard, before=before + 1)
 
 
 def _log_first(begin: Any) -> Any:

@@ -4,31 +4,26 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import gc
 import json
-import logging
 import os
 import tempfile
 import threading
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import headrace as hr
-from headrace.foundation import faults as fault_points
 from headrace.foundation.errors import JobError, JobFailedError
 from headrace.interfaces.sink import SinkSettings
 
+from tests.simulation.entering import inside, memory
 from tests.simulation.histories import Fault, History
 from tests.simulation.jobs import SCHEMA, SHAPES, bad_records, body_of, expected
 from tests.simulation.servers import SINKS, Table, Topic, TopicSource, shown
 from tests.simulation.world.disk import Disk
 from tests.simulation.world.scheduler import Process, World
-from tests.simulation.world.seams import SEAMS, Entered
 from tests.simulation.world.trace import Trace
 
 _real_close = os.close
@@ -43,7 +38,7 @@ _AWAY = ("did not accept rows", "was not available", "cannot be written", "canno
 class Outcome:
     """What a history came to. ``wrong``: each rule that was broken, with what was found."""
 
-    history: History
+    history: Any
     wrong: tuple[str, ...]
     trace: Trace
     starts: int
@@ -51,37 +46,14 @@ class Outcome:
     seconds: float
 
 
-class _Points:
-    """Makes the named fault points of headrace seams of the world."""
-
-    def __init__(self, world: World) -> None:
-        self._world = world
-
-    def passed(self, place: str) -> None:
-        self._world.step(place)
-
-
 def run(history: History) -> Outcome:
     """Run a history."""
-    with tempfile.TemporaryDirectory(prefix="headrace-world-", dir=_memory()) as place:
+    with tempfile.TemporaryDirectory(prefix="headrace-world-", dir=memory()) as place:
         os.mkdir(disk_place := os.path.join(place, "disk"))
         run = Run(history, disk_place)
-        before = fault_points._faults
-        fault_points._faults = _Points(run.world)  # type: ignore[assignment]
-        collecting = gc.isenabled()
-        gc.disable()  # it would run finalizers at moments that no seed decides
-        try:
-            with Entered(run.world, run.disk), _quiet():
-                run.all()
-        finally:
-            fault_points._faults = before
-            if collecting:
-                gc.enable()
+        with inside(run.world, run.disk):
+            run.all()
         return run.outcome()
-
-
-def _memory() -> str | None:
-    return "/dev/shm" if os.path.isdir("/dev/shm") else None
 
 
 class Run:
@@ -339,17 +311,3 @@ class Run:
         return Outcome(
             self._history, tuple(self._wrong), self.world.trace, self._starts, len(events), self.world.us / 1e6
         )
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Servers are away all the time: nobody reads what is logged of that."""
-    before = logging.root.manager.disable
-    logging.disable(logging.CRITICAL)
-    try:
-        yield
-    finally:
-        logging.disable(before)
-
-
-__all__ = ["SEAMS", "Outcome", "run"]

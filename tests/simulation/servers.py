@@ -38,14 +38,15 @@ class Server:
         """The request travels. Raises RetriableError when it does not arrive."""
         self.world.step(self.name, what)
         self.world.pause(int(us * (0.5 + self.world.random.random())))
-        self._check(what, "it is not there")
+        self.check(what, "it is not there")
 
     def answer(self, what: str, us: int = 0) -> None:
         """The answer travels. Raises RetriableError when it is lost."""
         self.world.step(f"{self.name}.done", what, us=us)
-        self._check(what, "its answer was lost")
+        self.check(what, "its answer was lost")
 
-    def _check(self, what: str, why: str) -> None:
+    def check(self, what: str, why: str) -> None:
+        """Raise RetriableError when the server is away, or the call is one that fails."""
         now = self.world.us
         if any(begin <= now < end for begin, end in self.away) or self.world.random.random() < self.lossy:
             self.world.trace.add(now, self.name, "fails", f"{what}: {why}")

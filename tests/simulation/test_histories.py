@@ -10,16 +10,18 @@ from pathlib import Path
 
 import pytest
 
-from tests.simulation.__main__ import seeds_until_found
+from tests.simulation.__main__ import run_instances, run_seed, seeds_until_found
 from tests.simulation.histories import Fault, history_of
+from tests.simulation.instances import run_shared, shared_history_of
 from tests.simulation.jobs import SHAPES
 from tests.simulation.mutations import MUTATIONS
 from tests.simulation.running import run
 
 ROOT = Path(__file__).resolve().parents[2]
 #: How many histories every change runs: as many as fit into about ten seconds of a processor. `make simulate` runs others.
-_SEEDS = 144
+_SEEDS = 96
 _PARTS = 8
+_SHARED_SEEDS = 24
 
 
 @pytest.mark.parametrize("part", range(_PARTS))
@@ -47,14 +49,17 @@ def test_a_seed_replays_byte_for_byte_in_another_process() -> None:
     """Whatever the order of sets there: the hashes of texts differ between processes."""
     seeds = (24, 76, 134, 227)
     program = (
-        "from tests.simulation.histories import history_of\nfrom tests.simulation.running import run\n"
-        f"print(*(run(history_of(seed)).trace.digest() for seed in {seeds}))"
+        "from tests.simulation.__main__ import run_instances, run_seed\n"
+        f"print(*(run_seed(seed).trace.digest() for seed in {seeds}), *(run_instances(seed).trace.digest() for seed in {seeds[:2]}))"
     )
     environment = {**os.environ, "PYTHONHASHSEED": "77"}
     done = subprocess.run(
         [sys.executable, "-c", program], cwd=ROOT, env=environment, capture_output=True, text=True, check=False
     )
-    assert done.stdout.split() == [run(history_of(seed)).trace.digest() for seed in seeds], done.stderr
+    here = [run_seed(seed).trace.digest() for seed in seeds] + [
+        run_instances(seed).trace.digest() for seed in seeds[:2]
+    ]
+    assert done.stdout.split() == here, done.stderr
 
 
 def test_a_history_with_a_fault_is_not_one_without() -> None:
@@ -76,6 +81,14 @@ def test_a_start_from_a_savepoint_can_be_killed_anywhere(place: str) -> None:
         )
         assert not outcome.wrong, (count, outcome.wrong)
         assert outcome.starts == 3
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_histories_of_several_instances_break_no_rule(part: int) -> None:
+    for seed in range(part, _SHARED_SEEDS, 4):
+        outcome = run_shared(shared_history_of(seed))
+        told = f"{outcome.history}\npython -m tests.simulation replay {seed} --instances\n"
+        assert not outcome.wrong, told + "\n".join(outcome.wrong)
 
 
 #: Planted bugs that are found soon. The others: `make simulate-mutations`, with a table in docs/simulation.md.

@@ -57,6 +57,8 @@ class Process:
         self.steps = 0
         self.passed: Counter[str] = Counter()
         self.descriptors: set[int] = set()
+        #: Until when it does not run: it is stopped, or its machine has no time for it.
+        self.frozen_until_us = 0
         #: Exceptions that threads ended with.
         self.errors: list[tuple[str, BaseException]] = []
         #: What the process gives back, and the exception that it ended with.
@@ -118,12 +120,17 @@ class World:
             if process.dead:
                 raise Crashed
         self._spend(process)
+        self._thaw(process)
         self.give_way()
+
+    def _thaw(self, process: Process) -> None:
+        while process.frozen_until_us > self.us:
+            self._wait(process.frozen_until_us - self.us)
 
     def _spend(self, process: Process) -> None:
         self.steps_left -= 1
         if self.steps_left <= 0 and process is not self.driver.process:
-            process.stacks = process.stacks or self._stacks()
+            process.stacks = process.stacks or self.stacks()
             self.kill(process, "no progress")
             raise Crashed
 
@@ -158,6 +165,11 @@ class World:
 
     def pause(self, us: int | None = None) -> bool:
         """Wait until ``wake`` or for so long; return whether it was woken. Raises Crashed when the process was killed meanwhile."""
+        woken = self._wait(us)
+        self._thaw(self.current.process)
+        return woken
+
+    def _wait(self, us: int | None) -> bool:
         task = self.current
         if task.process.dead:
             raise Crashed
@@ -287,15 +299,16 @@ class World:
             self.pause()
             if not self._ready and not self._timers and not process.ended:
                 if process.dead:  # they have been woken and wait again: only outside of the world
-                    raise RuntimeError(f"threads of {process.name} cannot be ended:\n{self._stacks()}")
-                process.stacks = self._stacks()
+                    raise RuntimeError(f"threads of {process.name} cannot be ended:\n{self.stacks()}")
+                process.stacks = self.stacks()
                 self.kill(process, "deadlock")
                 while not process.ended:
                     self.pause()
                 return False
         return True
 
-    def _stacks(self) -> str:
+    def stacks(self) -> str:
+        """Return where all threads of this process of the operating system are."""
         frames = sys._current_frames()
         names = {thread.ident: thread.name for thread in threading.enumerate()}
         return "\n".join(

@@ -228,7 +228,7 @@ class GroupListener(ABC):
 
     @abstractmethod
     def assigned(self, queues: Iterable[Queue]) -> None:
-        """These queues are now ours to read."""
+        """These queues are now ours to read. Raises RetriableError when reading cannot begin now: call it again, from ``poll_group``."""
 
     @abstractmethod
     def revoked(self, queues: Iterable[Queue], *, lost: bool = False) -> None:

@@ -341,6 +341,8 @@ class MemoryTopicSource(GroupSource):
         self._listener: GroupListener | None = None
         self._readers: dict[int, MemoryTopicReader] = {}
         self._held: set[int] = set()
+        #: Queues that it has and whose reading could not begin yet: the listener is told of them again.
+        self._to_begin: set[int] = set()
 
     @property
     def broker(self) -> MemoryBroker:
@@ -387,6 +389,7 @@ class MemoryTopicSource(GroupSource):
     def leave(self) -> None:
         member, self.member, self._listener = self.member, None, None
         self._held.clear()
+        self._to_begin.clear()
         if member is not None:
             self.broker.leave(*self._place, member)
 
@@ -419,7 +422,7 @@ class MemoryTopicSource(GroupSource):
         if shared is None or shared[0] - shared[1] or shared[0] != self._held:
             return True
         missing = shared[1] - shared[0]
-        if missing - set(self.broker.owners(*self._place)):
+        if self._to_begin or missing - set(self.broker.owners(*self._place)):
             return True
         topic = self.settings.topic
         return any(
@@ -442,13 +445,16 @@ class MemoryTopicSource(GroupSource):
             self._held -= given_up
             self.broker.release(*self._place, member, given_up)
         taken = self.broker.take(*self._place, member, wanted - self._held)
-        if taken:
-            self._held.update(taken)
-            listener.assigned([self._queue(number) for number in taken])
+        self._held.update(taken)
+        self._to_begin.update(taken)
+        if self._to_begin:
+            listener.assigned([self._queue(number) for number in sorted(self._to_begin)])
+            self._to_begin.clear()
 
     def _revoke(self, listener: GroupListener, numbers: set[int], *, lost: bool = False) -> None:
         if numbers:
             listener.revoked([self._queue(number) for number in sorted(numbers)], lost=lost)
+            self._to_begin -= numbers
             for number in numbers:
                 self._readers.pop(number, None)
 
@@ -456,7 +462,7 @@ class MemoryTopicSource(GroupSource):
         return Queue(queue_name(self.settings.topic, number), self.node_name)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "member": None, "_listener": None, "_readers": {}, "_held": set()}
+        return {**self.__dict__, "member": None, "_listener": None, "_readers": {}, "_held": set(), "_to_begin": set()}
 
 
 class MemoryTopicReader(Reader):
