@@ -8,9 +8,10 @@ TESTS := $(wildcard $(addsuffix /tests,$(PACKAGES)) tests)
 SERVER_CONTRACTS := $(foreach name,kafka rocketmq mysql postgres elasticsearch,$(wildcard connectors/$(name)/tests/*contract*.py)) contrib/redis/tests/test_redis_contracts.py contrib/mqtt/tests/test_mqtt_contracts.py tests/cluster
 SERVER_CHOICE := (ConfluentSource or RedisSource or RedisStreamSink or MqttSink or ConfluentTransactionalSink or RocketMQSource or IdempotentSink or Upsert or Scan or RowIds or Shards or cluster_gives) and not outage
 
-# Test processes: one more than cores, up to 4, since tests of Spark, kills and servers wait half of their time. With more of them they
-# wait for each other, and each may start a Spark, which wants memory.
-WORKERS := $(shell cores=$$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2); if [ $$cores -gt 3 ]; then echo 4; else echo $$((cores + 1)); fi)
+# Test processes: more than cores, since tests of Spark, kills, servers and disks wait half of their time; up to 4, as with more of them
+# they wait for each other. Each may start a Spark, which wants memory: two more than cores with 12 GB, else one more.
+WORKERS := $(shell cores=$$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2); pages=$$(getconf _PHYS_PAGES 2>/dev/null || echo 0); \
+  more=$$((1 + (pages / 262144 * $$(getconf PAGESIZE) / 4096 >= 11))); if [ $$((cores + more)) -gt 4 ]; then echo 4; else echo $$((cores + more)); fi)
 
 # Images of containers often set it. Tests start hundreds of processes, and each would compile every module anew.
 unexport PYTHONDONTWRITEBYTECODE
@@ -21,11 +22,12 @@ unexport PYTHONDONTWRITEBYTECODE
 
 setup: .venv/ready  ## .venv with every package of the workspace
 
+# Not compiled: most modules of the libraries are never imported, and those that are get compiled then.
 .venv/ready: constraints.txt requirements-dev.txt requirements-docs.txt $(addsuffix /pyproject.toml,$(PACKAGES))
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt \
+	$(BIN)/python -m pip install --no-compile --quiet --disable-pip-version-check -c constraints.txt \
 	  -r requirements-dev.txt -r requirements-docs.txt
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt \
+	$(BIN)/python -m pip install --no-compile --quiet --disable-pip-version-check -c constraints.txt \
 	  --no-build-isolation $(addprefix -e ./,$(PACKAGES))
 	@touch $@
 

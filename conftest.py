@@ -25,10 +25,18 @@ _LONG = (
     "/chaos/",
     "/savepoints/",
     "/conformance/",
+    "/documentation/",
+    "/packaging/test_installing.py",
+    "/server/tests/",
+    "/console/tests/test_docs.py",
     "/test_broken_plugins.py",
     "/test_documentation.py",
     "/test_contracts.py",
+    "/test_http_source.py",
+    "/test_sink_crashes.py",
 )
+#: Tests of jobs make many objects that stay until the job ends: with Python's own limits a tenth of their time is the search for garbage.
+_COLLECTOR_THRESHOLDS = (20_000, 20, 50)
 
 
 @pytest.hookimpl(trylast=True)
@@ -41,4 +49,5 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_collection_finish() -> None:
     """Look for garbage again, but never among the collected tests."""
     gc.freeze()
+    gc.set_threshold(*_COLLECTOR_THRESHOLDS)
     gc.enable()
