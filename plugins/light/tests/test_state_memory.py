@@ -199,12 +199,6 @@ def test_verbs_that_stay_in_memory_are_refused() -> None:
         assert caught.value.option == "state_memory"
 
 
-def test_instances_that_share_shards_are_refused() -> None:
-    job = a_job().key_by("k").agg(n="count(*)").to(MemorySink())
-    with pytest.raises(OptionError, match="share shards"):
-        job.run("light", state_memory="1 GB", reliability="fast", until=None)
-
-
 def test_without_a_checkpoint_rows_are_in_a_temporary_directory() -> None:
     rng = random.Random(3)
     bodies = [json.dumps({"k": f"user-{rng.randrange(9_000)}", "v": 1}).encode() for _ in range(12_000)]

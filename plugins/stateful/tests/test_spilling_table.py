@@ -174,24 +174,28 @@ def test_what_the_local_store_has_is_used_after_a_crash() -> None:
     run.checkpoint()
     run.give(batch_of([(key, 1.0, "a", 1, 0.5) for key in range(100)], SCHEMA))
     run.checkpoint()
-    run.give(batch_of([(key, 1.0, "a", 1, 0.5) for key in range(300, 340)], SCHEMA))
-    run.operator._table._save_all()  # type: ignore[attr-defined]
+    for _ in range(3):  # one starts writing, one goes on, one knows that all is written
+        run.give(batch_of([(key, 1.0, "a", 1, 0.5) for key in range(300, 340)], SCHEMA))
+        run.checkpoint()
+    run.give(batch_of([(key, 1.0, "a", 1, 0.5) for key in range(340, 350)], SCHEMA))
     run.crash()
     assert run.reused == 1
-    assert run.operator.state_rows() == 240
+    assert run.operator.state_rows() == 250
 
 
 def test_rows_of_another_chain_are_not_used() -> None:
     spec = spec_of(("k",), takes_back=False, ttl=None)
     run = SpillingRun(lambda: spec.open(Schema(SCHEMA)), 1)
-    for at in range(3):
+    for at in range(6):
         run.give(batch_of([(key, 1.0, "a", 1, 0.5) for key in range(at * 100, at * 100 + 100)], SCHEMA))
         run.checkpoint()
-        run.operator._table._save_all()  # type: ignore[attr-defined]
+    run.give(batch_of([(700, 1.0, "a", 1, 0.5)], SCHEMA))  # some row leaves, as it is in the last version
+    run.begin()
+    assert run.reused == 1
     run.chain.pop()  # somebody has put an older checkpoint in its place
     run.begin()
-    assert run.reused == 0
-    assert run.operator.state_rows() == 200
+    assert run.reused == 1
+    assert run.operator.state_rows() == 500
 
 
 @pytest.mark.parametrize(
@@ -227,3 +231,49 @@ def test_lists_stay_in_memory() -> None:
     reason = Aggregate(("k",), {"c": "collect_list(v)"}).stays_in_memory(Schema(SCHEMA))
     assert reason is not None
     assert "lists" in reason
+
+
+def test_rows_that_were_taken_back_do_not_come_back_from_disk() -> None:
+    spec = spec_of(("k",), takes_back=True, ttl=None)
+    make = lambda: spec.open(Schema(SCHEMA))  # noqa: E731
+    plain, run = Run(make), SpillingRun(make, 1)
+
+    def both(keys: range, kind: int) -> None:
+        batch = batch_of([(key, 1.0, "a", key, 0.5) for key in keys], SCHEMA, kinds=[kind] * len(keys))
+        plain.give(batch)
+        run.give(batch)
+
+    for at in range(4):
+        both(range(at * 50, at * 50 + 50), ChangeKind.INSERT)
+        run.checkpoint()
+    both(range(80), ChangeKind.DELETE)
+    both(range(50), ChangeKind.INSERT)
+    assert (run.run.rows, run.run.kinds) == (plain.rows, plain.kinds)
+    compare(plain, run, 0)
+    both(range(60, 90), ChangeKind.INSERT)
+    assert (run.run.rows, run.run.kinds) == (plain.rows, plain.kinds)
+    compare(plain, run, 0)
+
+
+def test_rows_of_an_unfinished_checkpoint_stay_in_memory() -> None:
+    spec = spec_of(("k",), takes_back=False, ttl=None)
+    run = SpillingRun(lambda: spec.open(Schema(SCHEMA)), 1)
+    run.give(batch_of([(key, 1.0, "a", 1, 0.5) for key in range(50)], SCHEMA))
+    run.operator.delta()
+    run.give(batch_of([(key, 1.0, "a", 1, 0.5) for key in range(100, 150)], SCHEMA))
+    assert isinstance(run.store, DictStore)
+    assert not run.store.rows
+    run.operator.settle((1, "x"))
+    run.give(batch_of([(key, 1.0, "a", 1, 0.5) for key in range(200, 250)], SCHEMA))
+    assert len(run.store.rows) > 30
+
+
+def test_a_checkpoint_is_wanted_when_much_has_changed() -> None:
+    spec = spec_of(("k",), takes_back=False, ttl=None)
+    run = SpillingRun(lambda: spec.open(Schema(SCHEMA)), 10_000_000)
+    run.operator._table._local.changed_max = 100  # type: ignore[attr-defined]
+    for at in range(3):
+        run.give(batch_of([(key, 1.0, "a", 1, 0.5) for key in range(at * 40, at * 40 + 40)] * 2, SCHEMA))
+        assert run.operator.wants_checkpoint == (at == 2)
+    run.checkpoint()
+    assert not run.operator.wants_checkpoint

@@ -15,6 +15,8 @@ import msgspec
 #: A chain of versions is known by its entries: (version, checksum).
 Epoch = tuple[int, str]
 _PREFIX_BYTES = 8
+#: Rows that are written down by one checkpoint: while it is made nothing is read, so it must not take long.
+CHANGED_MAX = 100_000
 #: Greater than all hashes that may follow a prefix.
 _END = b"\xff" * 9
 _ROWS = b"r"
@@ -67,14 +69,17 @@ class LocalTable:
     the versions behind it. ``newest``: no row is of a later version. A checkpoint that does not know both has other rows.
 
     ``memory_bytes``: how much memory the operator may use for its own rows. ``rolls``: its deltas are to carry a part of all rows
-    besides, so that no snapshot is needed.
+    besides, so that no snapshot is needed. ``changed_max``: when so many rows have changed, the operator wants a checkpoint.
     """
 
-    def __init__(self, store: LocalStore, name: str, *, memory_bytes: int, rolls: bool) -> None:
+    def __init__(
+        self, store: LocalStore, name: str, *, memory_bytes: int, rolls: bool, changed_max: int = CHANGED_MAX
+    ) -> None:
         self._store = store
         self._prefix = blake2b(name.encode(), digest_size=_PREFIX_BYTES).digest()
         self.memory_bytes = memory_bytes
         self.rolls = rolls
+        self.changed_max = changed_max
         #: Set by the shard: the next delta is to have such a part even if nothing has changed.
         self.must_roll = False
         self.base: Epoch | None = None
@@ -110,9 +115,9 @@ class LocalTable:
         """A checkpoint has been made: from now on rows of this version may be written."""
         self._epoch = epoch
 
-    def has_all(self) -> None:
-        """All rows of the version of now have been written, or are in the next one."""
-        self.base = self._epoch
+    def has_all(self, epoch: Epoch | None) -> None:
+        """All rows have been written as they were in this version or later, except those that are in the versions behind it."""
+        self.base = epoch
         self._write_about([], [], [])
 
     def get(self, keys: Sequence[bytes]) -> Sequence[bytes | None]:

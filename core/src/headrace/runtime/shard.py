@@ -369,17 +369,20 @@ class Shard:
 
     # --------------------------------------------------------------------------------------- state beyond memory
 
-    def spill_to(self, store: LocalStore, *, memory_bytes: int, rolls: bool) -> None:
+    def spill_to(self, store: LocalStore, *, memory_bytes: int, rolls: bool, changed_max: int) -> None:
         """Let the operators keep rows that are not in use in a local store; each may use so much memory. Called once, before ``apply``.
 
         ``rolls``: deltas are to have a part of all rows besides, so that versions are never replaced by a snapshot.
+        ``changed_max``: when so many rows of an operator have changed, it wants a checkpoint.
         """
         from headrace.interfaces.local_store import LocalTable
         from headrace.interfaces.operator import SpillingOperator
 
         for name, operator in self._lane.stateful_operators.items():
             assert isinstance(operator, SpillingOperator), f"{name} says that its state can leave memory"
-            local = LocalTable(store, f"{self.queue.id}/{name}", memory_bytes=memory_bytes, rolls=rolls)
+            local = LocalTable(
+                store, f"{self.queue.id}/{name}", memory_bytes=memory_bytes, rolls=rolls, changed_max=changed_max
+            )
             operator.spill_to(local)
             self._spilling[name] = operator, local
 
@@ -418,6 +421,11 @@ class Shard:
         """A checkpoint was made with the last delta or snapshot, whose version is the last of its chain."""
         for operator, _ in self._spilling.values():
             operator.settle(epoch)
+
+    def forget_local(self) -> None:
+        """Remove what the local store has of the shard: it belongs to another process from now on."""
+        for _, local in self._spilling.values():
+            local.begin("")
 
     def rolled(self) -> tuple[int, ...]:
         """Return how much of the range of hashes the deltas of each operator have had whole."""

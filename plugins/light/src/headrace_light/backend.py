@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 from headrace.flow.messages import Queue
 from headrace.foundation import at_work
 from headrace.foundation.clock import Clock, SystemClock
-from headrace.foundation.errors import CheckpointError, OptionError
+from headrace.foundation.errors import CheckpointError
 from headrace.foundation.freed_memory import keep_freed_memory
 from headrace.interfaces.backend import Backend, JobHandle, JobReport, JobStatus, RunOptions
 from headrace.interfaces.registry import default_registry
@@ -74,7 +74,7 @@ class LightBackend(Backend):
             ahead = self._ahead[1] if self._ahead is not None and self._ahead[0] is plan else None
             return partial(LocalStages.of, plan, shards=shards, make_store=store, ahead=ahead, memory=memory)
         elasticity = elasticity_of(plan, options, self.settings, store)
-        return partial(SharedStages.of, plan, elasticity=elasticity, shards=shards)
+        return partial(SharedStages.of, plan, elasticity=elasticity, shards=shards, memory=memory)
 
     def _state_memory(self, plan: Plan) -> StateMemory | None:
         """Return how the memory of keyed state is limited. Raises JobError when the plan cannot be run so."""
@@ -82,13 +82,6 @@ class LightBackend(Backend):
         limit_bytes = self.settings.state_memory_bytes
         if limit_bytes is None:
             return None
-        if self.settings.reliability is not None:
-            raise OptionError(
-                "instances that share shards keep all state of their shards in memory",
-                job=plan.job_name,
-                option="state_memory",
-                hint="leave state_memory out and start more instances, or leave reliability out and run the job in one process",
-            )
         check_spills(plan)
         return StateMemory(plan, limit_bytes)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from headrace.foundation.errors import CheckpointError, OptionError
 from headrace.foundation.private_files import make_private_directory
-from headrace.interfaces.local_store import LocalStore
+from headrace.interfaces.local_store import CHANGED_MAX, LocalStore
 from headrace.interfaces.operator import StatefulSpec
 from headrace.interfaces.registry import default_registry
 from headrace.plan.graph import OperatorNode, Plan, input_schema
@@ -61,7 +61,8 @@ class StateMemory:
         """Give a new shard its part. ``rolls``: see ``Shard.spill_to``."""
         assert self._store is not None, "open() was called"
         memory_bytes = int(self._limit_bytes * (1 - _STORE_SHARE)) // self._tables
-        shard.spill_to(self._store, memory_bytes=memory_bytes, rolls=rolls)
+        changed_max = max(1, CHANGED_MAX // self._tables)
+        shard.spill_to(self._store, memory_bytes=memory_bytes, rolls=rolls, changed_max=changed_max)
 
     def close(self) -> None:
         """Close the local store; remove it if nobody can continue with it. May be called twice."""

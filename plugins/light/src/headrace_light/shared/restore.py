@@ -25,6 +25,7 @@ from headrace_light.shared.outages import SharedOutages
 from headrace_light.shared.shard_run import HEADER_BYTES, ShardRun
 from headrace_light.shared.transport import Transport
 from headrace_light.stages.shard_storage import ShardStorage
+from headrace_light.state_memory import StateMemory
 
 logger = logging.getLogger(__name__)
 #: Brokers that forget records after some days must not forget state.
@@ -36,7 +37,7 @@ _SNAPSHOT_SECONDS_FOUND = 5.5 * 3600.0
 class ShardRestore:
     """Begins shards with their stored state, and stores it. Used by the engine's thread.
 
-    ``sinks`` gives those that can be asked for their positions, opened.
+    ``sinks`` gives those that can be asked for their positions, opened. ``memory``: how the memory of the state is limited, opened.
     """
 
     def __init__(
@@ -49,6 +50,7 @@ class ShardRestore:
         *,
         directory: Path | None,
         sinks: Callable[[], Mapping[str, Sink]],
+        memory: StateMemory | None = None,
     ) -> None:
         self._plan = plan
         self._clock = clock
@@ -57,6 +59,7 @@ class ShardRestore:
         self._outages = outages
         self._directory = directory
         self._sinks = sinks
+        self._memory = memory
         self._storages: dict[str, ShardStorage] = {}
         #: The committed offset of a shard when this instance got it.
         self._committed: dict[str, int | None] = {}
@@ -88,13 +91,14 @@ class ShardRestore:
         """
         begun = self._clock.monotonic()
         source, number = self._transport.sources[name], self._transport.number_of(queue)
-        shard = Shard(self._plan, name, number)
+        shard = self._new_shard(name, number)
         try:
             committed = source.committed(queue)
             found = self._load(shard, committed)
             if self._is_outdated(found, committed):
                 shard.close()
-                shard, found = Shard(self._plan, name, number), None
+                shard, found = self._new_shard(name, number), None
+                self._storages[name].begin_without(shard)
             self._check_found(shard, found, committed)
             start: StartPosition = committed or EARLIEST
             if found is not None:
@@ -114,6 +118,12 @@ class ShardRestore:
             self._clock.monotonic() - begun,
         )  # fmt: skip
         return run
+
+    def _new_shard(self, name: str, number: int) -> Shard:
+        shard = Shard(self._plan, name, number)
+        if self._memory is not None:
+            self._memory.use(shard, rolls=self._storages[name].forgets)
+        return shard
 
     def _load(self, shard: Shard, committed: ReadPosition | None) -> tuple[int, bytes] | None:
         """Give a shard its stored state; return the version and the header of it; None: nothing is stored."""
@@ -212,11 +222,13 @@ class ShardRestore:
             run.whole = True  # the changes were taken out of the shard and are not stored
             raise
         run.saved, run.whole = run.position, False
+        storage.settle(run.shard)
         storage.remove_old(run.shard, run.position.offset)
 
     def forget(self, shard: Shard) -> None:
         """The shard belongs to another instance from now on, or begins again."""
         self._storages[shard.queue.source].forget(shard)
+        shard.forget_local()
 
     def _snapshot_is_old(self, run: ShardRun) -> bool:
         return run.saved is not None and self._clock.monotonic() - run.snapshot_seconds >= _SNAPSHOT_SECONDS_MAX

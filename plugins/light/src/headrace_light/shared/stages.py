@@ -32,6 +32,7 @@ from headrace_light.shared.restore import ShardRestore
 from headrace_light.shared.transport import Transport
 from headrace_light.stages.interface import Host, Stages
 from headrace_light.stages.order_log import Entry
+from headrace_light.state_memory import StateMemory
 
 _TRIM_SECONDS = 60.0
 #: An idle engine looks for new records of the sources at least so often while it waits for those of a shuffle.
@@ -44,7 +45,9 @@ class SharedStages(Stages):
     in_checkpoint: ClassVar[bool] = False
     needs_clock: ClassVar[bool] = True
 
-    def __init__(self, plan: Plan, host: Host, elasticity: Elasticity, *, shards: int) -> None:
+    def __init__(
+        self, plan: Plan, host: Host, elasticity: Elasticity, *, shards: int, memory: StateMemory | None = None
+    ) -> None:
         self._job = plan.job_name
         self._clock = host.clock
         self._outlets = host.outlets
@@ -58,7 +61,10 @@ class SharedStages(Stages):
             self._outages,
             directory=host.directory,
             sinks=partial(host.outlets.sinks_to_ask, flushed=False),
+            memory=memory,
         )
+        self._memory = memory
+        self._make_checkpoint = host.make_checkpoint
         self._members = ShardMembership(
             plan.job_name,
             host.clock,
@@ -77,9 +83,13 @@ class SharedStages(Stages):
 
     @classmethod
     def of(
-        cls, plan: Plan, host: Host, checkpoint: StoredCheckpoint, elasticity: Elasticity, *, shards: int
-    ) -> SharedStages:
-        """Make the stages of a job. Raises CheckpointError when the checkpoint is of other verbs, or has the state itself."""
+        cls, plan: Plan, host: Host, checkpoint: StoredCheckpoint, elasticity: Elasticity, *, shards: int,
+        memory: StateMemory | None = None,
+    ) -> SharedStages:  # fmt: skip
+        """Make the stages of a job; ``memory`` limits that of their state.
+
+        Raises CheckpointError when the checkpoint is of other verbs, or has the state itself.
+        """
         if checkpoint.sequence is not None:
             raise CheckpointError(
                 f"{host.directory} has the state of the job as it ran in one process; instances that share shards would begin without it",
@@ -89,7 +99,14 @@ class SharedStages(Stages):
             )
         if checkpoint.definitions:
             check_definitions(plan, checkpoint.definitions, place=str(host.directory))
-        return cls(plan, host, elasticity, shards=shards)
+        if memory is not None:
+            memory.open(host.directory, shards)
+        try:
+            return cls(plan, host, elasticity, shards=shards, memory=memory)
+        except BaseException:
+            if memory is not None:
+                memory.close()
+            raise
 
     # ------------------------------------------------------------------------------------------ begin and end
 
@@ -123,6 +140,8 @@ class SharedStages(Stages):
         self._members.close()
         self._restore.close()
         self._transport.close()
+        if self._memory is not None:
+            self._memory.close()
 
     # -------------------------------------------------------------------------------------------------- input
 
@@ -180,6 +199,8 @@ class SharedStages(Stages):
         # A restore keeps the engine busy, but records that came in before a step wait only for this step.
         restoring = self._idle and any(run.restoring for run in self._members.runs)
         self._transport.flush_when_due(idle=idle or restoring)
+        if self._memory is not None and any(run.shard.wants_checkpoint for run in self._members.runs):
+            self._make_checkpoint()
 
     def rest(self, pauses: Pauses, otherwise: Callable[[], bool]) -> bool:
         return pauses.rest_in(self._members.wait, _WAIT_MAX)

@@ -101,6 +101,17 @@ class ShardStorage:
         #: Bytes of state that were written since the caller set this to 0.
         self.bytes_written = 0
 
+    @property
+    def forgets(self) -> bool:
+        """Whether the store can forget versions though no snapshot follows."""
+        return self._store.forgets
+
+    def begin_without(self, shard: Shard) -> None:
+        """Let a new shard begin without any stored state."""
+        if shard.spills:
+            shard.begin_local(())
+            shard.restored(None)
+
     def stored_bytes(self) -> int:
         """Return the size of the versions that a restart reads."""
         return sum(each.snapshot_bytes + each.delta_bytes for each in self._stored.values())

@@ -43,7 +43,6 @@ _ROLLED_SHARE, _ROLLED_MAX = 100, 100_000
 _BEHIND_MAX = 1_000_000
 _BEHIND_TIMES = 4
 _COLD, _USED, _IN_USE = 0, 1, 2
-_NOTHING: Places = np.zeros(0, dtype=np.int64)
 
 
 class SpillingTable(SlotTable):
@@ -81,10 +80,21 @@ class SpillingTable(SlotTable):
         #: Rows whose value in this column is less are forgotten: those in memory at once, others when they are seen.
         self._below: tuple[str, int] | None = None
         #: Whether there is no room before the next checkpoint.
-        self.wants_checkpoint = False
+        self._full = False
+        #: Rows that have changed since the last delta.
+        self._changed = 0
+        #: What is still to be written until the local store has everything of a version; None: nothing is.
+        self._saving: Places | None = None
+        self._saving_epoch: Epoch | None = None
+        self._saving_from = 0
 
     def __len__(self) -> int:
         return self._total
+
+    @property
+    def wants_checkpoint(self) -> bool:
+        """Whether there is no room before the next checkpoint, or it would take long if it came later."""
+        return self._full or self._changed >= self._local.changed_max
 
     # ------------------------------------------------------------------------------------------------ by the batch
 
@@ -96,6 +106,7 @@ class SpillingTable(SlotTable):
         return slots
 
     def find_or_insert(self, keys: pl.DataFrame) -> tuple[Places, Places]:
+        self._save_some()
         hashes = self.index.hashes(keys)
         slots = self.index.find_hashed(keys, hashes)
         self._use_only(slots)
@@ -111,7 +122,12 @@ class SpillingTable(SlotTable):
                 flags[new] = False
             self._use(new)
             self._total += new.size
+            self._changed += new.size
         return slots, new_rows
+
+    def put(self, slots: Places, values: pl.DataFrame) -> None:
+        self._changed += int(np.count_nonzero(~self._touched[slots]))
+        super().put(slots, values)
 
     def remove(self, slots: Places) -> None:
         if slots.size == 0:
@@ -217,9 +233,11 @@ class SpillingTable(SlotTable):
             return
         capacity = self._capacity()
         need = len(self.index) + more - capacity
-        if need > 0 and not self.wants_checkpoint:
-            left = self._leave(max(need, min(_STEP, capacity // 16)))
-            self.wants_checkpoint = left > 0 and len(self.index) + more > capacity
+        if need <= 0 or self._full:
+            return
+        # Not all at once where much has become too much: no batch is to wait for long.
+        left = self._leave(min(max(need, min(_STEP, capacity // 16)), 2 * more + _STEP))
+        self._full = left > 0 and len(self.index) + more > capacity
 
     def _leave(self, need: int) -> int:
         """Let so many rows leave; return how many cannot."""
@@ -327,6 +345,7 @@ class SpillingTable(SlotTable):
     def _frames(self, made: list[pl.DataFrame], written: Places) -> dict[str, pl.DataFrame]:
         self._written[written] = self._held[written] = self._unsaved[written] = True
         self._touched[:] = False
+        self._changed = 0
         frames = {"set": pl.concat(made)}
         if self._gone_rows:
             frames["gone"] = pl.concat(self._gone_rows)
@@ -378,18 +397,29 @@ class SpillingTable(SlotTable):
             self._local.write([], [], list(self._removed))
             self._removed.clear()
         self._held[:] = False
-        self.wants_checkpoint = False
-        self._use_only(_NOTHING)
-        self._leave(len(self.index) - self._capacity())
-        if self._spilled and self._behind >= min(_BEHIND_MAX, _BEHIND_TIMES * self._capacity()):
-            self._save_all()
+        self._full = False
+        if self._saving is not None and self._saving.size == 0:
+            # What had changed after that version when it came to be written is in the versions behind it.
+            self._local.has_all(self._saving_epoch)
+            self._behind -= self._saving_from
+            self._saving = None
+        if self._saving is None and self._spilled and self._behind >= self._behind_max():
+            self._saving, self._saving_epoch, self._saving_from = self._unsaved_rows(), epoch, self._behind
 
-    def _save_all(self) -> None:
+    def _behind_max(self) -> int:
+        return min(_BEHIND_MAX, _BEHIND_TIMES * self._capacity())
+
+    def _unsaved_rows(self) -> Places:
         slots = self.index.slots()
-        slots = slots[~self._touched[slots]]
-        self._write(slots[self._unsaved[slots] | ~self._stored[slots]])
-        self._local.has_all()
-        self._behind = 0
+        return slots[(self._unsaved[slots] | ~self._stored[slots]) & ~(self._touched[slots] | self._held[slots])]
+
+    def _save_some(self) -> None:
+        """Write some of the rows that the local store has otherwise or not."""
+        if self._saving is None or self._saving.size == 0:
+            return
+        places, self._saving = self._saving[:_STEP], self._saving[_STEP:]
+        places = places[self.index.is_live(places) & ~(self._touched[places] | self._held[places])]
+        self._write(places[self._unsaved[places] | ~self._stored[places]])
 
     # ---------------------------------------------------------------------------------------------------- restore
 
@@ -413,7 +443,9 @@ class SpillingTable(SlotTable):
             self._free_numbers.replace(np.flatnonzero(free)[::-1].copy())
         self.settle(epoch)
         if self._spilled and self._local.base is None:
-            self._save_all()
+            self._write(self._unsaved_rows())
+            self._local.has_all(epoch)
+            self._behind = 0
 
     def apply(self, frames: Mapping[str, pl.DataFrame]) -> None:
         if "gone" in frames:
@@ -459,7 +491,7 @@ class SpillingTable(SlotTable):
         hashes = self.index.hashes(keys)
         places = self.index.find_hashed(keys, hashes)
         self._use_only(places)
-        self.wants_checkpoint = False
+        self._full = False
         self._make_room(int(np.count_nonzero(places < 0)))
         self.index.insert_missing(keys, hashes, places)
         self._take_in(places, keys, rows.rename({self.SLOT: _NUMBER}), stored=self._spilled)
