@@ -68,8 +68,13 @@ def compress(path: Path, way: str) -> Path:
     status = path.stat()
     data = path.read_bytes()
     packed = path.with_name(path.name + _SUFFIXES[way])
-    makers: dict[str, Callable[[bytes], bytes]] = {"gzip": gzip.compress, "bzip2": bz2.compress, "xz": lzma.compress}
-    packed.write_bytes(zstandard.ZstdCompressor().compress(data) if way == "zstd" else makers[way](data))
+    packed.write_bytes(compressed(data, way))
     os.utime(packed, ns=(status.st_atime_ns, status.st_mtime_ns))
     path.unlink()
     return packed
+
+
+def compressed(data: bytes, way: str) -> bytes:
+    """Return bytes as the tool of this name compresses them."""
+    makers: dict[str, Callable[[bytes], bytes]] = {"gzip": gzip.compress, "bzip2": bz2.compress, "xz": lzma.compress}
+    return zstandard.ZstdCompressor().compress(data) if way == "zstd" else makers[way](data)

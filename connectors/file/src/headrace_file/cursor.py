@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import time
 from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
@@ -19,9 +18,10 @@ from headrace_file.context import Context
 from headrace_file.framing import NEWLINE, count_byte
 from headrace_file.identity import HEAD_BYTES, TAIL_BYTES, FileIdentity, Fingerprint, Place
 from headrace_file.read_size import ReadSize
-from headrace_file.rotation import Mark, Signature, find_successor, locate, signature_of
+from headrace_file.rotation import Mark, Signature, Successor, locate, signature_of
 from headrace_file.segment import BOM, Segment, cut_segment, empty_segment, make_segment
 from headrace_file.streams import ByteStream, CompressedStream, FileMovedError, PlainStream, beginning_of, open_stream
+from headrace_file.succession import Succession
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -40,7 +40,7 @@ class _Again(Exception):
 class Cursor:
     """Reads one queue from a place on. Used by one thread at a time."""
 
-    def __init__(self, context: Context, name: str, place: Place) -> None:
+    def __init__(self, context: Context, name: str, place: Place, *, seen_empty: bool = False) -> None:
         self.name = name
         self.offset = place.offset
         self.generation = place.generation
@@ -65,11 +65,7 @@ class Cursor:
         self._quiet: Signature | None = None
         #: Whether the last ``advance`` found the file as the one before it had left it.
         self.found_quiet = False
-        #: The file that was seen at the path instead of this one, and the path of this one then.
-        self._left_for: tuple[int, int] | None = None
-        self._left_to = ""
-        #: When that was, by ``time.monotonic``; None: it was not seen.
-        self._left_seconds: float | None = None
+        self._succession = Succession(context, name, place if seen_empty else None)
         self._warned = False
 
     # ------------------------------------------------------------------------------------------------ for owners
@@ -134,6 +130,11 @@ class Cursor:
         if self._before_taking is not None:
             self.offset, self.taken = self._before_taking
             self._before_taking = self._quiet = None
+
+    @property
+    def seen_empty(self) -> bool:
+        """Whether the file had no bytes when it was looked at, and none was read since."""
+        return self._succession.empty is not None
 
     def forget_taking(self) -> None:
         """Keep an unfinished line that was taken: the next read begins after it."""
@@ -200,6 +201,8 @@ class Cursor:
         data = stream.read_at(self.byte - lead, lead + wanted)
         if data[:lead] != tail or (not self.byte and not self._known_file().head.matches(data)):
             raise FileMovedError(self.name)
+        if not self.byte and not self._begins_here(stream, data):
+            return None
         at_end = len(data) < lead + wanted
         at_bound = rest is not None and len(data) - lead >= rest
         if at_bound:
@@ -392,14 +395,13 @@ class Cursor:
         status = self._context.files.status_or_none(self.name)
         if status is None or (status.st_dev, status.st_ino) == self._open().file.expected:
             return False
-        if self._left_for != (status.st_dev, status.st_ino):
-            seen_seconds = time.monotonic()
+        if not self._succession.is_noted(status):
+            seen = self._succession.look(status)
             located = self._locate()
             if located == self.name:
                 self._switch(located)
                 raise _Again
-            self._left_for, self._left_to = (status.st_dev, status.st_ino), located or ""
-            self._left_seconds = seen_seconds
+            self._succession.left = replace(seen, left_to=located or "")
         return True
 
     def _is_finished(self) -> bool:
@@ -427,7 +429,8 @@ class Cursor:
         if not self._has_left() or not cross or not self._quiet_for(self._settings.rotate_wait):
             return
         current = replace(self._known_file(), modified_ns=self._open().file.stat().st_mtime_ns)
-        if self._next_generation(current, self._left_to):
+        left = self._succession.left
+        if self._next_generation(current, left.left_to if left is not None else ""):
             raise _Again
 
     def _step_to_bound(self, bound: Place) -> None:
@@ -471,10 +474,10 @@ class Cursor:
         known, directories = self._known_file(), context.tracker.directories
         return locate(self.name, context.names, self._settings.compression, known, marks, directories)
 
-    def _switch(self, path: str) -> ByteStream:
-        """Continue in the file at ``path``, which begins like the file of the place."""
+    def _switch(self, path: str, expected: tuple[int, int] | None = None) -> ByteStream:
+        """Continue in the file at ``path``, which begins like the file of the place; ``expected``: only if it is still this one."""
         files = self._context.files
-        stream = open_stream(path, self._settings.compression, near=self.byte, files=files)
+        stream = open_stream(path, self._settings.compression, expected, near=self.byte, files=files)
         if self._file is None or not self._file.head.length or stream.file.expected != self._file.key:
             # A plain file is read from any place; a decompressor may stand behind the beginning already.
             plain = isinstance(stream, PlainStream)
@@ -482,7 +485,8 @@ class Cursor:
                 stream if plain else open_stream(path, self._settings.compression, stream.file.expected, files=files)
             )
             try:
-                self._file, _ = FileIdentity.of(fresh, self.generation)
+                seen, _ = FileIdentity.of(fresh, self.generation)
+                self._file = self._succession.identified(self._file, seen, begins=not self.byte)
             finally:
                 if not plain:
                     fresh.release()
@@ -538,31 +542,30 @@ class Cursor:
 
     def _next_generation(self, current: FileIdentity, current_path: str) -> bool:
         """Go to the file that came after ``current``; return False when there is none yet."""
-        context = self._context
-        settled_before = context.clock.now() - self._settings.rotate_wait.total_seconds()
-        successor = find_successor(
-            self.name,
-            context.names,
-            self._settings.compression,
-            current,
-            current_path,
-            settled_before_ns=int(settled_before * 1e9),
-            byte=self.byte,
-            expected=self._left_for,
-            beside=context.tracker.directories.beside(self.name, self._left_seconds),
-            is_excluded=lambda seen: context.tracker.excludes(self.name, seen, current),
-            files=context.files,
-        )
+        return self._go_on_with(self._succession.after(current, current_path, self.byte))
+
+    def _go_on_with(self, successor: Successor | None) -> bool:
         if successor is None or not successor.settled:
             return False
-        self._enter(None, self.generation + 1)
-        self._switch(successor.path)
+        # Opened as the file that was seen: if another one has taken its place, it is found where it is now.
+        self._enter(replace(successor.file, generation=self.generation + 1), self.generation + 1)
+        self._switch(successor.path, successor.file.key)
         return True
+
+    def _begins_here(self, stream: ByteStream, data: bytes) -> bool:
+        """Return whether the first bytes of a file may be read; False: wait, another one may hold what was written before them."""
+        between = self._succession.before_first_bytes(stream, data) if self._bound is None else None
+        if between is not None and self._go_on_with(between):
+            raise _Again
+        if between is None and self._file is not None and self._file.head.length < min(HEAD_BYTES, len(data)):
+            self._file = replace(self._file, head=Fingerprint.of(data[:HEAD_BYTES]))  # by this its copies are known
+        return between is None
 
     def _enter(self, file: FileIdentity | None, generation: int) -> None:
         """Move to the beginning of another file."""
         self.close()
-        self._left_for, self._left_to, self._left_seconds, self._quiet = None, "", None, None
+        self._quiet = None
+        self._succession.begin()
         self._file, self.generation, self.first = file, generation, self.offset
         self.byte = self.taken = self._searched = self.reading.window = 0
         self._tail, self._tail_mark, self.more = b"", Fingerprint(), False

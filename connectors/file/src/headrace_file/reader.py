@@ -130,7 +130,7 @@ class FileReader(Reader):
             if ahead is None or (ahead.generation, ahead.offset) < (mine.generation, mine.offset):
                 if ahead is not None:
                     ahead.close()
-                ahead = self._files.ahead = Cursor(self._context, self._name, mine.place)
+                ahead = self._files.ahead = self._another(mine.place)
             while ahead.advance(_COUNT_RECORDS, build=False) is not None:
                 self._pass(ahead)
             count = ahead.offset
@@ -188,6 +188,10 @@ class FileReader(Reader):
         whole = end.offset == begin.offset + records and end.generation == begin.generation and not end.taken
         return end if whole else None
 
+    def _another(self, place: Place) -> Cursor:
+        """Return a cursor that stands where this reader stands."""
+        return Cursor(self._context, self._name, place, seen_empty=self._cursor.seen_empty)
+
     def _pass(self, cursor: Cursor) -> None:
         """Keep the place of a count now and then."""
         waypoints = self._files.waypoints
@@ -207,7 +211,7 @@ class FileReader(Reader):
             if plan is None or not plan.stands_at(begin):
                 if plan is not None:
                     plan.close()
-                plan = files.plan = Cursor(self._context, self._name, begin)
+                plan = files.plan = self._another(begin)
             plan.forget_taking()
             files.plan_begin = begin
         waypoint = files.waypoints.nearest(begin, end)
@@ -236,7 +240,7 @@ class FileReader(Reader):
         place = context.tracker.learn(name, position)
         if place is not None:
             self._given, self._end = position, None
-            cursor = Cursor(context, name, place)
+            cursor = Cursor(context, name, place, seen_empty=True)  # a reader has looked at it
             with self._files.lock:
                 planned = self._files.plan is not None and self._files.plan.stands_at(place)
             if not planned:  # else the planner, which continues here, has just checked it

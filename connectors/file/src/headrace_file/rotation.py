@@ -10,15 +10,17 @@ from __future__ import annotations
 import fnmatch
 import os
 import re
+import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from headrace.foundation.errors import BrokenQueueError
 
 from headrace_file.file_system import LOCAL, FileStatus, FileSystem
 from headrace_file.identity import FileIdentity, Fingerprint
 from headrace_file.siblings import Beside, Directories
-from headrace_file.streams import FileMovedError, PlainStream, open_stream
+from headrace_file.streams import ByteStream, FileMovedError, PlainStream, open_stream
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +28,29 @@ class Successor:
     """The file that holds the next generation. Not ``settled``: it may still be written, check again later."""
 
     path: str
+    file: FileIdentity
     settled: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Departure:
+    """The path leads to another file than the one that is read: what was seen of both, and when."""
+
+    #: The file at the path, and where the one that is read is now, "" if that is not known.
+    file: FileIdentity
+    left_to: str
+    #: By ``time.monotonic``, before the path was looked at.
+    seconds: float
+
+    def still_shows(self, seen: Glimpse | None) -> bool:
+        """Return whether the file at the path is the same, with nothing taken away and written anew in between, as far as its bytes tell.
+
+        A file that was empty and is not any more may have been copied away and truncated.
+        """
+        known = self.file
+        if seen is None or seen.identity.key != known.key:
+            return False
+        return known.head.matches(seen.head) if known.head.length else not seen.head
 
 
 #: Device, inode, size and time of the last change.
@@ -99,6 +123,11 @@ class Glimpse:
     def is_copy_of(self, known: FileIdentity) -> bool:
         """Return whether this is a compressed copy of the file that was known."""
         return self.compressed and known.head.length > 0 and known.head.matches(self.head)
+
+    def is_copy_of_now(self, beginning: bytes, size: int) -> bool:
+        """Return whether this is a whole copy of a file that begins with these bytes and has this size."""
+        shared = min(len(self.head), len(beginning))
+        return self.size == size > 0 and self.head[:shared] == beginning[:shared]
 
     def is_copy_before(self, known: FileIdentity, byte: int) -> bool:
         """Return whether this is a copy of the beginning of the file that was known, from before it had ``byte`` bytes."""
@@ -209,19 +238,93 @@ def find_successor(
     *,
     settled_before_ns: int,
     byte: int,
-    expected: tuple[int, int] | None,
-    beside: Beside,
+    left: Departure | None,
+    directories: Directories,
     is_excluded: Callable[[Glimpse], bool],
-    files: FileSystem = LOCAL,
 ) -> Successor | None:
     """Return the file that came after ``current`` under the name ``path``: a rotated one, else the one there now.
 
-    ``beside`` shows the directory as it was when the path was seen to lead to another file, ``expected`` (device, inode), or later:
-    when it leads to yet another one, there may be files in between, and the answer is None. ``current`` was read up to ``byte``;
-    ``current_path`` is "" when it was truncated and no copy holds all that was read. ``is_excluded`` is asked whether a file belongs
-    to another queue or was read before. Raises BrokenQueueError when a file that could be it cannot be read.
+    The path is looked at first, and the directory then: what was taken from the path before is in the directory. ``left`` says what
+    was seen when the path was found to lead to another file; while it still shows the same, the directory as it was then will do.
+    When the path leads to yet another file, there may be files in between, and the answer is None. ``current`` was read up to
+    ``byte``; ``current_path`` is "" when it was truncated and no copy holds all that was read. ``is_excluded`` is asked whether a file
+    belongs to another queue or was read before. Raises BrokenQueueError when a file that could be it cannot be read.
     """
+    files, seconds, broken, seen = directories.files, time.monotonic(), None, None
+    try:
+        seen = glimpse(path, compression, files)
+    except BrokenQueueError as error:
+        broken = error
+    beside = directories.beside(path, left.seconds if left is not None and left.still_shows(seen) else seconds)
     after = order_key(current_path, current.modified_ns)
+    if not current.head.length and not current_path:
+        after = (current.modified_ns, -sys.maxsize, "")  # whatever was written came when it was empty, or later
+    for found, candidate in _rotated_after(path, names, current, after, beside, files):
+        rotated = glimpse(candidate, compression, files)
+        if rotated is None or (not current_path and rotated.is_copy_before(current, byte)):
+            continue  # lines were read after the copy was made: it holds nothing new
+        if seen is not None and rotated.is_copy_of_now(seen.head, seen.size):
+            continue  # of the file at the path, which is not truncated yet
+        if not is_excluded(rotated):
+            return Successor(candidate, rotated.identity, settled=found[0] < settled_before_ns)
+    if broken is not None:
+        raise broken
+    if seen is None or is_excluded(seen) or (left is not None and seen.identity.key != left.file.key):
+        return None
+    file = seen.identity
+    if left is not None and not seen.head:
+        # What is written to an empty file and taken away again, from when it was first seen on, is found by this time.
+        file = replace(file, modified_ns=min(file.modified_ns, left.file.modified_ns))
+    return Successor(path, file, settled=True)
+
+
+def find_between(
+    path: str,
+    names: RotatedNames,
+    compression: str,
+    empty: FileIdentity,
+    stream: ByteStream,
+    data: bytes,
+    *,
+    settled_before_ns: int,
+    directories: Directories,
+    is_excluded: Callable[[Glimpse], bool],
+) -> Successor | None:
+    """Return the file that has taken away what was written first to a file that was ``empty``.
+
+    None: ``data``, what is at the beginning of ``stream`` now, are its first bytes, if there are any. They are not if the file was
+    copied and truncated, or was compressed after a rotation and another file has got its inode. Raises BrokenQueueError when a file
+    that could be it cannot be read.
+    """
+    status = stream.file.stat()
+    if status.st_mtime_ns == empty.modified_ns:
+        return None
+    until = order_key(stream.file.path, status.st_mtime_ns)
+    # A rotated file has the time of its last line, which came when this one was empty or later.
+    after = (empty.modified_ns, -sys.maxsize, "")
+    beside = directories.beside(path)
+    for found, candidate in _rotated_after(path, names, empty, after, beside, directories.files):
+        if found[0] > until[0] or (stream.file.path != path and found >= until):
+            continue
+        rotated = glimpse(candidate, compression, directories.files)
+        if rotated is None or not rotated.head:
+            continue
+        if rotated.is_copy_of_now(data, status.st_size):
+            continue  # of this file, which is not truncated yet
+        if not is_excluded(rotated):
+            return Successor(candidate, rotated.identity, settled=found[0] < settled_before_ns)
+    return None
+
+
+def _rotated_after(
+    path: str,
+    names: RotatedNames,
+    current: FileIdentity,
+    after: tuple[int, int, str],
+    beside: Beside,
+    files: FileSystem,
+) -> list[tuple[tuple[int, int, str], str]]:
+    """Return the rotated files that were changed after ``after``, from old to new: their keys and paths."""
     is_rotated = names.matcher(path)
     found: list[tuple[tuple[int, int, str], str]] = []
     for sibling in beside.starting_with(names.prefix(path)):
@@ -230,13 +333,4 @@ def find_successor(
         status = files.status_or_none(sibling.path)
         if status is not None and status.st_size and order_key(sibling.path, status.st_mtime_ns) > after:
             found.append((order_key(sibling.path, status.st_mtime_ns), sibling.path))
-    for (modified_ns, _, _), candidate in sorted(found):
-        seen = glimpse(candidate, compression, files)
-        if seen is None or (not current_path and seen.is_copy_before(current, byte)):
-            continue  # lines were read after the copy was made: it holds nothing new
-        if not is_excluded(seen):
-            return Successor(candidate, settled=modified_ns < settled_before_ns)
-    seen = glimpse(path, compression, files)
-    if seen is None or is_excluded(seen) or (expected is not None and seen.identity.key != expected):
-        return None
-    return Successor(path, settled=True)
+    return sorted(found)

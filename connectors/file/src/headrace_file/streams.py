@@ -339,6 +339,8 @@ def beginning_of(stream: ByteStream, size: int) -> bytes:
     """Return the first bytes of the file that ``stream`` reads, which stays where it is. Raises FileMovedError when it is gone."""
     file = stream.file
     if isinstance(stream, PlainStream):
+        if file.held:  # also if its path leads to another file now
+            return stream.read_at(0, size)
         fresh: ByteStream = PlainStream(OpenFile(file.path, file.expected, file.files))
     else:
         fresh = open_stream(file.path, "auto", file.expected, files=file.files)

@@ -26,6 +26,8 @@ from headrace_file.waypoints import Waypoints
 Key = tuple[int, int]
 #: The number of past files that are remembered for a queue whose rotated files discovery never finds: they are needed only for the order.
 _PAST_MAX = 16
+#: And how many of them positions keep.
+_PAST_STORED_MAX = 2
 #: The number of removed queues whose ends are remembered, in case their paths appear again.
 _GONE_MAX = 10_000
 
@@ -140,13 +142,14 @@ class Tracker:
                 self._move(state, place)
 
     def _move(self, state: QueueFiles, place: Place) -> None:
-        before = state.current
+        before, generation = state.current, state.place.generation
         state.place = place
         if before is None or place.file is None or before.key != place.file.key:
             self._settled = None
             self.version += 1
         self._note(state.name, *([place.file] if place.file is not None else ()))
-        left = before is not None and place.file is not None and before.key != place.file.key
+        # A file that was copied and truncated is another one in the same place: its copy is known by what it was.
+        left = place.file is not None and (place.generation > generation or (before and before.key != place.file.key))
         if before is not None and left and before.head.length and before not in state.past:
             state.past.append(before)
             if not self._paths.may_hold_rotated:
@@ -154,10 +157,15 @@ class Tracker:
         state.claimed = [f for f in state.claimed if place.file is None or f.key != place.file.key]
 
     def past(self, name: str) -> Sequence[FileIdentity]:
-        """Return what positions keep of the files read before: needed only where discovery could meet them again."""
+        """Return what positions keep of the files read before: all where discovery could meet them again, else the last ones.
+
+        What was read last may change its time once more, when it is compressed, and look as if it came after the file that is read now.
+        """
         with self._lock:
             state = self._queues.get(name)
-            return tuple(state.past) if state is not None and self._paths.may_hold_rotated else ()
+            if state is None:
+                return ()
+            return tuple(state.past if self._paths.may_hold_rotated else state.past[-_PAST_STORED_MAX:])
 
     def excludes(self, name: str, seen: Glimpse, current: FileIdentity) -> bool:
         """Return whether the queue must not go on with a file after ``current``.
@@ -263,7 +271,9 @@ class Tracker:
             state.claimed.append(file)
             state.missing_since = None
             return True
-        if located is not None and (self._has_unread(state, located) or self._in_grace(state)):
+        if located is not None and self._has_unread(state, located):
+            return True
+        if (located is not None or state.claimed) and self._in_grace(state):
             return True
         state.gone = True
         self._gone[state.name] = None

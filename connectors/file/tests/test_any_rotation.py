@@ -1,0 +1,161 @@
+"""Rotations of all kinds, in their single system calls, with reads, pauses and restarts between any two of them: each line comes once.
+
+The file system of the tests should give inodes again at once, as ext4 does: a new log often has that of one that was compressed.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from file_world import World, checkpointed, drain
+from headrace.flow.messages import Queue, ReadPosition
+from headrace.interfaces.source import EARLIEST
+from headrace_file.reader import FileReader
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rotating_log import _SUFFIXES, KEEPING, compressed
+
+from tests.effort import examples
+
+
+class SteppedLog:
+    """A log that is rotated in single steps. ``lines`` is all that was ever written."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.lines: list[bytes] = []
+        self._rotations = 0
+        path.touch()
+
+    def write(self, count: int) -> None:
+        made = [b"line %d of the log" % (len(self.lines) + number) for number in range(count)]
+        self.lines += made
+        with self.path.open("ab") as file:
+            file.write(b"".join(line + b"\n" for line in made))
+
+    def rotate(self, way: str) -> Iterator[None]:
+        """Rotate; whatever is read at a ``yield`` is read between two system calls."""
+        self._rotations += 1
+        aside = self.path.with_name(f"{self.path.name}.1")
+        if way == "dated":
+            aside = self.path.with_name(f"{self.path.name}-2024{self._rotations:04d}")
+        else:
+            yield from self._shift()
+        if way.startswith("copytruncate"):
+            shutil.copy2(self.path, aside)
+            yield
+            os.truncate(self.path, 0)
+            way = way.removeprefix("copytruncate").removeprefix("_")
+        else:
+            os.rename(self.path, aside)
+            yield
+            self.path.touch()
+        yield
+        if way in _SUFFIXES:
+            status = aside.stat()
+            packed = aside.with_name(aside.name + _SUFFIXES[way])
+            packed.write_bytes(compressed(aside.read_bytes(), way))
+            yield
+            os.utime(packed, ns=(status.st_atime_ns, status.st_mtime_ns))
+            yield
+            aside.unlink()
+            yield
+
+    def _shift(self) -> Iterator[None]:
+        for number in range(9, 0, -1):
+            for suffix in ("", *_SUFFIXES.values()):
+                old = self.path.with_name(f"{self.path.name}.{number}{suffix}")
+                if old.exists():
+                    os.rename(old, self.path.with_name(f"{self.path.name}.{number + 1}{suffix}"))
+                    yield
+
+
+class Everything:
+    """Reads all queues of a world, as a backend does, and goes on after interruptions: by closing files, or in a new process."""
+
+    def __init__(self, world: World, path: str) -> None:
+        self._world = world
+        self._path = path
+        self.found: list[bytes] = []
+        self._readers: dict[Queue, FileReader] = {}
+        self._begin({})
+
+    def _begin(self, positions: dict[Queue, ReadPosition]) -> None:
+        self._source = self._world.source(self._path)
+        self._source.restore(positions)
+        self._readers = {queue: self._source.open(queue, position) for queue, position in positions.items()}
+        self.discover()
+
+    def discover(self) -> None:
+        queues = self._source.queues()
+        for queue in [queue for queue in self._readers if queue not in queues]:
+            self._readers.pop(queue).close()
+        for queue in queues:
+            if queue not in self._readers:
+                self._readers[queue] = self._source.open(queue, EARLIEST)
+
+    def read(self, count: int | None = None) -> None:
+        for reader in self._readers.values():
+            self.found += drain(reader, at_most=count).bodies
+
+    def release(self) -> None:
+        for reader in self._readers.values():
+            reader._cursor.release()
+
+    def restart(self) -> None:
+        positions = {queue: checkpointed(reader.position) for queue, reader in self._readers.items()}
+        self.close()
+        self._begin(positions)
+
+    def close(self) -> None:
+        for reader in self._readers.values():
+            reader.close()
+        self._source.close()
+
+
+BETWEEN = ("nothing", "nothing", "read", "read one", "pass time", "discover", "release", "restart")
+STEPS = st.lists(
+    st.one_of(st.tuples(st.just("write"), st.integers(1, 3)), st.tuples(st.just("rotate"), st.sampled_from(KEEPING))),
+    max_size=8,
+)
+
+
+@pytest.mark.parametrize("path", ["log", "log*"])
+@settings(max_examples=examples(100), deadline=None, derandomize=True)
+@given(steps=STEPS, between=st.lists(st.sampled_from(BETWEEN), max_size=60))
+def test_each_line_comes_once(
+    tmp_path_factory: pytest.TempPathFactory, path: str, steps: list[tuple[str, int | str]], between: list[str]
+) -> None:
+    world = World(tmp_path_factory.mktemp("steps"))
+    log = SteppedLog(world.path("log"))
+    everything = Everything(world, path)
+    choices = iter(between)
+
+    def look() -> None:
+        choice = next(choices, "nothing")
+        if choice.startswith("read"):
+            everything.read(1 if choice == "read one" else None)
+        elif choice == "pass time":
+            world.quiet()
+        elif choice != "nothing":
+            getattr(everything, choice)()
+
+    for step, value in steps:
+        look()
+        if step == "write":
+            log.write(int(value))
+        else:
+            for _ in log.rotate(str(value)):
+                look()
+    for _ in range(len(steps) + 3):
+        world.quiet()
+        everything.discover()
+        everything.read()
+    everything.close()
+    if path == "log":  # else rotated files that are found before their log was looked at are queues of their own
+        assert everything.found == log.lines
+    assert sorted(everything.found) == sorted(log.lines)
