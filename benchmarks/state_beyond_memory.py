@@ -5,7 +5,8 @@
 
 Every phase is a process of its own on light that goes on with the checkpoint of the one before, in PLACE: ``fill`` gives each key
 once, in no order; ``zipf`` and ``uniform`` update them; ``killed`` is ended by SIGKILL in the midst of updates, and ``restart``
-goes on after that. Rows come as columns and go nowhere, so that the figures are those of the state. MEMORY is ``state_memory``; "none": without it.
+goes on after that. Rows come as columns and go nowhere, so that the figures are those of the state. MEMORY is ``state_memory``;
+"none": no limit.
 """
 
 from __future__ import annotations

@@ -146,6 +146,31 @@ def test_a_local_store_that_is_no_database_is_made_anew(tmp_path: Path) -> None:
     assert totals_of(tmp_path) == wanted
 
 
+def test_a_job_that_begins_anew_does_not_meet_rows_of_another_run(tmp_path: Path) -> None:
+    write_input(tmp_path)
+    run(tmp_path)
+    light = tmp_path / "state" / "light"
+    shutil.move(light / "local", tmp_path / "local")
+    shutil.rmtree(tmp_path / "state")
+    (tmp_path / "out.db").unlink()
+    light.mkdir(parents=True)
+    shutil.move(tmp_path / "local", light / "local")
+    shutil.rmtree(tmp_path / "input")
+    wanted = write_input(tmp_path)
+    run(tmp_path)
+    assert totals_of(tmp_path) == wanted
+
+
+def test_the_disk_is_used_again_by_the_next_run(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    write_input(tmp_path, records=24_000)
+    run(tmp_path, shards=1)
+    caplog.set_level("INFO", logger="headrace_light")
+    wanted = write_input(tmp_path, records=2_000, seed=2)
+    run(tmp_path, shards=1)
+    assert totals_of(tmp_path) == wanted
+    assert "are on the local disk already" in caplog.text
+
+
 def test_an_older_checkpoint_does_not_meet_newer_rows(tmp_path: Path) -> None:
     write_input(tmp_path)
     run(tmp_path)

@@ -134,6 +134,9 @@ class LocalStages(Stages):
         if checkpoint.id:
             for shard in self._all():
                 wait_for("its state store", partial(self._load, shard.queue, checkpoint.id, checkpoint.states))
+        else:
+            for shard in self._all():
+                self._storage.begin_without(shard)  # what is on disk is of another run
         if self._ahead is not None:
             self._ahead.close()
         if checkpoint.sequence is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -11,6 +12,7 @@ from headrace.foundation.errors import CheckpointError
 from headrace.interfaces.state_store import KeyedStateStore, ReadableStateStore, StateStore, StoredVersion
 from headrace.runtime.shard import Shard
 
+logger = logging.getLogger(__name__)
 #: Deltas of a shard are replaced by a snapshot when there are so many, or when they are larger than the snapshot.
 _DELTAS_MAX = 100
 _DELTA_BYTES_MIN = 1_000_000
@@ -140,6 +142,9 @@ class ShardStorage:
             if base is not None and version is not None and isinstance(self._store, ReadableStateStore):
                 # The local store has everything of that version, and perhaps of later ones; that one is taken for what the shard knows.
                 at = chain.index(base)
+                logger.info(
+                    "shard %s: %d of %d versions of its state are on the local disk already", name, at, len(chain)
+                )
                 self.go_on(shard, StoredVersions(chain=chain[:at], has_older=True), version, chain)
                 shard.restored(chain[-1])
                 return None
