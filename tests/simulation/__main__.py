@@ -1,6 +1,8 @@
-"""``python -m tests.simulation SEEDS``: run histories; ``replay SEED``: print one; ``mutations``: plant bugs and look for them.
+"""``python -m tests.simulation SEEDS``: run histories; ``replay SEED``: print one; ``mutations``: plant bugs and look for them;
+``shrink SEED``: make one that breaks a rule smaller, and print it as a sequence diagram.
 
-SEEDS: a count, FROM-TO, or =SEED. ``--instances``: histories of several instances over a broker, instead of those of one.
+SEEDS: a count, FROM-TO, or =SEED. ``--instances``: histories of several instances over a broker, instead of those of one;
+``--buffers``: of a buffer on disk.
 """
 
 from __future__ import annotations
@@ -14,10 +16,13 @@ import sys
 import time
 from collections.abc import Callable
 
+from tests.simulation.buffers import buffer_history_of, run_buffer
+from tests.simulation.diagrams import diagram
 from tests.simulation.histories import history_of
 from tests.simulation.instances import run_shared, shared_history_of
-from tests.simulation.mutations import MUTATIONS, OF_INSTANCES
+from tests.simulation.mutations import MUTATIONS, OF_BUFFERS, OF_INSTANCES
 from tests.simulation.running import Outcome, run
+from tests.simulation.shrinking import shrink
 
 
 def run_seed(seed: int) -> Outcome:
@@ -28,6 +33,11 @@ def run_seed(seed: int) -> Outcome:
 def run_instances(seed: int) -> Outcome:
     """Run the history of several instances that a seed means."""
     return run_shared(shared_history_of(seed))
+
+
+def run_buffers(seed: int) -> Outcome:
+    """Run the history of a buffer on disk that a seed means."""
+    return run_buffer(buffer_history_of(seed))
 
 
 def seeds_of(text: str) -> range:
@@ -48,7 +58,10 @@ def simulate(seeds: range, run_one: Callable[[int], Outcome], *, failures_max: i
         if outcome.wrong:
             found += 1
             print(outcome.history, *outcome.wrong, sep="\n    ", flush=True)
-            print(f"    again: python -m tests.simulation replay {seed}{_option(run_one)}", flush=True)
+            print(
+                f"    again: python -m tests.simulation replay {seed}{_option(run_one)}; smaller: shrink {seed}",
+                flush=True,
+            )
         if found >= failures_max:
             break
     used, seconds = time.process_time() - used, time.monotonic() - begun
@@ -60,7 +73,7 @@ def simulate(seeds: range, run_one: Callable[[int], Outcome], *, failures_max: i
 
 
 def _option(run_one: Callable[[int], Outcome]) -> str:
-    return " --instances" if run_one is run_instances else ""
+    return " --instances" if run_one is run_instances else " --buffers" if run_one is run_buffers else ""
 
 
 def replay(seed: int, run_one: Callable[[int], Outcome]) -> int:
@@ -73,9 +86,18 @@ def replay(seed: int, run_one: Callable[[int], Outcome]) -> int:
     return len(outcome.wrong)
 
 
+def shrunk(seed: int, *, instances: bool) -> int:
+    """Print the smallest history that breaks a rule as that of a seed does, and what happens in it."""
+    outcome = shrink(shared_history_of(seed), run_shared) if instances else shrink(history_of(seed), run)
+    print(outcome.history, *outcome.wrong, sep="\n")
+    print(*(f"{name}: {value}" for name, value in vars(outcome.history).items()), sep="\n")
+    print(diagram(outcome.trace), end="")
+    return 1
+
+
 def seeds_until_found(name: str, seeds_max: int) -> int | None:
     """Return after how many seeds a planted bug was found; None: it was not."""
-    run_one = run_instances if name in OF_INSTANCES else run_seed
+    run_one = run_instances if name in OF_INSTANCES else run_buffers if name in OF_BUFFERS else run_seed
     with MUTATIONS[name]():
         for seed in range(seeds_max):
             if run_one(seed).wrong:
@@ -97,16 +119,19 @@ def mutations(seeds_max: int, only: str) -> int:
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.simulation")
-    parser.add_argument("what", help="SEEDS (a count, FROM-TO, =SEED), replay, or mutations")
+    parser.add_argument("what", help="SEEDS (a count, FROM-TO, =SEED), replay, shrink, or mutations")
     parser.add_argument("seed", nargs="?", type=int, default=0)
     parser.add_argument("--failures", type=int, default=5, help="end after so many histories that break a rule")
     parser.add_argument("--seeds-max", type=int, default=10_000, help="how many seeds are tried per planted bug")
     parser.add_argument("--only", default="", help="planted bugs whose name has this in it")
     parser.add_argument("--instances", action="store_true", help="histories of several instances over a broker")
+    parser.add_argument("--buffers", action="store_true", help="histories of a buffer on disk")
     given = parser.parse_args()
-    run_one = run_instances if given.instances else run_seed
+    run_one = run_instances if given.instances else run_buffers if given.buffers else run_seed
     if given.what == "replay":
         return min(1, replay(given.seed, run_one))
+    if given.what == "shrink":
+        return shrunk(given.seed, instances=given.instances)
     if given.what == "mutations":
         return min(1, mutations(given.seeds_max, given.only))
     return min(1, simulate(seeds_of(given.what), run_one, failures_max=given.failures))

@@ -13,7 +13,8 @@ from tests.simulation.jobs import SHAPES, Input, make_input
 PLACES = (
     "open", "write", "sync", "rename", "remove", "mkdir", "reader.after_poll", "lane.after_process", "sink.before_insert",
     "sink.after_insert",
-    "shard.after_process", "shard.after_save", "checkpoint.after_flush", "checkpoint.after_save", "table", "table.done", "s0", "s0.done",
+    "shard.after_process", "shard.after_settle", "shard.after_save", "checkpoint.after_flush", "checkpoint.after_save",
+    "table", "table.done", "s0", "s0.done",
 )  # fmt: skip
 
 

@@ -24,6 +24,9 @@ from headrace.runtime import shard
 from headrace.runtime.outlets import Outlets
 from headrace.runtime.shard import Shard
 from headrace.runtime.sink_writer import SinkWriter
+from headrace_buffer import log, segment
+from headrace_buffer.log import RecordLog
+from headrace_buffer.segment import Segment
 from headrace_file.queue_state import QueueState
 from headrace_light import checkpoint_directory, state_directory
 from headrace_light.checkpoint_directory import CheckpointDirectory
@@ -211,7 +214,37 @@ OF_INSTANCES: Mapping[str, Mutation] = {
     "a topic of a shuffle trimmed one too far": _in_place_of(Transport, "trim", lambda given: _trimmed_too_far(given)),
     "a shard that failed goes on": _in_place_of(ShardMembership, "begin_again", lambda _: _nothing),
 }
-MUTATIONS: Mapping[str, Mutation] = {**OF_ONE, **OF_INSTANCES}
+#: Those that histories of a buffer must find.
+OF_BUFFERS: Mapping[str, Mutation] = {
+    "buffer: fdatasync left out": _in_place_of(segment, "_datasync", lambda _: _nothing),
+    "buffer: its directory not synced at the start": _in_place_of(log, "sync_directory", lambda _: _nothing),
+    "buffer: records behind a segment that was begun": _in_place_of(
+        RecordLog, "_begin_segment", lambda begin: _begun_forgotten(begin)
+    ),
+    "buffer: an unfinished block not cut": _in_place_of(Segment, "take_back", lambda _: _nothing),
+    "buffer: segments removed before the trim is stored": _in_place_of(
+        RecordLog, "_save", lambda save: _removed_first(save)
+    ),
+}
+MUTATIONS: Mapping[str, Mutation] = {**OF_ONE, **OF_INSTANCES, **OF_BUFFERS}
+
+
+def _begun_forgotten(begin: Any) -> Any:
+    def forgotten(self: Any, first: int) -> Any:
+        try:
+            return begin(self, first)
+        finally:
+            self._begun = None
+
+    return forgotten
+
+
+def _removed_first(save: Any) -> Any:
+    def early(self: Any) -> None:
+        self._remove_forgotten()
+        save(self)
+
+    return early
 
 
 def _told_before(flush: Any) -> Any:

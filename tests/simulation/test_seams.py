@@ -17,6 +17,7 @@ PACKAGES = (
     "plugins/columnar/src",
     "plugins/stateful/src",
     "connectors/file/src",
+    "contrib/buffer/src",
 )
 #: Modules through which the outside is reached.
 OUTSIDE = {
@@ -30,7 +31,7 @@ HARMLESS = {
     "time": {"gmtime", "localtime", "strftime", "struct_time", "thread_time", "total_seconds"},
     "os": {
         "path", "fspath", "PathLike", "fsdecode", "fsencode", "strerror", "sep", "environ", "getuid", "cpu_count", "sched_getaffinity",
-        "get_terminal_size", "getcwd", "devnull", "stat_result", "DirEntry",
+        "get_terminal_size", "getcwd", "sysconf", "devnull", "stat_result", "DirEntry",
         # They read, from the real files that the disk of a world consists of.
         "stat", "fstat", "lstat", "scandir", "listdir", "walk", "read", "pread", "lseek", "access", "readlink", "SEEK_END", "SEEK_SET",
         # They go through other functions of os.

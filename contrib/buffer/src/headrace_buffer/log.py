@@ -20,6 +20,7 @@ from typing import Literal
 import numpy as np
 from headrace.flow.messages import Bodies
 from headrace.foundation.clock import Clock, SystemClock
+from headrace.foundation.directories import sync_directory
 from headrace.foundation.errors import DataError, HeadraceError, JobError, OptionError, RetriableError
 from headrace.foundation.private_files import FILE_MODE, make_private_directory
 from headrace.foundation.storage_faults import storage_error
@@ -85,7 +86,7 @@ class RecordLog:
     the new records. The directory belongs to one open log at a time.
 
     Raises JobError when another process or object has the directory open, and DataError when a file is damaged in its middle
-    or missing. An unfinished block at the end, which a crash leaves, is cut.
+    or missing. An unfinished block at the end, which a crash leaves, is cut. Raises RetriableError when the disk does not work.
     """
 
     def __init__(
@@ -114,11 +115,16 @@ class RecordLog:
         self._failure: HeadraceError | None = None
         self._segments: list[Segment] = []
         self._used_bytes = 0
+        #: The first offset of a segment that was begun and not finished, because the disk did not take it.
+        self._begun: int | None = None
         self._unsaved_drops = False
         self._drops_saved_seconds = -math.inf
         self._lock_descriptor = self._lock()
         try:
             self._state = self._load()
+        except OSError as error:
+            self._release()
+            raise storage_error(error, self.directory, what="buffer") from error
         except BaseException:
             self._release()
             raise
@@ -405,6 +411,7 @@ class RecordLog:
             end = firsts[at + 1] if at + 1 < len(firsts) else None
             self._segments.append(Segment(segment_path(self.directory, first), first, state.salt, end=end))
         if firsts:
+            sync_directory(self.directory)  # a process may have been killed before its new segment had its name durably
             cut = self._segments[-1].recover()
             if cut:
                 logger.warning(
@@ -458,7 +465,8 @@ class RecordLog:
         pieces = [each.piece for each in group]
         first, active = self.latest, self._segments[-1]
         block = encode_block(pieces, first, self._state.salt)
-        if active.size + len(block) > self.append_max_bytes + FILE_HEADER_BYTES and active.size > FILE_HEADER_BYTES:
+        full = active.size + len(block) > self.append_max_bytes + FILE_HEADER_BYTES and active.size > FILE_HEADER_BYTES
+        if full or self._begun == first:
             active = self._begin_segment(first)
         if self.when_full == "drop_oldest":
             self._drop_for(len(block))
@@ -474,7 +482,10 @@ class RecordLog:
         return first
 
     def _begin_segment(self, first: int) -> Segment:
+        # If it fails, its file may be there: then nothing may come into the segment before, where a start would not look for it.
+        self._begun = first
         segment = Segment.create(self.directory, first, self._state.salt)
+        self._begun = None
         with self._changed:
             self._segments.append(segment)
             self._used_bytes += FILE_HEADER_BYTES

@@ -38,7 +38,13 @@ FILE_HEADER_BYTES = _FILE_HEADER.size
 _READ_BYTES = 4 * 1024**2
 #: Headers are looked for in pieces of this size, where blocks are small.
 _SCAN_BYTES = 256 * 1024
-_datasync = getattr(os, "fdatasync", os.fsync)
+
+
+def _datasync(descriptor: int) -> None:
+    if hasattr(os, "fdatasync"):
+        os.fdatasync(descriptor)
+    else:
+        os.fsync(descriptor)
 
 
 class SegmentGoneError(Exception):
@@ -158,6 +164,9 @@ class Segment:
             if following is not None:
                 raise self._damage(self.size, self.end or 0, until=following.first)
             self.take_back()
+        else:
+            # What a killed process has written may not be on the disk yet, and readers get it from now on.
+            os.fsync(self._opened())
         os.lseek(self._opened(), self.size, os.SEEK_SET)
         return cut
 
