@@ -292,3 +292,14 @@ def test_environments_that_a_running_python_can_take_over(wanted: dict[str, str]
     request = Request(["-m", "some.module"], "/", wanted)
     assert request.fits({"PYTHONHASHSEED": "0", "OTHER": "1"}) == fits
     assert not Request(["-c", "pass"], "/", wanted).fits({"PYTHONHASHSEED": "0"})
+
+
+def test_what_every_process_would_read_is_read_before_the_fork() -> None:
+    code = """
+import sys
+from headrace_spark.processes.daemon import prepare
+prepare()
+print(sum("spark-core_" in path for path in sys.path_importer_cache), "polars" in sys.modules)
+"""
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.split() == ["1", "False"]

@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import gc
 import importlib
+import importlib.util
 import os
+import pkgutil
 import signal
 import socket
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 from headrace.foundation.freed_memory import keep_freed_memory
 
@@ -29,6 +32,10 @@ _BEFORE_FORK = (
     "headrace_spark.workers.streaming",
     "headrace_spark.planning.planner",
     "headrace_spark.transit.task_counts",
+    # What a source asks for faster code.
+    "headrace.interfaces.accelerators",
+    "headrace.interfaces.builtin_plugin",
+    "headrace.interfaces.known_plugins",
 )
 
 _KEPT_BYTES_MAX = 256 * 1024**2
@@ -48,8 +55,17 @@ def prepare() -> None:
         importlib.import_module(name)
         if threads_of_this_process() > 1:
             raise RuntimeError(f"importing {name} started a thread; forking workers from here is not safe")
+    _read_jar()
     gc.collect()
     gc.freeze()
+
+
+def _read_jar() -> None:
+    """Read the directory of the jar that Spark puts on the path of its Python processes: each would do so before its first import."""
+    found = importlib.util.find_spec("pyspark")
+    if found is not None and found.origin is not None:
+        for jar in (Path(found.origin).parent / "jars").glob("spark-core_*.jar"):
+            pkgutil.get_importer(str(jar))
 
 
 def threads_of_this_process() -> int:
