@@ -24,6 +24,18 @@ def test_tables_hold_every_option(heading: str, settings: type[Settings]) -> Non
     assert table == declared
 
 
+def test_stack_traces_are_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    section = PAGE.partition("\n### Records of several lines\n")[2]
+    (log, code, output) = re.findall(r"```(?:log app.log|python|text output)\n(.*?)```", section, re.DOTALL)[:3]
+    (tmp_path / "app.log").write_text(log)
+    exec(code, {})
+    printed = [json.loads(line) for line in capsys.readouterr().out.splitlines() if line.startswith("{")]
+    assert printed == [json.loads(line) for line in output.splitlines()]
+
+
 def test_the_example_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "events").mkdir()

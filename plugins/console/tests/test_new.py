@@ -18,9 +18,14 @@ from typer.testing import Result
 Command = Callable[..., Result]
 
 WORKSPACE = Path(__file__).parents[3]
-KINDS = ("sink", "source", "udf", "operator", "codec", "state-store")
+KINDS = ("sink", "source", "udf", "operator", "stateful-operator", "codec", "state-store", "language", "backend")
 #: Packages of the workspace that a plug-in's author has: headrace, the contract suite, and the command.
 PACKAGES = ("core", "plugins/contract", "plugins/console")
+#: What a project of a kind needs beside them.
+NEEDED = {
+    "language": ("plugins/columnar", "plugins/light", "connectors/file"),
+    "backend": ("plugins/columnar", "plugins/light"),
+}
 
 
 def identifier_of(kind: str) -> str:
@@ -61,7 +66,7 @@ def run(*command: str | Path, cwd: Path | None = None) -> subprocess.CompletedPr
 def test_a_new_project_installs_and_passes_its_tests_at_once(kind: str, environment: Path, tmp_path: Path) -> None:
     run(environment / "bin" / "headrace", "new", kind, f"fresh-{kind}", cwd=tmp_path)
     project = tmp_path / f"headrace-fresh-{kind}"
-    install(environment, "-e", project)
+    install(environment, *(WORKSPACE / package for package in NEEDED.get(kind, ())), "-e", project)
     done = run(environment / "bin" / "python", "-m", "pytest", "-q", "-p", "no:cacheprovider", cwd=project)
     last = done.stdout.strip().splitlines()[-1]
     assert " passed" in last
@@ -98,7 +103,7 @@ def test_what_it_makes_is_typed_and_formatted(headrace: Command, tmp_path: Path)
 def test_files_and_metadata(kind: str, headrace: Command, tmp_path: Path) -> None:
     result = headrace("new", kind, "my-thing", "--directory", tmp_path / "here")
     assert result.exit_code == 0
-    module = {"udf": "functions", "state-store": "state_store"}.get(kind, kind)
+    module = {"udf": "functions"}.get(kind, kind.replace("-", "_"))
     written = {str(path.relative_to(tmp_path / "here")) for path in (tmp_path / "here").rglob("*") if path.is_file()}
     assert written == {
         ".gitignore", "README.md", "pyproject.toml",
@@ -119,6 +124,8 @@ def test_the_next_steps_find_the_contract_suite(
     assert "plugins/contract" not in headrace("new", "sink", "one").stderr
     monkeypatch.setattr(projects, "find_spec", lambda name: None)
     assert f"  pip install {WORKSPACE / 'plugins' / 'contract'}\n" in headrace("new", "sink", "two").stderr
+    beside = [WORKSPACE / package for package in ("plugins/contract", *NEEDED["language"])]
+    assert f"  pip install {' '.join(map(str, beside))}\n" in headrace("new", "language", "three").stderr
     noted: dict[str, str | None] = {}
 
     class Installed:
@@ -126,15 +133,15 @@ def test_the_next_steps_find_the_contract_suite(
             return noted.get(name)
 
     monkeypatch.setattr(projects, "distribution", lambda name: Installed())
-    assert projects.contract_suite_beside() is None
+    assert projects.package_beside("plugins/contract") is None
     noted["direct_url.json"] = '{"url": "https://example.org/headrace-0.1.0-py3-none-any.whl"}'
-    assert projects.contract_suite_beside() is None
+    assert projects.package_beside("plugins/contract") is None
     (tmp_path / "a b").mkdir()
     suite = tmp_path / "a b" / "headrace_contract-0.1.0-py3-none-any.whl"
     noted["direct_url.json"] = json.dumps({"url": (suite.parent / "headrace-0.1.0-py3-none-any.whl").as_uri()})
-    assert projects.contract_suite_beside() is None
+    assert projects.package_beside("plugins/contract") is None
     suite.touch()
-    assert projects.contract_suite_beside() == suite
+    assert projects.package_beside("plugins/contract") == suite
 
 
 @pytest.mark.parametrize(

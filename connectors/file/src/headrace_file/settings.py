@@ -27,12 +27,24 @@ class FileSourceSettings(Settings, frozen=True, kw_only=True):
 
     path: Annotated[str | tuple[str, ...], option("file, directory or glob (** includes folders), or a list of them")]
     framing: Annotated[
-        Literal["auto", "newline", "csv", "cri", "docker-json", "journal-export"],
+        Literal["auto", "newline", "csv", "cri", "docker-json", "journal-export", "multiline"],
         option(
             "what ends a record: a newline; a newline outside CSV quotes; the last part of a line of a container's log; the empty line "
-            "after an entry of the journal; auto: that of the format of the same name, else a newline"
+            "after an entry of the journal; the line before the next that begins a record; auto: by first_line or "
+            "continuation, that of the format of the same name, else a newline"
         ),
     ] = "auto"
+    first_line: Annotated[
+        str | None,
+        option(
+            "regular expression for the lines that begin a record of several lines; it may match anywhere in the line"
+        ),
+    ] = None
+    continuation: Annotated[
+        str | None,
+        option("regular expression for the lines that belong to the record before them, in place of first_line"),
+    ] = None
+    record_lines_max: Annotated[int, option("number of lines after which a record of several lines ends", ge=1)] = 500
     compression: Annotated[
         Literal["auto", "none", "gzip", "zstd", "bzip2", "xz", "zip"],
         option("compression of the files; auto: recognised by the first bytes of each file"),
@@ -117,6 +129,8 @@ class FileSourceSettings(Settings, frozen=True, kw_only=True):
                     option="rotated",
                     hint="for example '{name}.[0-9]*' or '{stem}-[0-9]*{suffix}'",
                 )
+        if self.first_line is not None and self.continuation is not None:
+            raise OptionError("it takes the place of first_line", plugin="file", option="continuation", hint="give one")
         for name in ("csv_delimiter", "csv_quote"):
             value = getattr(self, name)
             if value is not None and (len(value.encode()) != 1 or value in "\r\n"):

@@ -18,6 +18,7 @@ from headrace_file.entry_framing import CriFraming, DockerJsonFraming, JournalEx
 from headrace_file.file_system import file_system
 from headrace_file.framing import CsvFraming, Framing, NewlineFraming
 from headrace_file.header import HeaderCheck
+from headrace_file.multiline_framing import MultilineFraming
 from headrace_file.reader import FileReader
 from headrace_file.rotation import RotatedNames
 from headrace_file.settings import FileSourceSettings
@@ -94,10 +95,23 @@ class FileSource(Source):
         """What ends a record: one of the values of the option but "auto"."""
         if self.settings.framing != "auto":
             return self.settings.framing
+        if self.settings.first_line is not None or self.settings.continuation is not None:
+            return "multiline"
         return self._format if self._format in ("csv", *_FRAMINGS) else "newline"
 
     def check(self) -> None:
         """Check the options. Raises OptionError."""
+        patterns = self.settings.first_line, self.settings.continuation
+        if self.framing == "multiline":
+            if patterns == (None, None):
+                why = "a record of several lines needs first_line or continuation"
+                raise OptionError(
+                    why, plugin="file", option="framing", hint=r"for example first_line=r'^\d{4}-\d\d-\d\d '"
+                )
+            self._make_framing()
+        elif patterns != (None, None):
+            raise OptionError(f"first_line and continuation are for framing='multiline', not {self.framing!r}", plugin="file",
+                              option="framing", hint="leave framing out")  # fmt: skip
         if self.framing == "csv" and len(set(self._csv_options)) < 2:
             raise OptionError("delimiter and quote are the same character", plugin="file", option="csv_quote")
         if self.settings.rotate_wait.total_seconds() < 0 or self.settings.last_line_timeout.total_seconds() < 0:
@@ -139,6 +153,17 @@ class FileSource(Source):
     def _make_framing(self) -> Framing:
         if self.framing in _FRAMINGS:
             return _FRAMINGS[self.framing]()
+        if self.framing == "multiline":
+            settings = self.settings
+            try:
+                return MultilineFraming(
+                    first_line=settings.first_line,
+                    continuation=settings.continuation,
+                    lines_max=settings.record_lines_max,
+                )
+            except ValueError as error:
+                naming = "continuation" if settings.first_line is None else "first_line"
+                raise OptionError(str(error), plugin="file", option=naming) from error
         delimiter, quote = self._csv_options
         return CsvFraming(delimiter, quote) if self.framing == "csv" and quote else NewlineFraming()
 

@@ -100,8 +100,11 @@ class ProjectKind(enum.StrEnum):
     SOURCE = "source"
     UDF = "udf"
     OPERATOR = "operator"
+    STATEFUL_OPERATOR = "stateful-operator"
     CODEC = "codec"
     STATE_STORE = "state-store"
+    LANGUAGE = "language"
+    BACKEND = "backend"
 
 
 Target = Annotated[str, typer.Argument(metavar="FILE[:NAME]", help=_TARGET_HELP, show_default=False)]

@@ -30,30 +30,41 @@ _USAGE: Mapping[str, str] = {
     "sink": 'stream.to_{identifier}("rows.ndjson")',
     "source": 'hr.stream("team", "job").from_{identifier}("spool", format="json", schema={{…}})',
     "operator": 'stream.{identifier}("column", length=40)',
+    "stateful-operator": 'stream.key_by("user").{identifier}("number")',
     "udf": 'stream.select(host="{identifier}(url)")',
     "codec": 'hr.stream("team", "job").from_file("records", format="{identifier}", schema={{…}})',
     "state-store": 'job.start("light", checkpoint="state/", state_store="{identifier}")',
+    "language": "headrace run job.{identifier}",
+    "backend": 'job.run("{identifier}", jobs_max=2)',
 }
 _DESCRIPTION: Mapping[str, str] = {
     "sink": "The sink {name} for headrace.",
     "source": "The source {name} for headrace.",
     "operator": "The verb {name} for headrace.",
+    "stateful-operator": "The verb {name} for headrace: it keeps state by key.",
     "udf": "The function {name} for SQL expressions in headrace.",
     "codec": "The format {name} for headrace.",
     "state-store": "The state store {name} for headrace.",
+    "language": "The language {name} for jobs of headrace.",
+    "backend": "The backend {name} for headrace.",
 }
 _KIND_MODULE: Mapping[str, str] = {
     "sink": "sink",
     "source": "source",
     "operator": "operator",
+    "stateful-operator": "stateful_operator",
     "udf": "functions",
     "codec": "codec",
     "state-store": "state_store",
+    "language": "language",
+    "backend": "backend",
 }
 #: What the name of the class ends in.
-_CLASS_SUFFIX: Mapping[str, str] = {"sink": "Sink", "source": "Source", "codec": "Codec", "state-store": "StateStore"}
+_CLASS_SUFFIX: Mapping[str, str] = {
+    "sink": "Sink", "source": "Source", "codec": "Codec", "state-store": "StateStore", "language": "Language", "backend": "Backend",
+}  # fmt: skip
 #: What the registry calls things of this kind, where it is another word.
-_OFFERED_AS: Mapping[str, str] = {"udf": "function", "state-store": "state store"}
+_OFFERED_AS: Mapping[str, str] = {"udf": "function", "state-store": "state store", "stateful-operator": "operator"}
 _DEPENDENCIES: Mapping[str, str] = {
     "sink": '"headrace"',
     "source": '"headrace", "numpy>=1.26"',
@@ -61,6 +72,14 @@ _DEPENDENCIES: Mapping[str, str] = {
     "udf": '"headrace"',
     "codec": '"headrace", "numpy>=1.26", "polars>=2.1"',
     "state-store": '"headrace"',
+    "stateful-operator": '"headrace", "polars>=2.1"',
+    "language": '"headrace", "headrace-columnar"',
+    "backend": '"headrace", "headrace-light"',
+}
+#: Plug-ins of headrace that the project or its tests need, by the folder in a clone.
+_NEEDED: Mapping[str, tuple[str, ...]] = {
+    "language": ("plugins/columnar", "plugins/light", "connectors/file"),
+    "backend": ("plugins/columnar", "plugins/light"),
 }
 
 
@@ -87,24 +106,31 @@ def create(kind: str, name: str, directory: Path | None) -> Path:
     say(f"made {place} with {len(written)} files:")
     for path in written:
         say(f"  {path}")
-    say("\nnext:\n" + "\n".join(f"  {step}" for step in _next_steps(place)))
+    say("\nnext:\n" + "\n".join(f"  {step}" for step in _next_steps(kind, place)))
     return place
 
 
-def _next_steps(place: Path) -> Iterator[str]:
+def _next_steps(kind: str, place: Path) -> Iterator[str]:
     """Yield the commands that install the project and run its tests."""
     yield f"cd {shlex.quote(str(place))}"
-    suite = contract_suite_beside() if find_spec("headrace_contract") is None else None
-    if suite is not None:
-        yield f"pip install {shlex.quote(str(suite))}"
+    wanted = [
+        folder for folder in ("plugins/contract", *_NEEDED.get(kind, ())) if find_spec(_module_of(folder)) is None
+    ]
+    found = [package for package in map(package_beside, wanted) if package is not None]
+    if found:
+        yield f"pip install {' '.join(shlex.quote(str(package)) for package in found)}"
     yield 'pip install -e ".[test]"'
     yield "pytest"
 
 
-def contract_suite_beside() -> Path | None:
-    """Return the contract suite that lies beside the headrace that is installed here, as a folder or a wheel.
+def _module_of(folder: str) -> str:
+    return f"headrace_{folder.rpartition('/')[2]}"
 
-    None if headrace came from an index, where the suite is too. pip notes where else a package came from (PEP 610).
+
+def package_beside(folder: str) -> Path | None:
+    """Return a package of headrace, by its folder in a clone, that lies beside the headrace that is installed here: a folder or a wheel.
+
+    None if headrace came from an index, where the package is too. pip notes where else a package came from (PEP 610).
     """
     noted = distribution("headrace").read_text("direct_url.json")
     parts = urlsplit(json.loads(noted)["url"]) if noted else None
@@ -112,9 +138,9 @@ def contract_suite_beside() -> Path | None:
         return None
     origin = Path(url2pathname(parts.path))
     if origin.suffix == ".whl":
-        return max(origin.parent.glob("headrace_contract-*.whl"), default=None)
-    suite = origin.parent / "plugins" / "contract"
-    return suite if (suite / "pyproject.toml").is_file() else None
+        return max(origin.parent.glob(f"{_module_of(folder)}-*.whl"), default=None)
+    package = origin.parent / folder
+    return package if (package / "pyproject.toml").is_file() else None
 
 
 def template_values(kind: str, name: str) -> dict[str, str]:
@@ -176,5 +202,7 @@ def _check_unused(kind: str, identifier: str) -> None:
     if registry.has(offered_as, identifier):
         owner = registry.owner(offered_as, identifier)
         raise JobError(f"the {offered_as} {identifier!r} exists already: plug-in {owner!r} offers it", hint=_OTHER_NAME)
-    if kind == "operator" and (hasattr(Stream, identifier) or identifier.startswith(("to_", "from_"))):
+    if kind in ("operator", "stateful-operator") and (
+        hasattr(Stream, identifier) or identifier.startswith(("to_", "from_"))
+    ):
         raise JobError(f"a verb cannot be called {identifier!r}: it means something else on a stream", hint=_OTHER_NAME)
