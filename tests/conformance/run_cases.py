@@ -8,7 +8,7 @@ A case that is done leaves a file ``done`` in its directory; started again, the 
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,8 @@ from tests.conformance.stateful_cases import CASES as STATEFUL
 from tests.conformance.stateless_cases import CASES as STATELESS
 
 CASES = [*STATELESS, *STATEFUL]
+#: Many batches and checkpoints, so that there is much between which a kill can come.
+OPTIONS: Mapping[str, Any] = {"checkpoint_interval": "50 ms", "max_batch_records": 20}
 
 
 def main(backend: str, directory: str, names: list[str], cases: Sequence[Case] = CASES, **options: Any) -> None:
@@ -29,4 +31,4 @@ def main(backend: str, directory: str, names: list[str], cases: Sequence[Case] =
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], sys.argv[3:], checkpoint_interval="50 ms", max_batch_records=20)
+    main(sys.argv[1], sys.argv[2], sys.argv[3:], **OPTIONS)

@@ -140,11 +140,12 @@ def data_type(declared: Any, *, column: str | None = None) -> pl.DataType:
         raise OptionError(f"{declared!r} is not a type", option=column) from error
 
 
-def _parse(text: str, column: str | None) -> pl.DataType:
+@functools.cache
+def _types_by_name() -> Mapping[str, pl.DataType]:
+    """Return the types without parts. Made once: each column of each verb of a job looks one up."""
     import polars as pl
 
-    word = _ALIASES.get(text.lower(), text.lower())
-    simple: dict[str, pl.DataType] = {
+    return {
         "string": pl.String(), "boolean": pl.Boolean(),
         "int8": pl.Int8(), "int16": pl.Int16(), "int32": pl.Int32(), "int64": pl.Int64(),
         "float32": pl.Float32(), "float64": pl.Float64(),
@@ -152,6 +153,13 @@ def _parse(text: str, column: str | None) -> pl.DataType:
         "timestamp": pl.Datetime("us", "UTC"), "timestamp_ntz": pl.Datetime("us"),
         "binary": pl.Binary(), "json": pl.String(), "decimal": pl.Decimal(38, 18),
     }  # fmt: skip
+
+
+def _parse(text: str, column: str | None) -> pl.DataType:
+    import polars as pl
+
+    word = _ALIASES.get(text.lower(), text.lower())
+    simple = _types_by_name()
     if word in simple:
         return simple[word]
     if found := re.fullmatch(r"(?i)(decimal|numeric)\s*\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\)", text):

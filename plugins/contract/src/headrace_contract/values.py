@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
@@ -62,6 +62,20 @@ def edge_values(type_name: str) -> Sequence[Any]:
     return _EDGES[type_name]
 
 
+_MAKERS: Mapping[type[pl.DataType], Callable[[int], Any]] = {
+    pl.String: lambda number: f"text {number}",
+    pl.Boolean: lambda number: number % 2 == 0,
+    pl.Int32: lambda number: number % 2**31,
+    pl.Int64: lambda number: number,
+    pl.Float32: lambda number: number % 1000 + 0.5,
+    pl.Float64: lambda number: number + 0.25,
+    pl.Date: lambda number: (_EPOCH + dt.timedelta(days=number % 5000)).date(),
+    pl.Time: lambda number: dt.time(number % 24, number % 60, number % 60, number % 1_000_000),
+    pl.Duration: lambda number: dt.timedelta(milliseconds=number),
+    pl.Binary: lambda number: b"\x00\xff" + str(number).encode(),
+}
+
+
 def sample(kind: pl.DataType, number: int) -> Any:
     """Return an ordinary value of a type, a different one for each number if the type has enough values."""
     if isinstance(kind, pl.List):
@@ -78,14 +92,7 @@ def sample(kind: pl.DataType, number: int) -> Any:
         return number % 128
     if isinstance(kind, pl.Int16):
         return number % 2**15
-    makers: Mapping[type[pl.DataType], Any] = {
-        pl.String: lambda: f"text {number}", pl.Boolean: lambda: number % 2 == 0, pl.Int32: lambda: number % 2**31,
-        pl.Int64: lambda: number, pl.Float32: lambda: number % 1000 + 0.5, pl.Float64: lambda: number + 0.25,
-        pl.Date: lambda: (_EPOCH + dt.timedelta(days=number % 5000)).date(),
-        pl.Time: lambda: dt.time(number % 24, number % 60, number % 60, number % 1_000_000),
-        pl.Duration: lambda: dt.timedelta(milliseconds=number), pl.Binary: lambda: b"\x00\xff" + str(number).encode(),
-    }  # fmt: skip
-    return makers[type(kind)]()
+    return _MAKERS[type(kind)](number)
 
 
 def sample_rows(schema: Schema, first: int, count: int) -> list[dict[str, Any]]:
@@ -103,8 +110,14 @@ def mixed_rows(schema: Schema, first: int, count: int) -> list[dict[str, Any]]:
     return rows
 
 
+#: Most values are of these: the checks below need not look.
+_HASHABLE = frozenset({str, int, bool, bytes, Decimal, dt.datetime, dt.date, dt.time, dt.timedelta})
+
+
 def canonical(value: Any) -> Any:
     """Return something hashable that is equal for equal values, with NaN equal to itself."""
+    if type(value) in _HASHABLE:
+        return value
     if isinstance(value, float) and value != value:
         return "\0NaN"
     if isinstance(value, Mapping):
@@ -118,9 +131,9 @@ def canonical(value: Any) -> Any:
 
 def counted(rows: Iterable[Mapping[str, Any]], columns: Iterable[str] | None = None) -> Counter[Any]:
     """Count equal rows. If ``columns`` is given, only these are compared; a missing value is the same as NULL."""
-    wanted = None if columns is None else list(columns)
+    wanted = None if columns is None else sorted(columns)
     counts: Counter[Any] = Counter()
     for row in rows:
-        names = sorted(row) if wanted is None else sorted(wanted)
-        counts[tuple((name, canonical(row.get(name))) for name in names if row.get(name) is not None)] += 1
+        names = sorted(row) if wanted is None else wanted
+        counts[tuple((name, canonical(row[name])) for name in names if row.get(name) is not None)] += 1
     return counts
