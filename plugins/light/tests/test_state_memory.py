@@ -236,3 +236,29 @@ def test_without_a_checkpoint_rows_are_in_a_temporary_directory() -> None:
         stream.key_by("k").agg(n="count(*)", s="sum(v)").to(sink).run("light", show_progress=False, state_memory=memory)
         results.append(sink.rows)
     assert results[0] == results[1]
+
+
+def test_sql_with_worker_processes(tmp_path: Path) -> None:
+    wanted = write_input(tmp_path)
+    text = """
+    CREATE TABLE events (k STRING, v BIGINT) WITH ('connector' = 'file', 'path' = 'DIRECTORY/input/*.ndjson', 'format' = 'json');
+    CREATE TABLE totals (k STRING, n BIGINT, s BIGINT, m BIGINT, PRIMARY KEY (k) NOT ENFORCED)
+      WITH ('connector' = 'sqlite', 'database' = 'DIRECTORY/out.db', 'table' = 'totals', 'create-table' = 'true');
+    INSERT INTO totals SELECT k, COUNT(*), SUM(v), MAX(v) FROM events GROUP BY k;
+    """.replace("DIRECTORY", str(tmp_path))
+    options: dict[str, Any] = {"max_batch_records": 2_000, "checkpoint_interval": "50 ms", "show_progress": False}
+    hr.sql(text).run("light", workers=2, state_memory="1 MB", checkpoint=tmp_path / "state", **options)
+    assert totals_of(tmp_path) == wanted
+
+
+def test_rows_of_changing_counts_are_counted(tmp_path: Path) -> None:
+    rng = random.Random(4)
+    bodies = [json.dumps({"k": f"user-{rng.randrange(6_000)}"}).encode() for _ in range(12_000)]
+    results = []
+    for memory in (None, "1 MB"):
+        sink = MemorySink()
+        stream = hr.stream("test", "memory").from_(MemorySource({"q": bodies}), format="json", schema={"k": "string"})
+        counts = stream.key_by("k").agg(n="count(*)").key_by("n").agg(users="count(*)", total="sum(n)")
+        counts.to(sink).run("light", show_progress=False, max_batch_records=2_000, state_memory=memory)
+        results.append((sink.rows, sink.kinds))
+    assert results[0] == results[1]

@@ -16,7 +16,7 @@ import msgspec
 Epoch = tuple[int, str]
 _PREFIX_BYTES = 8
 #: Rows that are written down by one checkpoint: while it is made nothing is read, so it must not take long.
-CHANGED_MAX = 100_000
+CHANGED_MAX = 60_000
 #: Greater than all hashes that may follow a prefix.
 _END = b"\xff" * 9
 _ROWS = b"r"

@@ -25,6 +25,7 @@ from headrace_stateful.keys.row_bytes import RowBytes
 from headrace_stateful.keys.slots import SlotTable
 
 ABOUT = "about"
+_TOTAL, _END, _BELOW = "__hr_total", "__hr_end", "__hr_below"
 _NUMBER = "__hr_number"
 #: When something came for a key last.
 TICK = "__hr_tick"
@@ -354,7 +355,7 @@ class SpillingTable(SlotTable):
         found = {name: frame for name, frame in frames.items() if frame.height}
         if found:
             below = _NEVER if self._below is None else self._below[1]
-            about = {"rows": [self._total], "end": [self._next], "below": [below]}
+            about = {_TOTAL: [self._total], _END: [self._next], _BELOW: [below]}
             found[ABOUT] = pl.DataFrame(about, schema=dict.fromkeys(about, pl.Int64))
         return found
 
@@ -459,9 +460,9 @@ class SpillingTable(SlotTable):
         self._counted = ABOUT in frames or not self._spilled
         if ABOUT in frames:
             about = frames[ABOUT].row(0, named=True)
-            self._total, self._next = about["rows"], max(self._next, about["end"])
-            if about["below"] > _NEVER:
-                self._below = TICK, about["below"]
+            self._total, self._next = about[_TOTAL], max(self._next, about[_END])
+            if about[_BELOW] > _NEVER:
+                self._below = TICK, about[_BELOW]
         elif not self._spilled:
             self._total = len(self.index)
 
