@@ -7,7 +7,8 @@ import re
 from pathlib import Path
 
 import pytest
-from headrace.interfaces.settings import describe_options
+from headrace.interfaces.settings import Settings, describe_options
+from headrace_protobuf.confluent import ConfluentSettings
 from headrace_protobuf.settings import ProtobufSettings
 from messages import add_message, file_of, write
 
@@ -45,11 +46,12 @@ def _compile(text: str, path: Path) -> None:
 
 
 def test_options_are_tabled() -> None:
-    section = PAGE.read_text().split("\n## Options\n")[1].split("\n## ")[0]
-    assert [line for line in section.splitlines() if line.startswith("| `")] == option_rows()
+    for heading, settings in (("Options", ProtobufSettings), ("Options of protobuf-confluent", ConfluentSettings)):
+        section = PAGE.read_text().split(f"\n## {heading}\n")[1].split("\n## ")[0]
+        assert [line for line in section.splitlines() if line.startswith("| `")] == option_rows(settings)
 
 
-def option_rows() -> list[str]:
+def option_rows(settings: type[Settings]) -> list[str]:
     """Return the rows of the table."""
 
     def code(text: str) -> str:
@@ -57,5 +59,5 @@ def option_rows() -> list[str]:
 
     return [
         f"| `{found.name}` | {code(found.type)} | {code(found.default or 'required')} | {found.description} |"
-        for found in describe_options(ProtobufSettings)
+        for found in describe_options(settings)
     ]

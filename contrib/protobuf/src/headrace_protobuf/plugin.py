@@ -9,4 +9,7 @@ from headrace.interfaces.hookspecs import hookimpl
 
 @hookimpl
 def headrace_codecs() -> Mapping[str, str]:
-    return {"protobuf": "headrace_protobuf.codec:ProtobufCodec"}
+    return {
+        "protobuf": "headrace_protobuf.codec:ProtobufCodec",
+        "protobuf-confluent": "headrace_protobuf.confluent:ProtobufConfluentCodec",
+    }

@@ -166,6 +166,7 @@ OFFERS: Mapping[str, Mapping[str, str]] = {
         "postgresql": "headrace-logpresets",
         "prometheus-remote-write": "headrace-otlp",
         "protobuf": "headrace-protobuf",
+        "protobuf-confluent": "headrace-protobuf",
         "sshd": "headrace-logpresets",
         "sudo": "headrace-logpresets",
         "syslog": "headrace-syslog",
