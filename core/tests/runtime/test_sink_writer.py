@@ -155,6 +155,28 @@ def test_what_is_written_behind_has_ended_when_its_queue_is_dropped_or_the_write
         made.writer.close()
 
 
+def test_after_a_failure_a_sink_that_is_away_is_not_waited_for() -> None:
+    waits, ended = threading.Event(), threading.Event()
+
+    class Waiting(ManualClock):
+        def wait(self, event: threading.Event, seconds: float) -> bool:
+            waits.set()
+            assert event.wait(60)
+            ended.set()
+            return True
+
+    sink = MemorySink(SinkSettings(batch_size=2, max_cached_rows=2))
+    sink.failures = [RetriableError("the server is away") for _ in range(100)]
+    writer = SinkWriter(
+        sink, "to_memory", on_dead_letters=lambda _: None, clock=Waiting(), auto_flush=False, write_behind=True
+    )
+    writer.write(rows([0, 1]))
+    assert waits.wait(60)
+    writer.close(flush=False)
+    assert ended.is_set()
+    assert sink.rows == []
+
+
 def test_a_cache_with_too_many_bytes_flushes_at_once() -> None:
     made = Harness(MemorySink(SinkSettings(max_cached_bytes=10)))
     made.writer.write(rows([0]))

@@ -109,6 +109,7 @@ class SinkWriter:
         self._clock = clock or SystemClock()
         self._auto_flush = auto_flush
         self._stopping = stopping or threading.Event()
+        self._stops_itself = stopping is None
         self._shards: dict[Queue, _ShardCache] = {}
         self._counts_lock = threading.Lock()
         self._sink_lock = contextlib.nullcontext() if sink.concurrent else threading.Lock()
@@ -196,6 +197,8 @@ class SinkWriter:
             if flush:
                 self.flush()
         finally:
+            if not flush and self._stops_itself:
+                self._stopping.set()  # what is written behind is not tried again: nobody wants it any more
             for shard in self._shards.values():
                 self._end_thread(shard)
             if self._inserter is not None:
