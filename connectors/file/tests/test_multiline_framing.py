@@ -25,7 +25,7 @@ def records(
 ) -> list[bytes]:
     """Return the records of ``data``, and last what comes after them."""
     given_patterns = {"first_line": None, "continuation": None, **(pattern or {"first_line": FIRST})}
-    framing = MultilineFraming(lines_max=lines_max, **given_patterns)  # type: ignore[arg-type]
+    framing = MultilineFraming(lines_max=lines_max, **given_patterns)
     begin, found = 0, []
     for end in framing.ends(data, 0, final=final, limit=limit).tolist():
         found.append(data[begin:end])

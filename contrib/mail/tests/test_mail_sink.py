@@ -80,7 +80,7 @@ def test_rows_to_those_that_they_name(server: MailServer) -> None:
     made = sink(
         server, to_column="owner", subject="{rule}: {rows} alerts", line="{host}  {count}  {nothing}", rows_per_mail=2
     )
-    rows = [
+    rows: list[dict[str, Any]] = [
         {
             "owner": "a@example.org",
             "rule": "curl\r\nBcc: all@example.org",

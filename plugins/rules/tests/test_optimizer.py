@@ -63,7 +63,8 @@ def test_jobs_of_several_teams_read_their_source_once_and_share_an_engine(tmp_pa
         stream = hr.stream("teams", f"team-{team}").from_file(
             tmp_path / "in.ndjson", format="json", schema={"a": "string", "n": "int64"}, name=f"events-of-{team}"
         )
-        return stream.rules({"r": rule}).to(sinks[team])
+        made: hr.Job = stream.rules({"r": rule}).to(sinks[team])
+        return made
 
     both = hr.job(
         *(job(*each) for each in enumerate(["a LIKE '%alpha%'", "a LIKE '%gamma%'", "a = '5'"])), name="teams.all"
