@@ -49,13 +49,14 @@ def _kill_one(engine: subprocess.Popen[bytes], rng: random.Random) -> str | None
 def _round(place: Path, rng: random.Random) -> dict[str, int]:
     """Run the job to its end, whatever is killed on the way; return how often what was killed."""
     command = [sys.executable, str(Path(__file__).with_name("workers_job.py")), str(place)]
-    killed = {"engine": 0, "worker": 0}
+    killed, patience = {"engine": 0, "worker": 0}, 1.0
     while True:
+        patience *= 1.05  # on a busy machine an engine may be killed again and again before it has done anything
         with (place / "log.txt").open("ab") as log:
             engine = subprocess.Popen(command, stderr=log, start_new_session=True)
         pause = threading.Event()
         while engine.poll() is None:
-            pause.wait(rng.uniform(0.05, 1.5))
+            pause.wait(rng.uniform(0.05, 1.5) * patience)
             which = _kill_one(engine, rng)
             if which is not None:
                 killed[which] += 1

@@ -172,6 +172,10 @@ class Combiner(ABC):
     the same rows in the same order whichever rows were combined, and only its main output.
     """
 
+    #: Whether the operator gives its rows in the order in which it would give them if no row was combined. If not, they come in
+    #: another order, always the same one: then a runtime combines on every way, also when it repeats input, or never.
+    keeps_order: bool = False
+
     @abstractmethod
     def combine(self, frame: pl.DataFrame) -> pl.DataFrame:
         """Return rows in the place of the rows of a frame, with the column ``COMBINED``.

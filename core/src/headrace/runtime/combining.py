@@ -24,6 +24,11 @@ class Combining:
         self._combiner = combiner
         self._left_out = 0
 
+    @property
+    def keeps_order(self) -> bool:
+        """See ``Combiner.keeps_order``."""
+        return self._combiner.keeps_order
+
     def combined(self, frame: pl.DataFrame) -> pl.DataFrame:
         """Return what is sent for rows of one queue: see ``Combiner.combine``."""
         import polars as pl

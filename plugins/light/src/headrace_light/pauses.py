@@ -8,8 +8,8 @@ from datetime import timedelta
 
 from headrace.foundation.clock import Clock
 
-#: The first pause after something came; each further one is twice as long.
-_FIRST_SECONDS = 0.001
+#: The first pauses after something came: so a record that comes within the next moment waits for a millisecond at most.
+_FIRST_SECONDS, _FIRST_PAUSES = 0.001, 16
 #: A bounded run waits only for records that exist already.
 _BOUNDED_SECONDS_MAX = 0.02
 #: A reader or a group that waits cannot be woken by ``stop``, and the clock of keyed stages ticks every second.
@@ -21,7 +21,10 @@ _WOKEN_IN_VAIN_MAX = 3
 
 
 class Pauses:
-    """Pauses grow from one millisecond to ``longest`` while nothing comes. Used by the engine's thread."""
+    """Pauses are a millisecond at first, then each is twice as long as the one before, up to ``longest``, while nothing comes.
+
+    Used by the engine's thread.
+    """
 
     def __init__(self, clock: Clock, stopping: threading.Event, longest: timedelta, *, bounded: bool) -> None:
         self._clock = clock
@@ -29,11 +32,13 @@ class Pauses:
         seconds = longest.total_seconds()
         self._seconds_max = min(seconds, _BOUNDED_SECONDS_MAX) if bounded else seconds
         self._seconds = min(_FIRST_SECONDS, self._seconds_max)
+        self._first_left = 0
         self._woken_in_vain = 0
 
     def begin_anew(self) -> None:
-        """Something came: the next pause is short."""
+        """Something came: the next pauses are short."""
         self._seconds, self._woken_in_vain = min(_FIRST_SECONDS, self._seconds_max), 0
+        self._first_left = _FIRST_PAUSES - 1
 
     def inside(self) -> timedelta:
         """Return how long a reader may wait for its next record: it wakes at once when one comes."""
@@ -67,4 +72,7 @@ class Pauses:
         return True
 
     def _grow(self) -> None:
+        if self._first_left:
+            self._first_left -= 1
+            return
         self._seconds = min(2 * self._seconds, self._seconds_max)

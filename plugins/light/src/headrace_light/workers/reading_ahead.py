@@ -16,6 +16,7 @@ from headrace.interfaces.operator import OperatorSpec
 from headrace.plan.graph import OperatorNode, Plan, SourceNode, input_schema
 
 from headrace_light.queue_run import QueueRun
+from headrace_light.workers.combined_rows import CombinedRows
 from headrace_light.workers.exchange import Outcome
 from headrace_light.workers.lane_workers import WAITING_MAX, LaneWorkers, Work
 
@@ -57,6 +58,7 @@ class ReadingAhead:
         self._workers = workers
         self._deciders = {name: _Decider(plan, node) for name, node in plan.sources.items()}
         self._read_by_workers = {name for name, node in plan.sources.items() if node.source.read_by_workers}
+        self._combined = CombinedRows(plan)
         self._take = take
         self._clock = clock
         self._stopping = stopping
@@ -108,7 +110,7 @@ class ReadingAhead:
         if not len(raw):
             work.outcome = Outcome()
         elif not self._goes_to_worker(run.queue, raw):
-            work.outcome = _made_here(run, raw)
+            work.outcome = self._made_here(run, raw)
         else:
             self._deciders[run.queue.source].decide(run.queue, int(raw.offsets[0]), int(raw.offsets[-1]))
             self._workers.give(work)
@@ -195,6 +197,16 @@ class ReadingAhead:
             return False
         return self._deciders[queue.source].can_decide and self._workers.have_room
 
+    def _made_here(self, run: QueueRun, raw: RawBatch) -> Outcome:
+        """Process records in this process, as a worker would."""
+        try:
+            deliveries = run.lane.process(raw)
+            shipments = self._combined.of(run.lane.take_shipments())
+        except Exception as error:  # raised when it is taken
+            run.lane.take_shipments()
+            return Outcome(error=error)
+        return Outcome(deliveries, shipments, records=len(raw))
+
     def _give_back(self, failed: Ahead, *, operator_away: bool) -> None:
         """Let the run have its batches from a failed one on: the same records come again, and none after them before."""
         run = failed.run
@@ -222,13 +234,3 @@ class _Decider:
         for spec, schema in self._asked:
             assert schema is not None
             spec.decide(schema, queue, first, last)
-
-
-def _made_here(run: QueueRun, raw: RawBatch) -> Outcome:
-    """Process records in this process, as a worker would."""
-    try:
-        deliveries = run.lane.process(raw)
-    except Exception as error:  # raised when it is taken
-        run.lane.take_shipments()
-        return Outcome(error=error)
-    return Outcome(deliveries, run.lane.take_shipments(), records=len(raw))

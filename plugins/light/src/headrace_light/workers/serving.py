@@ -12,6 +12,7 @@ from headrace.foundation.freed_memory import keep_freed_memory
 from headrace.plan.graph import OperatorNode
 from headrace.runtime.lane import Lane
 
+from headrace_light.workers.combined_rows import CombinedRows
 from headrace_light.workers.exchange import Answer, Beginning, Message, Request, packed_error, raw_batch_of, told
 from headrace_light.workers.ranges import Ranges
 from headrace_light.workers.slots import Buffer, Slot
@@ -43,6 +44,7 @@ class Serving:
             self._plan = unpacked(beginning.plan)
             self._columns = self._plan.decode_columns()
             self._ranges = Ranges(self._plan)
+            self._combined = CombinedRows(self._plan)
             for source in self._plan.sources.values():
                 if source.source is not None:
                     source.source.use_run(until=beginning.until)
@@ -76,7 +78,7 @@ class Serving:
                 try:
                     deliveries += lane.process(raw)
                 finally:
-                    shipments += lane.take_shipments()
+                    shipments += self._combined.of(lane.take_shipments())
         except BaseException as error:  # the engine raises it, when it is this batch's turn
             return Answer(counted=meter.take() if meter.enabled else {}, error=packed_error(error)), []
         for_sinks, for_shuffles, buffers = told(deliveries, shipments)

@@ -38,6 +38,7 @@ class WindowCombiner(Combiner):
 
     def __init__(self, shape: WindowShape) -> None:
         self._shape = shape
+        self.keeps_order = shape.window.kind == "tumbling"
 
     def combine(self, frame: pl.DataFrame) -> pl.DataFrame:
         shape, on = self._shape, self._shape.window.on
