@@ -189,6 +189,9 @@ OF_ONE: Mapping[str, Mutation] = {
         LocalStages, "begin_at", lambda given: _log_first(given)
     ),
     "part of a killed writer not shown": _in_place_of(QueueState, "_recover", lambda given: _unfinished(given)),
+    "note of a commit believed without its part": _in_place_of(
+        QueueState, "_is_lost", lambda _: lambda self, slot: False
+    ),
     "fsync of part files left out": _in_place_of(QueueState, "__init__", lambda given: _without_fsync(given)),
     "deltas of a shard asked for twice": _in_place_of(Shard, "delta", lambda given: _twice(given)),
     "records read again are one fewer": _in_place_of(QueueRun, "read_again", lambda given: _one_fewer(given)),

@@ -91,6 +91,20 @@ def test_histories_of_several_instances_break_no_rule(part: int) -> None:
         assert not outcome.wrong, told + "\n".join(outcome.wrong)
 
 
+@pytest.mark.parametrize(("shape", "sink"), [("tumbling", "transactional"), ("plain", "file")])
+def test_what_a_killed_process_has_made_is_durable_before_it_is_relied_on(shape: str, sink: str) -> None:
+    """Killed between a rename and its sync, started again, and then the power fails: directories, checkpoints and parts must be there."""
+    base = history_of(24)
+    records = [(0, row) for _, row in base.input["s0"]["q0"][:6]]
+    options = {**base.options, "checkpoint_interval": 0.001, "max_batch_records": 3}
+    calm = replace(base, shape=shape, sink=sink, trims=True, journal=False, lossy=0.0, away={}, failing=0.0, slow=0.0, jumps=(),
+                   full_until_us=0, options=options, input={"s0": {"q0": records}})  # fmt: skip
+    for sync, steps in ((1, 60), (3, 60), (11, 40), (17, 17), (5, 25), (7, 40), (9, 60), (21, 17)):
+        faults = (Fault("kill", "sync", sync), Fault("power", None, steps))
+        outcome = run(replace(calm, seed=100 * sync + steps, faults=faults))
+        assert not outcome.wrong, (sync, steps, outcome.wrong)
+
+
 #: Planted bugs that are found soon. The others: `make simulate-mutations`, with a table in docs/simulation.md.
 _SOON = [name for name in MUTATIONS if name.startswith(("checkpoint without flush", "source told before"))]
 

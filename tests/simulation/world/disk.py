@@ -60,6 +60,8 @@ class Disk:
         self._root = Directory()
         #: By descriptor: the path, and its file or directory.
         self._open: dict[int, tuple[str, File | Directory | None]] = {}
+        #: What was renamed into another directory: from where, to where. It is in one of both after the power failed.
+        self._moved: list[tuple[Directory, str, Directory, File | Directory]] = []
         #: Until when a write finds no room, and how often of a hundred a sync fails or takes long.
         self.full_until_us = 0
         self.failing = 0.0
@@ -205,6 +207,7 @@ class Disk:
         before[0].changed()
         if after[0] is not before[0]:
             after[0].changed()
+            self._moved.append((before[0], before[1], after[0], after[0].entries[after[1]]))
 
     def link(self, real: Callable[..., None], source: Any, target: Any, **options: Any) -> None:
         old, new = self._name(source), self._name(target)
@@ -260,7 +263,12 @@ class Disk:
         contents: dict[int, bytes] = {}
         self._read(self._root, "", contents)
         _empty(self.place)
-        self._choose(self._root, "", contents)
+        self._choose_entries(self._root, set())
+        for old, name, new, node in self._moved:
+            if node not in new.entries.values() and name not in old.entries:
+                old.entries[name] = node
+        self._moved.clear()
+        self._restore(self._root, "", contents)
 
     def _read(self, directory: Directory, above: str, contents: dict[int, bytes]) -> None:
         for name, node in directory.entries.items():
@@ -269,17 +277,27 @@ class Disk:
             else:
                 contents[id(node)] = self._content(above + name)
 
-    def _choose(self, directory: Directory, above: str, contents: dict[int, bytes]) -> None:
+    def _choose_entries(self, directory: Directory, done: set[int]) -> None:
+        """Give a directory, and all that it had at any moment, the entries of one moment."""
+        if id(directory) in done:
+            return
+        done.add(id(directory))
         moments = directory.moments
         draw = self._world.random.random()
         at = len(moments) - 1 if draw < 0.3 else 0 if draw < 0.7 else int(self._world.random.random() * len(moments))
         directory.entries = dict(moments[at])
+        for moment in moments:
+            for _, node in sorted(moment.items()):
+                if isinstance(node, Directory):
+                    self._choose_entries(node, done)
+
+    def _restore(self, directory: Directory, above: str, contents: dict[int, bytes]) -> None:
         directory.sync()
         for name, node in sorted(directory.entries.items()):
             path = above + name
             if isinstance(node, Directory):
                 _mkdir(self._prefix + path)
-                self._choose(node, f"{path}/", contents)
+                self._restore(node, f"{path}/", contents)
             else:
                 now = contents.get(id(node), node.last if node.last is not None else node.durable)
                 node.durable, node.sizes = self._survives(node, now), []

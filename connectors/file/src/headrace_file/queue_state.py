@@ -105,6 +105,8 @@ class QueueState:
         """
         with self._locked() as descriptor:
             slot = self._recover(descriptor)
+            if self._fsync:  # a writer may have been killed between a commit and this
+                sync_directory(self._directory)
             self._clean(slot)
             stored = None if slot is None else Position(slot.offset, slot.index)
             if listed is not None and (stored is None or listed > stored):
@@ -304,7 +306,22 @@ class QueueState:
         self._check(slot, content)
         if slot.temporary and os.path.exists(os.path.join(self._temporary, slot.temporary)):
             self._rename(slot)
+        elif self._is_lost(slot):
+            before = next(
+                (each for each in _slots(content) if each is not None and each is not slot and each != slot), None
+            )
+            self._undo(descriptor, slot, before)
+            return _newest(os.pread(descriptor, 2 * _SLOT_BYTES, 0))
         return slot
+
+    def _is_lost(self, slot: _Slot) -> bool:
+        """Whether a crash of the machine has kept the note of a commit and not its part: then the commit has not happened.
+
+        A part that somebody has moved away looks the same, if it was the last one before the crash; its rows come again.
+        """
+        if not slot.temporary or slot.part == SEVERAL or slot.boot in ("", boot_id()):
+            return False
+        return not os.path.exists(os.path.join(self._directory, slot.part))
 
     def _check(self, slot: _Slot, content: bytes) -> None:
         """Raise JobError when the newest slot is not known to be this queue's newest position."""

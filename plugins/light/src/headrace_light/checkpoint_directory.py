@@ -12,6 +12,7 @@ from typing import Any
 
 from headrace.flow.messages import Queue, ReadPosition
 from headrace.foundation.checksums import checksum_of
+from headrace.foundation.directories import make_directories
 from headrace.foundation.durable_files import replace_durably
 from headrace.foundation.errors import CheckpointError
 from headrace.foundation.private_files import FILE_MODE, make_private_directory
@@ -88,7 +89,9 @@ class CheckpointDirectory:
         if self._path is None:
             return StoredCheckpoint()
         try:
-            if not self._path.parent.exists():
+            if self._path.parent.exists():
+                make_directories(self._path.parent)  # its name is to be durable too
+            else:
                 make_private_directory(self._path.parent)  # dead letters are kept there too
             make_private_directory(self._path)
             self._lock_file = os.open(self._path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)

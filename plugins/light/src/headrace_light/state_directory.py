@@ -78,7 +78,8 @@ class DirectoryStateStore(ReadableStateStore):
         for made, path in ((shard in self._stored, directory), (bool(self._stored), self._path)):
             if made and not path.is_dir():
                 raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
-        make_private_directory(directory)
+        if shard not in self._stored:
+            make_private_directory(directory)
 
     def load(self, shard: str, version: int | None = None) -> Iterator[tuple[int, bytes, bool]]:
         files = self._versions(shard)
