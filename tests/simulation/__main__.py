@@ -2,7 +2,7 @@
 ``shrink SEED``: make one that breaks a rule smaller, and print it as a sequence diagram.
 
 SEEDS: a count, FROM-TO, or =SEED. ``--instances``: histories of several instances over a broker, instead of those of one;
-``--buffers``: of a buffer on disk.
+``--buffers``: of a buffer on disk; ``--leases``: of a lease.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from tests.simulation.buffers import buffer_history_of, run_buffer
 from tests.simulation.diagrams import diagram
 from tests.simulation.histories import history_of
 from tests.simulation.instances import run_shared, shared_history_of
-from tests.simulation.mutations import MUTATIONS, OF_BUFFERS, OF_INSTANCES
+from tests.simulation.leases import lease_history_of, run_lease
+from tests.simulation.mutations import MUTATIONS, OF_BUFFERS, OF_INSTANCES, OF_LEASES
 from tests.simulation.running import Outcome, run
 from tests.simulation.shrinking import shrink
 
@@ -38,6 +39,11 @@ def run_instances(seed: int) -> Outcome:
 def run_buffers(seed: int) -> Outcome:
     """Run the history of a buffer on disk that a seed means."""
     return run_buffer(buffer_history_of(seed))
+
+
+def run_leases(seed: int) -> Outcome:
+    """Run the history of a lease that a seed means."""
+    return run_lease(lease_history_of(seed))
 
 
 def seeds_of(text: str) -> range:
@@ -73,7 +79,8 @@ def simulate(seeds: range, run_one: Callable[[int], Outcome], *, failures_max: i
 
 
 def _option(run_one: Callable[[int], Outcome]) -> str:
-    return " --instances" if run_one is run_instances else " --buffers" if run_one is run_buffers else ""
+    options = ((run_instances, " --instances"), (run_buffers, " --buffers"), (run_leases, " --leases"))
+    return next((text for one, text in options if one is run_one), "")
 
 
 def replay(seed: int, run_one: Callable[[int], Outcome]) -> int:
@@ -97,7 +104,8 @@ def shrunk(seed: int, *, instances: bool) -> int:
 
 def seeds_until_found(name: str, seeds_max: int) -> int | None:
     """Return after how many seeds a planted bug was found; None: it was not."""
-    run_one = run_instances if name in OF_INSTANCES else run_buffers if name in OF_BUFFERS else run_seed
+    own = {run_instances: OF_INSTANCES, run_buffers: OF_BUFFERS, run_leases: OF_LEASES}
+    run_one: Callable[[int], Outcome] = next((one for one, names in own.items() if name in names), run_seed)
     with MUTATIONS[name]():
         for seed in range(seeds_max):
             if run_one(seed).wrong:
@@ -126,8 +134,11 @@ def main() -> int:
     parser.add_argument("--only", default="", help="planted bugs whose name has this in it")
     parser.add_argument("--instances", action="store_true", help="histories of several instances over a broker")
     parser.add_argument("--buffers", action="store_true", help="histories of a buffer on disk")
+    parser.add_argument("--leases", action="store_true", help="histories of a lease")
     given = parser.parse_args()
-    run_one = run_instances if given.instances else run_buffers if given.buffers else run_seed
+    run_one = run_seed
+    for wanted, one in ((given.instances, run_instances), (given.buffers, run_buffers), (given.leases, run_leases)):
+        run_one = one if wanted else run_one
     if given.what == "replay":
         return min(1, replay(given.seed, run_one))
     if given.what == "shrink":

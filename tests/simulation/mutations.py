@@ -28,6 +28,9 @@ from headrace_buffer import log, segment
 from headrace_buffer.log import RecordLog
 from headrace_buffer.segment import Segment
 from headrace_file.queue_state import QueueState
+from headrace_lease import keeper
+from headrace_lease.keeper import LeaseKeeper
+from headrace_lease.leases import Lease
 from headrace_light import checkpoint_directory, state_directory
 from headrace_light.checkpoint_directory import CheckpointDirectory
 from headrace_light.engine import Engine
@@ -229,7 +232,21 @@ OF_BUFFERS: Mapping[str, Mutation] = {
         RecordLog, "_save", lambda save: _removed_first(save)
     ),
 }
-MUTATIONS: Mapping[str, Mutation] = {**OF_ONE, **OF_INSTANCES, **OF_BUFFERS}
+#: Those that histories of leases must find.
+OF_LEASES: Mapping[str, Mutation] = {
+    "lease: a write is not guarded": _in_place_of(Lease, "guard", lambda _: _nothing),
+    "lease: its loss is not told": _in_place_of(LeaseKeeper, "renew_once", lambda renew: _not_told(renew)),
+    "lease: renewed too seldom": _in_place_of(keeper, "_RENEWALS_PER_DURATION", lambda _: 0.4),
+}
+MUTATIONS: Mapping[str, Mutation] = {**OF_ONE, **OF_INSTANCES, **OF_BUFFERS, **OF_LEASES}
+
+
+def _not_told(renew: Any) -> Any:
+    def quietly(self: Any) -> None:
+        renew(self)
+        self.lost.clear()
+
+    return quietly
 
 
 def _begun_forgotten(begin: Any) -> Any:

@@ -18,6 +18,7 @@ PACKAGES = (
     "plugins/stateful/src",
     "connectors/file/src",
     "contrib/buffer/src",
+    "contrib/lease/src",
 )
 #: Modules through which the outside is reached.
 OUTSIDE = {

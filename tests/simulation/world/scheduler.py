@@ -228,7 +228,8 @@ class World:
             except Crashed:
                 raise
             except BaseException as error:
-                process.error = error
+                if not process.dead:  # else it comes of the way in which threads are ended
+                    process.error = error
 
         self.trace.add(self.us, "driver", "start", name)
         self.spawn(threading.Thread(target=run, name=name, daemon=True), process, name)
