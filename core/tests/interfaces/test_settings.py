@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import pytest
 from headrace.foundation.errors import MissingPluginError, OptionError
@@ -185,3 +185,17 @@ def test_a_reference_to_the_environment_in_an_option_is_warned_of(
     caplog.clear()
     Example.of({"path": "x", "password": "${IS_SET}"}, plugin="example")
     assert caplog.records == []
+
+
+class WithoutOne(Settings, frozen=True, kw_only=True):
+    """Options of something that lacks one that others have."""
+
+    absent: ClassVar[Mapping[str, str]] = {"speed": "it is always as fast as it can be"}
+    seed: int = 0
+
+
+def test_an_option_that_only_others_have_is_refused_with_the_reason() -> None:
+    with pytest.raises(OptionError, match="no option 'speed' here: it is always as fast") as caught:
+        WithoutOne.of({"speed": 3}, plugin="it")
+    assert caught.value.option == "speed"
+    assert WithoutOne.of({"seed": 3}).seed == 3

@@ -30,4 +30,4 @@ def run(directory: Path, **options: Any) -> hr.JobReport:
 
 
 if __name__ == "__main__":
-    run(Path(sys.argv[1]), checkpoint_interval="1 ms")
+    run(Path(sys.argv[1]), checkpoint_interval="1 ms", max_batch_records=500)

@@ -34,3 +34,9 @@ def test_what_would_have_no_effect_is_refused(arguments: tuple[str, ...], hint: 
         SparkSettings(submit_arguments=arguments).validate()
     assert refused.value.option == "submit_arguments"
     assert hint in str(refused.value)
+
+
+def test_the_limit_of_memory_for_state_is_refused_with_the_reason() -> None:
+    with pytest.raises(OptionError, match="Spark's Python workers") as caught:
+        SparkSettings.of({"state_memory": "1 GB"}, plugin="spark")
+    assert caught.value.option == "state_memory"

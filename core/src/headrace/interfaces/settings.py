@@ -138,11 +138,16 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     #: Options of a source or sink that say which data it is: small pictures of a plan show them, such as a topic or a path.
     in_pictures: ClassVar[tuple[str, ...]] = ()
 
+    #: Options that users know from others of the same kind, each with the reason why it is not among these.
+    absent: ClassVar[Mapping[str, str]] = {}
+
     @classmethod
     def of(cls, options: Mapping[str, Any], *, plugin: str | None = None) -> Self:
         """Validate options given by a user. Raises OptionError naming plug-in and option, with the nearest name."""
         fields = {f.encode_name: f for f in _fields_of(cls)}
         for name in options:
+            if name in cls.absent:
+                raise OptionError(f"there is no option {name!r} here: {cls.absent[name]}", plugin=plugin, option=name)
             if name not in fields:
                 hint = did_you_mean(name, fields, known="options")
                 raise OptionError(f"unknown option {name!r}", plugin=plugin, option=name, hint=hint)

@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import msgspec
 from headrace.foundation.errors import OptionError
@@ -19,6 +19,10 @@ START_OPTIONS = ("master", "conf", "submit_arguments", "archive", "ui")
 
 class SparkSettings(Settings, frozen=True, kw_only=True):
     """Options of the Spark backend. Those about starting Spark are without effect when a session is given or found."""
+
+    absent: ClassVar[Mapping[str, str]] = {
+        "state_memory": "on Spark, state is in the memory of Spark's Python workers; more shards and more executors have more of it"
+    }
 
     session: Annotated[object, option("SparkSession to run in; it is not stopped at the end")] = None
     master: Annotated[str | None, option("Spark's master URL; default: local[*], with retries of failed tasks")] = None
