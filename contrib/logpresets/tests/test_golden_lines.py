@@ -43,6 +43,16 @@ def test_names_by_ecs_have_the_same_values(preset: str, line: str, expected: dic
     assert not set(ecs.columns) & {"timestamp", "pid", "clientip", "user"}
 
 
+@pytest.mark.parametrize(("preset", "line", "expected"), GOLDEN)
+def test_names_by_ocsf_have_the_same_values(preset: str, line: str, expected: dict[str, Any]) -> None:
+    options = year_of(preset)
+    plain = decoded(preset, [line], **options).frame
+    ocsf = decoded(preset, [line], fields="ocsf", **options).frame
+    assert ocsf.row(0) == plain.row(0)
+    assert {"time", "start_time"} & set(ocsf.columns)
+    assert len(set(ocsf.columns)) == plain.width
+
+
 @pytest.mark.parametrize("preset", sorted({preset for preset, _, _ in GOLDEN}))
 def test_other_lines_are_bad_and_do_not_harm_their_neighbours(preset: str) -> None:
     lines = [line for name, line, _ in GOLDEN if name == preset]

@@ -182,7 +182,7 @@ def test_objects_that_are_no_events_are_bad() -> None:
     ("preset", "options", "said"),
     [
         ("nginx-acess", {}, "there is no preset 'nginx-acess'; did you mean 'nginx-access'"),
-        ("nginx-access", {"fields": "ECS"}, "unknown value 'ECS': expected 'plain' or 'ecs'"),
+        ("nginx-access", {"fields": "ECS"}, "unknown value 'ECS': expected 'plain', 'ecs' or 'ocsf'"),
         ("nginx-access", {"header": True}, "lines of 'nginx-access' have no use for it"),
         ("nginx-access", {"timezone": "Europe/Vienna"}, "lines of 'nginx-access' have no use for it"),
         ("nginx-error", {"timezone": "Vienna"}, "there is no time zone 'Vienna'"),

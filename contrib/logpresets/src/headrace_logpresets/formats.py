@@ -10,6 +10,7 @@ import headrace as hr
 from headrace.foundation.errors import did_you_mean
 from headrace_grok.bodies import MAX_BODY_BYTES, MaxBodyBytes, ReadOnlyCodec
 
+from headrace_logpresets.ocsf import OcsfNames
 from headrace_logpresets.plugin import NAMES, class_name
 from headrace_logpresets.presets import Choices, Preset, check_choices, preset_of
 
@@ -18,7 +19,10 @@ class PresetSettings(hr.Settings, frozen=True, kw_only=True):
     """Options of the formats."""
 
     fields: Annotated[
-        Literal["plain", "ecs"], hr.option("How columns are called: in short, or by the Elastic Common Schema.")
+        Literal["plain", "ecs", "ocsf"],
+        hr.option(
+            "How columns are called: in short, by the Elastic Common Schema, or by the Open Cybersecurity Schema Framework."
+        ),
     ] = "plain"
     header: Annotated[
         bool | None,
@@ -51,7 +55,11 @@ class PresetCodec(ReadOnlyCodec):
             self._preset, header=options.header, timezone=options.timezone, year=options.year, plugin=self.name
         )
         header = self._preset.syslog if options.header is None else options.header
-        self._choices = Choices(options.fields == "ecs", header, options.timezone, options.year, options.max_body_bytes)
+        if options.fields == "ocsf":
+            self._preset = OcsfNames.of(self._preset)
+        self._choices = Choices(
+            options.fields != "plain", header, options.timezone, options.year, options.max_body_bytes
+        )
 
     def default_schema(self) -> hr.Schema:
         """Return all columns of the preset."""

@@ -9,10 +9,11 @@ import numpy as np
 import polars as pl
 from headrace.foundation.errors import did_you_mean
 
+from headrace_logpresets.ocsf import OcsfNames
 from headrace_logpresets.presets import Choices, check_choices, preset_of
 from headrace_logpresets.text_bodies import bodies_of
 
-_FIELDS = ("plain", "ecs")
+_FIELDS = ("plain", "ecs", "ocsf")
 
 
 class ParseLog(hr.OperatorSpec):
@@ -24,7 +25,8 @@ class ParseLog(hr.OperatorSpec):
     Args:
         preset: the name of a preset, such as ``"nginx-access"``.
         on: the column of texts.
-        fields: ``"ecs"``: the columns are called by the Elastic Common Schema; ``"plain"``: in short.
+        fields: ``"ecs"``: the columns are called by the Elastic Common Schema; ``"ocsf"``: by the Open Cybersecurity Schema Framework;
+            ``"plain"``: in short.
         header: whether texts begin with time, host and program, as syslog writes them into files. For programs that log by syslog.
         timezone: the zone of times that are written without one. Default: UTC.
         year: the year of times that are written without one, which only a header has.
@@ -47,13 +49,14 @@ class ParseLog(hr.OperatorSpec):
         found = preset_of(preset, plugin=self.name, option="preset")
         check_choices(found, header=header or None, timezone=timezone, year=year, plugin=self.name)
         if fields not in _FIELDS:
-            expected = " or ".join(map(repr, _FIELDS))
+            expected = ", ".join(map(repr, _FIELDS[:-1])) + f" or {_FIELDS[-1]!r}"
             raise hr.OptionError(f"unknown value {fields!r}: expected {expected}", plugin=self.name, option="fields")
         self.preset = preset
         self.on = on
         self.overwrite = (overwrite,) if isinstance(overwrite, str) else tuple(overwrite)
-        self._preset = found
-        self._choices = Choices(fields == "ecs", header, timezone, year)
+        self._fields = fields
+        self._preset = found = OcsfNames.of(found) if fields == "ocsf" else found
+        self._choices = Choices(fields != "plain", header, timezone, year)
         self._columns = found.columns(self._choices)
 
     def output_schema(self, schema: hr.Schema | None, output: str = "") -> hr.Schema | None:
@@ -101,7 +104,7 @@ class ParseLog(hr.OperatorSpec):
         """Return what explain shows, and what a state behind this verb is compared by: all that the columns depend on."""
         choices = self._choices
         options = {
-            "fields": "ecs" if choices.ecs else None,
+            "fields": None if self._fields == "plain" else self._fields,
             "header": choices.header or None,
             "timezone": choices.timezone,
             "year": choices.year,
