@@ -106,6 +106,23 @@ def test_profile(place: Path) -> None:
     assert table["bash"][1:3] == ["0", "0"]
 
 
+def test_profile_tells_what_a_scan_before_parsing_would_save(place: Path) -> None:
+    rules, on = place / "rules.yaml", place / "some.ndjson"
+    messages = ["nothing here"] * 90 + ["alpha"] * 6 + ["alpha beta"] * 2 + ["caf\u00e9"] * 3
+    on.write_text("".join(json.dumps({"process": text, "exit_code": 4711}) + "\n" for text in messages))
+    rules.write_text(
+        "- {id: a, expression: process LIKE '%alpha%'}\n- {id: b, expression: process LIKE '%beta%'}\n"
+        "- {id: n, expression: exit_code = 99999}"
+    )
+    command = ("profile", "--on", on, "--rules", rules, "--columns", "process: string, exit_code: int64")
+    found = headrace(*command)
+    assert found.exit_code == 0, found.output
+    assert "raw_scan=True would decode 11 of 101 messages, 3 of them for an escape" in found.stdout
+    assert "most messages are decoded for: a 8, b 2" in found.stdout
+    rules.write_text("- {id: a, expression: exit_code > 3}")
+    assert "raw_scan=True would save nothing" in headrace(*command).stdout
+
+
 def test_profile_leaves_out_what_is_wrong(place: Path) -> None:
     rules, on = place / "rules.yaml", place / "many.ndjson"
     rules.write_text(RULES + "- {id: odd, expression: processs = 'x'}\n- {id: high, expression: exit_code > 3}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,12 +25,15 @@ from headrace_rules.engine import EngineOptions, RuleEngine
 from headrace_rules.loading import check_rules, load
 from headrace_rules.model import Rejection, Rule, RulesError, RuleSet
 from headrace_rules.prepared import Preparer
+from headrace_rules.raw_scan import saved
 from headrace_rules.triggers import Atom
 from headrace_rules.verb import Rules
 
 _SAMPLE_MESSAGES = 1000
 #: Copies of the message on which a rule is evaluated to measure its cost.
 _REPEAT = 2_000
+#: Rules that are named for which the scan before parsing decodes most messages.
+_KEEPERS = 5
 
 
 @dataclass(frozen=True)
@@ -125,6 +128,7 @@ def profile(*, on: Path, rules: str | None, job: str | None, columns: str | None
             "1 rule has no usable trigger and is" if without == 1 else f"{without} rules have no usable trigger and are"
         )
         typer.echo(f"{what} evaluated for every message")
+    _echo_saved(engine, _lines(on), [rule.id for rule in good])
     costs = _costs(engine, frame)
     order = np.lexsort((-figures.candidates, -costs))[:top]
     typer.echo(f"\n{'ns/message':>11} {'met':>9} {'matches':>9}  rule [trigger]")
@@ -156,6 +160,20 @@ def _costs(engine: RuleEngine, frame: pl.DataFrame) -> Any:
         alone = np.array([number])
         costs[number] = _seconds(lambda alone=alone: verifier.verify_everywhere(frame, alone))  # type: ignore[misc]
     return costs
+
+
+def _echo_saved(engine: RuleEngine, lines: Sequence[bytes], ids: Sequence[str]) -> None:
+    """Say what the scan before parsing would save, and which rules it decodes most bodies for."""
+    found = saved(engine, Bodies.of(lines)) if lines else None
+    if found is None:
+        typer.echo("raw_scan=True would save nothing: a rule has no text or whole number to look for, or can fail")
+        return
+    escapes = f", {found.for_escapes:,} of them for an escape" if found.for_escapes else ""
+    typer.echo(f"raw_scan=True would decode {found.kept:,} of {len(lines):,} messages{escapes}")
+    most = np.argsort(-found.by_condition, kind="stable")[:_KEEPERS]
+    kept = [f"{ids[each]} {int(found.by_condition[each]):,}" for each in most.tolist() if found.by_condition[each]]
+    if kept:
+        typer.echo(f"  most messages are decoded for: {', '.join(kept)}")
 
 
 def _seconds(work: Callable[[], Any]) -> float:

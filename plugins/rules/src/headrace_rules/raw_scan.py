@@ -14,6 +14,7 @@ import logging
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 
 import numpy as np
 from headrace.flow.messages import Bodies, Queue, RawBatch
@@ -132,6 +133,49 @@ def find(scanner: Scanner, bodies: Bodies) -> tuple[Integers, int]:
 
 def raw_scanner(engine: RuleEngine, bodies: Bodies) -> Scanner | None:
     """Return a scanner for the triggers that cost least in bodies like these; None when a rule has no usable trigger."""
+    wanted = _wanted(engine, bodies)
+    if wanted is None:
+        return None
+    literals = list(dict.fromkeys([*((escape, False) for escape in _HIDING), *chain.from_iterable(wanted)]))
+    cache = DatabaseCache() if engine.options.cache else None
+    return make_scanner(
+        [text for text, _ in literals], [fold for _, fold in literals], cache, engine=engine.options.scanner
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """What the scan does for some bodies: how many are decoded, how many of them for an escape, and for each condition in how many its
+    literals occur.
+    """
+
+    kept: int
+    for_escapes: int
+    by_condition: Integers
+
+
+def saved(engine: RuleEngine, bodies: Bodies) -> Saved | None:
+    """Return what the scan saves, for who looks at rules; None when a rule has no usable trigger."""
+    wanted = _wanted(engine, bodies)
+    if wanted is None:
+        return None
+    owners: dict[tuple[bytes, bool], list[int]] = {(escape, False): [len(wanted)] for escape in _HIDING}
+    for number, literals in enumerate(wanted):
+        for literal in literals:
+            owners.setdefault(literal, []).append(number)
+    scanner = make_scanner(
+        [text for text, _ in owners], [fold for _, fold in owners], None, engine=engine.options.scanner
+    )
+    found, places = scanner.scan(bodies.joined())
+    ends = np.cumsum(bodies.ends - bodies.starts + 1) - 1
+    rows, conditions = Groups.of(list(owners.values())).expand(rows_of(ends, places), found)
+    pairs = np.unique(np.stack([conditions, rows]), axis=1) if len(rows) else np.empty((2, 0), dtype=np.int64)
+    counts = np.bincount(pairs[0], minlength=len(wanted) + 1)
+    return Saved(len(np.unique(pairs[1])), int(counts[-1]), counts[:-1])
+
+
+def _wanted(engine: RuleEngine, bodies: Bodies) -> list[list[tuple[bytes, bool]]] | None:
+    """Return the literals of each condition that cost least in bodies like these; None when one has no usable trigger."""
     atoms: set[Atom] = set()
     for condition in engine.conditions:
         # A condition that can fail is also evaluated where a column is NULL, and the bytes do not show where it is.
@@ -143,14 +187,7 @@ def raw_scanner(engine: RuleEngine, bodies: Bodies) -> Scanner | None:
         atoms |= {atom for atom in all_atoms(condition.need) if raw_literals(atom)}
     listed = list(atoms)
     cost = _measured(listed, bodies.take(_spread(len(bodies))), engine.options.scanner)
-    wanted = _chosen(engine.conditions, cost)
-    if wanted is None:
-        return None
-    literals = list(dict.fromkeys([*((escape, False) for escape in _HIDING), *wanted]))
-    cache = DatabaseCache() if engine.options.cache else None
-    return make_scanner(
-        [text for text, _ in literals], [fold for _, fold in literals], cache, engine=engine.options.scanner
-    )
+    return _chosen(engine.conditions, cost)
 
 
 def raw_literals(atom: Atom) -> list[tuple[bytes, bool]]:
@@ -181,8 +218,10 @@ def number_literals(value: int) -> list[bytes]:
     return [before + digits + after for digits in written for before in _BEFORE_VALUE for after in behind]
 
 
-def _chosen(conditions: Sequence[PreparedCondition], cost: Callable[[Atom], float]) -> list[tuple[bytes, bool]] | None:
-    wanted: list[tuple[bytes, bool]] = []
+def _chosen(
+    conditions: Sequence[PreparedCondition], cost: Callable[[Atom], float]
+) -> list[list[tuple[bytes, bool]]] | None:
+    wanted: list[list[tuple[bytes, bool]]] = []
     for condition in conditions:
         assert condition.need is not None
         rate, atoms = cheapest(condition.need, cost)
@@ -192,7 +231,7 @@ def _chosen(conditions: Sequence[PreparedCondition], cost: Callable[[Atom], floa
                 condition.text,
             )
             return None
-        wanted += [literal for atom in atoms for literal in raw_literals(atom)]
+        wanted.append([literal for atom in atoms for literal in raw_literals(atom)])
     return wanted
 
 
