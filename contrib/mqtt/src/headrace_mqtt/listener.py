@@ -133,6 +133,10 @@ class MqttListener(Listener):
     def _disconnected(
         self, client: Client, _: object, flags: object, code: ReasonCode, properties: Properties | None
     ) -> None:
+        with self._changed:
+            # From now on nothing of this connection is acknowledged: by the next one it would be twice, if the message comes again, and
+            # the second time under a number that another message may have. What waits to be sent the client drops when it connects again.
+            self._connection += 1
         if not code.is_failure:
             return
         found = error_of(self._settings, code, "has ended the connection")
@@ -225,10 +229,10 @@ class MqttListener(Listener):
                     return False
 
     def _acknowledge(self, group: Sequence[_Waiting]) -> None:
-        for each in group:
-            # An acknowledgement by another connection would be of another message.
-            if each.message.qos and each.connection == self._connection:
-                self._client.ack(each.message.mid, each.message.qos)
+        with self._changed:  # so that no connection ends in between
+            for each in group:
+                if each.message.qos and each.connection == self._connection:
+                    self._client.ack(each.message.mid, each.message.qos)
 
 
 def headers_of(message: MQTTMessage) -> dict[str, bytes]:
