@@ -169,6 +169,16 @@ def test_the_disk_is_used_again_by_the_next_run(tmp_path: Path, caplog: pytest.L
     run(tmp_path, shards=1)
     assert totals_of(tmp_path) == wanted
     assert "are on the local disk already" in caplog.text
+    # Nobody knows whether a copy was made at one moment.
+    local = tmp_path / "state" / "light" / "local"
+    shutil.copytree(local, tmp_path / "copy")
+    shutil.move(local, tmp_path / "before")
+    shutil.move(tmp_path / "copy", local)
+    caplog.clear()
+    wanted = write_input(tmp_path, records=1_000, seed=3)
+    run(tmp_path, shards=1)
+    assert totals_of(tmp_path) == wanted
+    assert "are on the local disk already" not in caplog.text
 
 
 def test_an_older_checkpoint_does_not_meet_newer_rows(tmp_path: Path) -> None:

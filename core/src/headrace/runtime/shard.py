@@ -97,6 +97,7 @@ class Shard:
         self._rows_about = 0
         #: Operators with a limit for their memory, each with its part of the local store.
         self._spilling: dict[str, tuple[SpillingOperator, LocalTable]] = {}
+        self._local_place = ""
 
     # ------------------------------------------------------------------------------------------------- entries
 
@@ -369,15 +370,19 @@ class Shard:
 
     # --------------------------------------------------------------------------------------- state beyond memory
 
-    def spill_to(self, store: LocalStore, *, memory_bytes: int, rolls: bool, changed_max: int) -> None:
+    def spill_to(
+        self, store: LocalStore, *, place: str, memory_bytes: int, rolls: bool, changed_max: int
+    ) -> None:  # fmt: skip
         """Let the operators keep rows that are not in use in a local store; each may use so much memory. Called once, before ``apply``.
 
         ``rolls``: deltas are to have a part of all rows besides, so that versions are never replaced by a snapshot.
-        ``changed_max``: when so many rows of an operator have changed, it wants a checkpoint.
+        ``changed_max``: when so many rows of an operator have changed, it wants a checkpoint. ``place``: what tells the local store from a
+        copy of it, which may have been made while it was written.
         """
         from headrace.interfaces.local_store import LocalTable
         from headrace.interfaces.operator import SpillingOperator
 
+        self._local_place = place
         for name, operator in self._lane.stateful_operators.items():
             assert isinstance(operator, SpillingOperator), f"{name} says that its state can leave memory"
             local = LocalTable(
@@ -401,7 +406,10 @@ class Shard:
 
         Called before ``apply``. Where nothing is of use, it is removed.
         """
-        definitions = {name: f"{self._fit.digest} {each.local_layout()}" for name, (each, _) in self._spilling.items()}
+        definitions = {
+            name: f"{self._local_place} {self._fit.digest} {each.local_layout()}"
+            for name, (each, _) in self._spilling.items()
+        }
         fits = [local.fits(definitions[name], chain) for name, (_, local) in self._spilling.items()]
         found = [each for each in fits if each is not None]
         usable = bool(found) and len(found) == len(fits)

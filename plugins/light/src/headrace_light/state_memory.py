@@ -62,7 +62,10 @@ class StateMemory:
         assert self._store is not None, "open() was called"
         memory_bytes = int(self._limit_bytes * (1 - _STORE_SHARE)) // self._tables
         changed_max = max(1, CHANGED_MAX // self._tables)
-        shard.spill_to(self._store, memory_bytes=memory_bytes, rolls=rolls, changed_max=changed_max)
+        assert self._directory is not None
+        about = self._directory.stat()
+        place = f"{about.st_dev}/{about.st_ino}"
+        shard.spill_to(self._store, place=place, memory_bytes=memory_bytes, rolls=rolls, changed_max=changed_max)
 
     def close(self) -> None:
         """Close the local store; remove it if nobody can continue with it. May be called twice."""
