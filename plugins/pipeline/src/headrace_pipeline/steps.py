@@ -9,6 +9,7 @@ from typing import Any
 
 import headrace as hr
 from headrace.foundation.errors import JobError, did_you_mean
+from headrace.interfaces.operator import OperatorSpec, StatefulSpec
 from headrace.interfaces.registry import default_registry
 from headrace.interfaces.settings import describe_options
 
@@ -246,8 +247,10 @@ VERBS: Mapping[str, Verb] = {
 }  # fmt: skip
 
 
-def options_of(spec: type) -> list[str]:
-    """Return the arguments that an operator takes, without the functions that the DSL gives it."""
+def options_of(spec: type[OperatorSpec]) -> list[str]:
+    """Return the arguments that an operator takes, without the functions and the stream that the DSL gives it."""
+    if spec.is_composed:
+        return [name for name in list(inspect.signature(spec.of_stream).parameters)[1:] if name != "functions"]
     return [name for name in inspect.signature(spec).parameters if name != "functions"]
 
 
@@ -282,13 +285,29 @@ def verb_of(section: Section) -> str:
 def _of_plugin(step: Step) -> hr.Stream:
     """Append an operator that a plug-in offers: keys are its arguments by name, a list or a text those in front."""
     value = step.value
+    spec = default_registry().find("operator", step.verb)
+    if issubclass(spec, StatefulSpec) and not spec.is_composed:
+        return _keyed_of_plugin(step, spec)
     if not isinstance(value, Section):
         given: Any = value.plain()
         arguments = given if isinstance(given, list) else [] if given is None else [given]
         return step.stream.operator(step.verb, *arguments)
-    spec = default_registry().find("operator", step.verb)
     value.check_keys(options_of(spec), of=f"the step {step.verb!r}")
     try:
         return step.stream.operator(step.verb, **value.plain())
     except (TypeError, ValueError, AttributeError) as error:  # a value of another type than the operator expects
         raise JobError(f"{step.verb}: {error}", plugin=step.verb) from error
+
+
+def _keyed_of_plugin(step: Step, spec: type[OperatorSpec]) -> hr.Stream:
+    """Append an operator with state that a plug-in offers: ``by`` is its key, the other keys are its arguments by name."""
+    section = step.value.section()
+    by = section.required("by", of=f"the step {step.verb!r}")
+    # A spec gets the names of the keys first.
+    section.check_keys(["by", *options_of(spec)[1:]], of=f"the step {step.verb!r}")
+    given = {name: entry.value.plain() for name, entry in section.entries.items() if name != "by"}
+    try:
+        made: hr.Stream = getattr(_keyed(step.stream, by), step.verb)(**given)
+    except (TypeError, ValueError, AttributeError) as error:  # a value of another type than the operator expects
+        raise JobError(f"{step.verb}: {error}", plugin=step.verb) from error
+    return made
