@@ -34,6 +34,7 @@ from headrace_light.stages.local import LocalStages
 from headrace_light.stages.none import NoStages
 from headrace_light.stages.routing import shard_counts
 from headrace_light.state_memory import StateMemory, check_spills
+from headrace_light.usable_cores import processes_for
 
 logger = logging.getLogger(__name__)
 #: Freed memory that the process keeps for its next batches: a few batches of the usual size.
@@ -140,7 +141,7 @@ class LightBackend(Backend):
             retry_timeout=self.settings.retry_timeout,
             idle_wait_max=self.settings.idle_wait_max,
             make_stages=self._stages_of(plan, options),
-            workers=self.settings.workers,
+            workers=processes_for(plan, self.settings.workers),
             memory_bytes_max=self.settings.memory_max_bytes,
         )
         engine.prepare()

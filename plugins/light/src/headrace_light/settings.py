@@ -24,8 +24,9 @@ class LightSettings(Settings, frozen=True, kw_only=True):
     workers: Annotated[
         int,
         option(
-            "processes that decode and transform records: this one, which also reads, keeps state and writes, and workers - 1 others",
-            ge=1,
+            "processes that decode and transform records: this one, which also reads, keeps state and writes, and workers - 1 others; "
+            "0: as many as there are cores",
+            ge=0,
         ),
     ] = 1
     memory_max_bytes: Annotated[
