@@ -35,6 +35,18 @@ needs_kernel = pytest.mark.skipif(library() is None, reason="headrace-turbo was 
 
 
 @needs_kernel
+def test_a_kernel_of_another_version_is_told(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, fresh_library: Callable[[], None]
+) -> None:
+    """An editable installation keeps its compiled kernel when its Python is updated: decoding is then slower, which nobody would see."""
+    fresh_library()
+    monkeypatch.setattr(kernel, "INTERFACE_VERSION", 0)
+    assert library() is None
+    assert "headrace-turbo is not used: its kernel has version" in caplog.text
+    assert "install the package again" in caplog.text
+
+
+@needs_kernel
 @pytest.mark.parametrize("kind", ["string", "int8", "int64", "float32", "float64", "boolean", "timestamp", "timestamp_ntz",
     "date", "decimal(10, 2)", "json", "array<string>", "struct<a int64, b array<float64>>"])  # fmt: skip
 def test_types_of_the_kernel(kind: str) -> None:

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import logging
 import sys
 from pathlib import Path
 
+logger = logging.getLogger(__name__)
 INTERFACE_VERSION = 3
 LIBRARY = Path(__file__).with_name(f"libheadrace_turbo_kernel.{'dylib' if sys.platform == 'darwin' else 'so'}")
 
@@ -25,7 +27,12 @@ def library() -> ctypes.CDLL | None:
     try:
         found = ctypes.CDLL(str(LIBRARY))
         found.headrace_turbo_version.restype = ctypes.c_int64
-        if found.headrace_turbo_version() != INTERFACE_VERSION:
+        if (version := found.headrace_turbo_version()) != INTERFACE_VERSION:
+            logger.warning(
+                "headrace-turbo is not used: its kernel has version %d of the interface and the package %d; install the package again",
+                version,
+                INTERFACE_VERSION,
+            )
             return None
     except (OSError, AttributeError):
         return None
