@@ -46,6 +46,35 @@ def joined(*lines: bytes) -> bytes:
     return b"".join(lines)[:-1]
 
 
+class CountingCri(CriFraming):
+    parsed = 0
+
+    def _part(self, line: bytes) -> tuple[bytes, bool] | None:
+        self.parsed += 1
+        return super()._part(line)
+
+
+def test_a_long_record_that_grows_is_parsed_once() -> None:
+    """The end is found, and each line is looked at about once, however often the file has grown."""
+    framing = CountingCri()
+    lines = [cri("stdout", "P"), *(cri("stderr", tag, "x" * 50) for _ in range(1000) for tag in ("P", "F"))]
+    lines += [cri("stderr", "P"), cri("stdout", "F"), cri("stderr", "F"), cri("stdout", "F")]
+    buffer = b""
+    for number, line in enumerate(lines):
+        buffer += line
+        ends = framing.ends(buffer, 0, final=False, limit=10_000_000)
+        assert len(ends) == max(0, number - len(lines) + 3)
+    assert framing.parsed < 200 * 200 / 2 + 3 * len(lines)  # the first 16 KiB are looked at each time
+    fresh = CriFraming().ends(buffer, 0, final=False, limit=10_000_000)
+    assert ends.tolist() == fresh.tolist()
+    # Another file begins in the same way.
+    other = b"".join(lines[:1500]) + cri("stdout", "F") + b"".join(lines[1500:])
+    assert (
+        framing.ends(other, 0, final=True, limit=10_000_000).tolist()
+        == CriFraming().ends(other, 0, final=True, limit=10_000_000).tolist()
+    )
+
+
 class TestCri:
     def test_parts_of_a_line_are_one_record(self) -> None:
         a, b, c, d = cri("stdout", "P", "1"), cri("stdout", "P", "2"), cri("stdout", "F", "3"), cri("stdout", "F", "4")

@@ -26,12 +26,25 @@ class PartFraming(Framing):
 
     Parts of stdout and of stderr may come mixed: the record ends where neither is open. A line that is no line of such a log ends
     the record before it. A record that would be longer than the limit ends at the last line that fits.
+
+    A long record that grows is looked through once: what was there of it the last time is compared, and not parsed again.
     """
+
+    #: Records of at least so many bytes are remembered while their end is not there.
+    _REMEMBERED_FROM = 1 << 14
+
+    def __init__(self) -> None:
+        #: The whole lines of a record whose end was not there, and the streams that are open behind them.
+        self._waiting: tuple[bytes, frozenset[bytes]] | None = None
 
     def ends(self, buffer: bytes, begin: int, *, final: bool, limit: int) -> NDArray[np.int64]:
         newlines = find_byte(buffer, NEWLINE, begin)
         if not len(newlines):
             return newlines
+        waiting = self._waiting
+        known = waiting is not None and buffer.startswith(waiting[0], begin)
+        if known and self._last_line(buffer, begin, newlines, 0, final=final, limit=limit) is None:
+            return newlines[:0]
         ends = np.ones(len(newlines), dtype=np.bool_)
         next_line = 0
         for first in self._open_lines(buffer, begin, newlines):
@@ -49,8 +62,12 @@ class PartFraming(Framing):
     ) -> int | None:
         """Return the number of the last line of the record that begins with line ``first``; None: it is not there yet."""
         start = int(newlines[first - 1]) + 1 if first else begin
-        at, open_streams = start, set()
-        for number in range(first, len(newlines)):
+        at, open_streams, begun = start, set(), first
+        waiting = self._waiting
+        if waiting is not None and buffer.startswith(waiting[0], start):
+            at, open_streams = start + len(waiting[0]), set(waiting[1])
+            begun = int(np.searchsorted(newlines, at))
+        for number in range(begun, len(newlines)):
             end = int(newlines[number])
             part = self._part(buffer[at:end]) if end - start <= limit else None
             if part is None:
@@ -63,7 +80,11 @@ class PartFraming(Framing):
             if not open_streams:
                 return number
             at = end + 1
-        return len(newlines) - 1 if final or len(buffer) - start > limit else None
+        if final or len(buffer) - start > limit:
+            return len(newlines) - 1
+        if at - start >= self._REMEMBERED_FROM:
+            self._waiting = buffer[start:at], frozenset(open_streams)
+        return None
 
     @abstractmethod
     def _open_lines(self, buffer: bytes, begin: int, newlines: NDArray[np.int64]) -> Sequence[int]:

@@ -72,7 +72,7 @@ _DEPENDENCIES: Mapping[str, str] = {
     "udf": '"headrace"',
     "codec": '"headrace", "numpy>=1.26", "polars>=2.1"',
     "state-store": '"headrace"',
-    "stateful-operator": '"headrace", "polars>=2.1"',
+    "stateful-operator": '"headrace", "polars>=2.1", "pyarrow>=20"',
     "language": '"headrace", "headrace-columnar"',
     "backend": '"headrace", "headrace-light"',
 }
