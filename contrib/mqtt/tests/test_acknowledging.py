@@ -14,8 +14,8 @@ from paho.mqtt.client import ConnectFlags, MQTTMessage
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.reasoncodes import ReasonCode
 
-LOST = ReasonCode(PacketTypes.DISCONNECT, "Unspecified error")  # type: ignore[no-untyped-call]
-GOOD = ReasonCode(PacketTypes.CONNACK, "Success")  # type: ignore[no-untyped-call]
+LOST = ReasonCode(PacketTypes.DISCONNECT, "Unspecified error")
+GOOD = ReasonCode(PacketTypes.CONNACK, "Success")
 
 
 class Client:
