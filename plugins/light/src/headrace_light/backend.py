@@ -25,7 +25,7 @@ from headrace.runtime.lane import Lane
 from headrace_light.checkpoint_directory import CheckpointDirectory, StoredCheckpoint
 from headrace_light.engine import Engine
 from headrace_light.moved_offsets import moved_checkpoint, opened
-from headrace_light.settings import LightSettings
+from headrace_light.settings import KEPT_BYTES_MAX, LightSettings
 from headrace_light.shared.elasticity import elasticity_of
 from headrace_light.shared.stages import SharedStages
 from headrace_light.stages.interface import Host, Stages
@@ -37,8 +37,6 @@ from headrace_light.state_memory import StateMemory, check_spills
 from headrace_light.usable_cores import processes_for
 
 logger = logging.getLogger(__name__)
-#: Freed memory that the process keeps for its next batches: a few batches of the usual size.
-_KEPT_BYTES_MAX = 64 * 1024**2
 
 
 class LightBackend(Backend):
@@ -133,7 +131,7 @@ class LightBackend(Backend):
 
     def start(self, plan: Plan, options: RunOptions) -> JobHandle:
         assert isinstance(self.settings, LightSettings)
-        keep_freed_memory(_KEPT_BYTES_MAX)
+        keep_freed_memory(KEPT_BYTES_MAX)
         engine = Engine(
             plan,
             options,

@@ -9,6 +9,8 @@ import msgspec
 from headrace.foundation.errors import OptionError
 from headrace.interfaces.settings import Settings, option, parse_size
 
+#: Freed memory that each process keeps for its next batches: a few batches of the usual size.
+KEPT_BYTES_MAX = 64 * 1024**2
 _STATE_MEMORY_MIN = 1_000_000
 
 

@@ -19,6 +19,7 @@ from headrace.flow.messages import Queue, RawBatch, ReadPosition
 from headrace.foundation.errors import JobFailedError
 from headrace.plan.graph import Plan
 
+from headrace_light.settings import KEPT_BYTES_MAX
 from headrace_light.workers.exchange import (
     Answer,
     Beginning,
@@ -37,7 +38,6 @@ logger = logging.getLogger(__name__)
 WAITING_MAX = 3
 #: How often a batch is given to a worker: if it ends as many processes, it is what ends them.
 _TRIES_MAX = 3
-_KEPT_BYTES_MAX = 64 * 1024**2
 _END_SECONDS = 5.0
 _NO_WAIT = timedelta(0)
 
@@ -68,7 +68,7 @@ class LaneWorkers:
         from headrace_light.workers.travelling_plan import packed  # here: most jobs have no workers
 
         self._job = plan.job_name
-        self._beginning = Beginning(list(sys.path), packed(plan), _KEPT_BYTES_MAX, until)
+        self._beginning = Beginning(list(sys.path), packed(plan), KEPT_BYTES_MAX, until)
         self._workers = [_Worker(number) for number in range(count)]
         self._number = 0
 
