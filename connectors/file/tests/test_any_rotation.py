@@ -17,7 +17,7 @@ from headrace.interfaces.source import EARLIEST
 from headrace_file.reader import FileReader
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from rotating_log import _SUFFIXES, KEEPING, compressed
+from rotating_log import _SUFFIXES, KEEPING, compress, compressed
 
 from tests.effort import examples
 
@@ -159,3 +159,25 @@ def test_each_line_comes_once(
     if path == "log":  # else rotated files that are found before their log was looked at are queues of their own
         assert everything.found == log.lines
     assert sorted(everything.found) == sorted(log.lines)
+
+
+def test_a_rotated_file_that_was_there_first_is_not_read_again_when_it_is_compressed(tmp_path: Path) -> None:
+    """With ``delaycompress``: what a job finds as log.1 when it begins is compressed at the next rotation, as log.2.gz."""
+    world = World(tmp_path)
+    world.write("log", b"3\n4\n")
+    os.utime(world.write("log.1", b"1\n2\n"), (1, 1))
+    everything = Everything(world, "log*")
+    for _ in range(2):
+        everything.read()
+        world.quiet()
+        everything.discover()
+    os.rename(world.path("log.1"), world.path("log.2"))
+    compress(world.path("log.2"), "gzip")
+    os.rename(world.path("log"), world.path("log.1"))
+    world.write("log", b"5\n")
+    for _ in range(4):
+        world.quiet()
+        everything.discover()
+        everything.read()
+    everything.close()
+    assert sorted(everything.found) == [b"1", b"2", b"3", b"4", b"5"]

@@ -18,7 +18,7 @@ from headrace.foundation.clock import Clock
 from headrace.foundation.errors import BrokenQueueError, DataError
 
 from headrace_file.file_system import LOCAL, FileSystem, Paths
-from headrace_file.identity import FileIdentity, Place, past_of
+from headrace_file.identity import FileIdentity, Fingerprint, Place, past_of
 from headrace_file.rotation import Glimpse, RotatedNames, glimpse, order_key
 from headrace_file.siblings import Directories
 from headrace_file.waypoints import Waypoints
@@ -397,6 +397,20 @@ class Tracker:
                 return original
             if self._clock.now() - seen.identity.modified_ns / 1e9 < self._rotate_wait_seconds:
                 return ""  # the copy may not be complete yet
+            other = self._read_under_another_name(seen) if seen.compressed else None
+            if other is not None:
+                other.past.append(replace(seen.identity, generation=other.place.generation))
+                owners[key] = (other, other.past[-1])
+                return other.name
+        return None
+
+    def _read_under_another_name(self, seen: Glimpse) -> QueueFiles | None:
+        """Return the queue that has read all of what a compressed file holds: a rotated file that was a queue of its own."""
+        head = Fingerprint.of(seen.head)
+        for state in self._queues.values():
+            current = state.current
+            if current is not None and current.head == head and state.place.byte and not state.place.more:
+                return state
         return None
 
     def _heads(self, state: QueueFiles) -> Iterator[FileIdentity]:
