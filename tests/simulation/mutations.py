@@ -19,8 +19,8 @@ import polars as pl
 from headrace.flow.messages import OFFSET, Checkpoint, ReadPosition
 from headrace.foundation import directories, durable_files
 from headrace.foundation.durable_files import write_whole
-from headrace.interfaces.sink import StaleWriterError
-from headrace.runtime import shard
+from headrace.interfaces.source import LATEST
+from headrace.runtime import shard, sink_writer
 from headrace.runtime.outlets import Outlets
 from headrace.runtime.shard import Shard
 from headrace.runtime.sink_writer import SinkWriter
@@ -31,7 +31,7 @@ from headrace_file.queue_state import QueueState
 from headrace_lease import keeper
 from headrace_lease.keeper import LeaseKeeper
 from headrace_lease.leases import Lease
-from headrace_light import checkpoint_directory, state_directory
+from headrace_light import checkpoint_directory, engine, state_directory
 from headrace_light.checkpoint_directory import CheckpointDirectory
 from headrace_light.engine import Engine
 from headrace_light.queue_run import QueueRun
@@ -41,6 +41,7 @@ from headrace_light.shared.stages import SharedStages
 from headrace_light.shared.transport import Transport
 from headrace_light.stages.local import LocalStages
 from headrace_light.stages.order_log import OrderLog
+from headrace_light.stages.shard_storage import ShardStorage
 
 Mutation = Callable[[], AbstractContextManager[Any]]
 
@@ -146,22 +147,6 @@ def _failure_lost(flush: Any) -> Any:
     return swallowed
 
 
-def _stale_is_stored(insert: Any) -> Any:
-    """An answer that came back as stale is taken for stored, whoever has written."""
-
-    def taken(self: Any, shard: Any, frame: Any) -> None:
-        before = self.sink.batch_insert
-
-        def tried(batch: Any) -> None:
-            with contextlib.suppress(StaleWriterError):
-                before(batch)
-
-        with patch.object(self.sink, "batch_insert", tried):
-            insert(self, shard, frame)
-
-    return taken
-
-
 #: Those that histories of one instance must find.
 OF_ONE: Mapping[str, Mutation] = {
     "checkpoint without flush: positions are stored, rows wait in the caches": _in_place_of(
@@ -191,6 +176,19 @@ OF_ONE: Mapping[str, Mutation] = {
     "order log begun before the first checkpoint of a savepoint": _in_place_of(
         LocalStages, "begin_at", lambda given: _log_first(given)
     ),
+    "watermark five seconds too far": _in_place_of(shard, "watermark_times", lambda times: _five_seconds_on(times)),
+    "last entry of the order log not repeated": _in_place_of(
+        OrderLog, "entries", lambda entries: _all_but_last(entries)
+    ),
+    "a queue that appears is read from its end": _in_place_of(engine, "start_of", lambda start: _from_its_end(start)),
+    "insertions of a queue overlap": _in_place_of(
+        sink_writer, "_ShardCache", lambda cache: _without_insert_lock(cache)
+    ),
+    "checksums of states not compared": _in_place_of(ShardStorage, "_check", lambda _: _taken_as_it_is),
+    "checksum of the checkpoint not compared": _in_place_of(checkpoint_directory, "_check", lambda _: _nothing),
+    "a source is told of records that were only read": _in_place_of(
+        engine, "tell_stored", lambda tell: _told_too_much(tell)
+    ),
     "part of a killed writer not shown": _in_place_of(QueueState, "_recover", lambda given: _unfinished(given)),
     "note of a commit believed without its part": _in_place_of(
         QueueState, "_is_lost", lambda _: lambda self, slot: False
@@ -203,17 +201,11 @@ OF_ONE: Mapping[str, Mutation] = {
 
 #: Those that histories of several instances must find.
 OF_INSTANCES: Mapping[str, Mutation] = {
-    "stale writer taken for stored": _in_place_of(SinkWriter, "_insert_retrying", _stale_is_stored),
     "groups told before the state of shards is stored": _in_place_of(
         SharedStages, "flush", lambda given: _told_before(given)
     ),
     "positions committed before rows for shards are durable": _in_place_of(
         Transport, "flush", lambda flush: lambda self: True
-    ),
-    "rows of a lost queue written": _in_place_of(Engine, "_remove", lambda given: _as_if_not_lost(given)),
-    "queues given up without a checkpoint": _in_place_of(Engine, "revoked", lambda given: _without_checkpoint(given)),
-    "shards given up without a checkpoint": _in_place_of(
-        ShardMembership, "revoked", lambda given: _without_checkpoint(given)
     ),
     "a shard begins one behind its state": _in_place_of(ShardRestore, "begin", lambda given: _at_committed(given)),
     "a shard takes rows that it has": _in_place_of(shard, "_after", lambda _: lambda frame, position: frame),
@@ -277,14 +269,6 @@ def _told_before(flush: Any) -> Any:
     return early
 
 
-def _as_if_not_lost(remove: Any) -> Any:
-    return lambda self, queue, lost=False: remove(self, queue)
-
-
-def _without_checkpoint(revoked: Any) -> Any:
-    return lambda self, queues, *, lost: revoked(self, queues, lost=True)
-
-
 def _at_committed(begin: Any) -> Any:
     def later(self: Any, name: str, queue: Any) -> Any:
         run = begin(self, name, queue)
@@ -299,6 +283,42 @@ def _at_committed(begin: Any) -> Any:
 
 def _trimmed_too_far(trim: Any) -> Any:
     return lambda self, shard, *, before: trim(self, shard, before=before + 1)
+
+
+def _five_seconds_on(times: Any) -> Any:
+    return lambda frame: times(frame) + 5_000_000
+
+
+def _all_but_last(entries: Any) -> Any:
+    return lambda self, checkpoint_id: iter(list(entries(self, checkpoint_id))[:-1])
+
+
+def _from_its_end(start: Any) -> Any:
+    def latest(*arguments: Any, appeared: bool, **options: Any) -> Any:
+        return LATEST if appeared else start(*arguments, appeared=appeared, **options)
+
+    return latest
+
+
+def _without_insert_lock(cache: Any) -> Any:
+    def made(*arguments: Any, **options: Any) -> Any:
+        shard = cache(*arguments, **options)
+        shard.insert_lock = contextlib.nullcontext()
+        return shard
+
+    return made
+
+
+def _taken_as_it_is(self: Any, name: str, waiting: list[Any], number: int, checksum: str) -> None:
+    if waiting:
+        del waiting[0]
+
+
+def _told_too_much(tell: Any) -> Any:
+    def told(source_id: str, source: Any, own: Any) -> None:
+        tell(source_id, source, {queue: ReadPosition(at.offset + 1) for queue, at in own.items()})
+
+    return told
 
 
 def _log_first(begin: Any) -> Any:
