@@ -7,7 +7,10 @@ import headrace as hr
 
 @hr.hookimpl
 def headrace_operators() -> Mapping[str, str]:
-    return {"kubernetes_path": "headrace_logformats.kubernetes_path:KubernetesPath"}
+    return {
+        "kubernetes_path": "headrace_logformats.kubernetes_path:KubernetesPath",
+        "parse_w3c": "headrace_logformats.w3c:ParseW3c",
+    }
 
 
 @hr.hookimpl

@@ -99,6 +99,7 @@ OFFERS: Mapping[str, Mapping[str, str]] = {
         "normalize_changes": "headrace-stateful",
         "parse_format": "headrace-pipeline",
         "parse_log": "headrace-logpresets",
+        "parse_w3c": "headrace-logformats",
         "process": "headrace-stateful",
         "reduce": "headrace-stateful",
         "rename": "headrace-columnar",
