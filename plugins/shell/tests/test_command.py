@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -82,7 +83,10 @@ def terminal(tmp_path: Path) -> Iterator[Any]:
     )
     child.expect("headrace>")
     yield child
-    child.close(force=True)
+    if child.isalive():  # close(force=True) would give up after 0.2 s, in which a busy machine may not have ended it
+        child.kill(signal.SIGKILL)
+        child.wait()
+    child.close()
 
 
 def shown(child: Any, until: str) -> str:
