@@ -47,7 +47,9 @@ class TestOptions:
         assert "two columns of the stream go to 'x'" in text
 
     def test_ssl_key_without_certificate(self) -> None:
-        assert "ssl_key goes together with ssl_certificate" in text_of(OptionError, lambda: settings(ssl_key="k"))
+        assert "it goes together with ssl_certificate [plugin 'mysql', option 'ssl_key']" in text_of(
+            OptionError, lambda: settings(ssl_key="k")
+        )
 
 
 class TestBeforeTheStart:

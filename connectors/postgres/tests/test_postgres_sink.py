@@ -42,7 +42,9 @@ class TestOptions:
         assert "must not be the table itself" in text_of(OptionError, lambda: settings(offsets_table="t"))
 
     def test_ssl_key_without_certificate(self) -> None:
-        assert "ssl_key goes together with ssl_certificate" in text_of(OptionError, lambda: settings(ssl_key="k"))
+        assert "it goes together with ssl_certificate [plugin 'postgres', option 'ssl_key']" in text_of(
+            OptionError, lambda: settings(ssl_key="k")
+        )
 
 
 class TestBeforeTheStart:
