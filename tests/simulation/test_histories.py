@@ -19,9 +19,9 @@ from tests.simulation.running import run
 
 ROOT = Path(__file__).resolve().parents[2]
 #: How many histories every change runs: as many as fit into about ten seconds of a processor. `make simulate` runs others.
-_SEEDS = 96
+_SEEDS = 64
 _PARTS = 8
-_SHARED_SEEDS = 24
+_SHARED_SEEDS = 16
 
 
 @pytest.mark.parametrize("part", range(_PARTS))
@@ -47,7 +47,7 @@ def test_generated_histories_have_every_shape_sink_and_fault() -> None:
 
 def test_a_seed_replays_byte_for_byte_in_another_process() -> None:
     """Whatever the order of sets there: the hashes of texts differ between processes."""
-    seeds = (24, 76, 134, 227)
+    seeds = (24, 76)
     program = (
         "from tests.simulation.__main__ import run_instances, run_seed\n"
         f"print(*(run_seed(seed).trace.digest() for seed in {seeds}), *(run_instances(seed).trace.digest() for seed in {seeds[:2]}))"
