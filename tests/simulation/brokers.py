@@ -44,7 +44,9 @@ class Broker(MemoryBroker):
             for (topic, group), found in self._groups.items():
                 for member in list(found.members):
                     if self._world.us - self._heard[member] > self._session_us:
-                        self._world.trace.add(self._world.us, "broker", "expels", f"{member} of {group}")
+                        # Not its name, which counts the members of all worlds.
+                        place = found.members.index(member)
+                        self._world.trace.add(self._world.us, "broker", "expels", f"member {place} of {group}")
                         self._remove(topic, group, member)
             self.changed.notify_all()
 
