@@ -24,15 +24,18 @@ from tests.simulation.leases import lease_history_of, run_lease
 from tests.simulation.mutations import MUTATIONS, OF_BUFFERS, OF_INSTANCES, OF_LEASES
 from tests.simulation.running import Outcome, run
 from tests.simulation.shrinking import shrink
+from tests.simulation.warming import warm
 
 
 def run_seed(seed: int) -> Outcome:
     """Run the history of one instance that a seed means."""
+    warm()
     return run(history_of(seed))
 
 
 def run_instances(seed: int) -> Outcome:
     """Run the history of several instances that a seed means."""
+    warm()
     return run_shared(shared_history_of(seed))
 
 
