@@ -306,8 +306,8 @@ def test_state_without_definitions_goes_on_with_a_warning(tmp_path: Path, caplog
     file = tmp_path / "state" / "light" / "checkpoint.json"
     stored = json.loads(file.read_text())
     assert stored.pop("definitions")["operators"]["aggregate"]["verb"] == "aggregate"
-    for name in ("checksum", "states"):
-        del stored[name]
+    for name in ("boot", "checksum", "states"):
+        stored.pop(name, None)
     stored["format"] = 1
     file.write_text(json.dumps(stored))
     lay(2, SECOND)

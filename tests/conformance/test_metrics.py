@@ -151,9 +151,9 @@ def known_names() -> set[str]:
     return names
 
 
-#: What only some jobs have: records with a time, several starts, servers that were away.
+#: What only some jobs have: records with a time, several starts, servers that were away, a budget of memory.
 RARE = {
-    m.RECORD_LATENCY, m.QUEUE_TIME, m.RESTARTS, m.SINK_RETRIES, m.SOURCE_RETRIES,
+    m.RECORD_LATENCY, m.QUEUE_TIME, m.RESTARTS, m.SINK_RETRIES, m.SOURCE_RETRIES, m.MEMORY_USED, m.MEMORY_PART,
 }  # fmt: skip
 
 

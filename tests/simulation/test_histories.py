@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.simulation.__main__ import run_instances, run_seed, seeds_until_found
+from tests.simulation.__main__ import seeds_until_found
 from tests.simulation.histories import Fault, history_of
 from tests.simulation.instances import run_shared, shared_history_of
 from tests.simulation.jobs import SHAPES
@@ -46,20 +46,28 @@ def test_generated_histories_have_every_shape_sink_and_fault() -> None:
 
 
 def test_a_seed_replays_byte_for_byte_in_another_process() -> None:
-    """Whatever the order of sets there: the hashes of texts differ between processes."""
+    """Whatever the order of sets there: the hashes of texts differ between processes.
+
+    Both processes are new ones: what earlier tests of this process have left in caches changes how often a seam is passed.
+    """
     seeds = (24, 76)
     program = (
         "from tests.simulation.__main__ import run_instances, run_seed\n"
-        f"print(*(run_seed(seed).trace.digest() for seed in {seeds}), *(run_instances(seed).trace.digest() for seed in {seeds[:2]}))"
+        f"print(*(run_seed(seed).trace.digest() for seed in {seeds}), *(run_instances(seed).trace.digest() for seed in {seeds}))"
     )
-    environment = {**os.environ, "PYTHONHASHSEED": "77"}
-    done = subprocess.run(
-        [sys.executable, "-c", program], cwd=ROOT, env=environment, capture_output=True, text=True, check=False
-    )
-    here = [run_seed(seed).trace.digest() for seed in seeds] + [
-        run_instances(seed).trace.digest() for seed in seeds[:2]
+    done = [
+        subprocess.run(
+            [sys.executable, "-c", program],
+            cwd=ROOT,
+            env={**os.environ, "PYTHONHASHSEED": hash_seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout.split()
+        for hash_seed in ("5", "77")
     ]
-    assert done.stdout.split() == here, done.stderr
+    assert done[0] == done[1]
+    assert len(set(done[0])) == 4
 
 
 def test_a_history_with_a_fault_is_not_one_without() -> None:

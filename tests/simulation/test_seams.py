@@ -57,6 +57,7 @@ EXCEPTIONS = {
     "core/src/headrace/foundation/faults.py": "kills the process: in the world fault points are seams, and it is not called",
     "core/src/headrace/foundation/logs.py": "writes events to a stream of the process",
     "core/src/headrace/foundation/clock.py": "the seam of the code itself; ManualClock has a lock for threads of tests",
+    "core/src/headrace/foundation/sockets.py": "waits for sockets of connectors, which are not simulated",
     "core/src/headrace/foundation/freed_memory.py": "talks to the allocator",
     "core/src/headrace/jobs/collecting.py": "``collect`` of a user at a terminal: results go through a directory of the machine",
     "core/src/headrace/runtime/control.py": "sends a signal to see whether a process lives: only who asks a job from outside does",

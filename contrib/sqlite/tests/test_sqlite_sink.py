@@ -39,7 +39,7 @@ class TestOptions:
             ({"database": ""}, "is not the path of a file"),
             ({"offsets_table": "T"}, "must not be the table itself"),
             ({"mode": "upsert", "create_table": True}, "mode 'upsert' needs a key"),
-            ({"columns": {"a": "x", "b": "X"}}, "two columns of the stream go to 'x'"),
+            ({"columns": {"a": "x", "b": "X"}}, "two columns of the stream go to 'X'"),
         ],
     )
     def test_what_cannot_be(self, options: dict[str, Any], problem: str) -> None:

@@ -76,13 +76,13 @@ class Receiver:
 
     def _settled(self) -> bool:
         with self._lock:
-            if select.select([self._listening], [], [], 0)[0]:
+            if readable(self._listening, 0):
                 return False
             return all(idle and not _unread(each) for each, idle in self._open.items())
 
     def _accept(self, listening: socket.socket) -> None:
         while True:
-            select.select([listening], [], [])
+            readable(listening, None)
             try:
                 with self._lock:  # a connection that waits no more is among the open ones
                     connection, _ = listening.accept()
@@ -128,3 +128,10 @@ class Receiver:
 def _unread(connection: socket.socket) -> int:
     [count] = struct.unpack("i", fcntl.ioctl(connection, termios.FIONREAD, b"\0" * 4))
     return int(count)
+
+
+def readable(listening: socket.socket, wait_milliseconds: float | None) -> bool:
+    """Return whether a connection waits; by poll, because select takes no descriptor above 1023."""
+    waiting = select.poll()
+    waiting.register(listening, select.POLLIN)
+    return bool(waiting.poll(wait_milliseconds))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import select
 import socket
 import threading
 import time
@@ -13,6 +12,7 @@ from datetime import timedelta
 
 import headrace as hr
 from headrace.foundation.errors import HeadraceError
+from headrace.foundation.sockets import wait_until_readable
 from headrace_buffer import Appended, BufferFullError, RecordLog
 
 from headrace_syslog.appends import OVERHEAD_BYTES, SPARE_BYTES, parts_of
@@ -76,7 +76,7 @@ class DatagramReceiver:
                 if time.monotonic() - counted_seconds >= TELL_SECONDS:
                     counted_seconds = time.monotonic()
                     self.count_kernel_losses()
-                if not select.select([self._socket], [], [], _WAIT_SECONDS)[0]:
+                if not wait_until_readable(self._socket, _WAIT_SECONDS):
                     continue
                 if not self._take():
                     self._closing.wait(_PAUSE_SECONDS)

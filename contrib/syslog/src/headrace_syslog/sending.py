@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import select
 import socket
 import ssl
 import struct
@@ -15,6 +14,7 @@ from abc import ABC, abstractmethod
 
 import polars as pl
 from headrace.foundation.errors import JobError, RetriableError
+from headrace.foundation.sockets import wait_until_readable
 from headrace.interfaces.connection_options import client_tls_context
 
 from headrace_syslog.sink_settings import SyslogSinkSettings
@@ -149,7 +149,7 @@ class StreamSender(Sender):
 
     def _await_refusal(self, secured: ssl.SSLSocket) -> None:
         """Raise JobError if the receiver does not take our certificate. Without this, the first messages would vanish."""
-        if secured.version() != "TLSv1.3" or not select.select([secured], [], [], _REFUSAL_SECONDS)[0]:
+        if secured.version() != "TLSv1.3" or not wait_until_readable(secured, _REFUSAL_SECONDS):
             return
         try:
             _read_all(secured)

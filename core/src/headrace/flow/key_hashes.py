@@ -9,6 +9,7 @@ instants and booleans by splitmix64's finalizer (Steele, Lea, Flood: "Fast split
 from __future__ import annotations
 
 from collections.abc import Sequence
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from headrace.foundation.errors import PlanError
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     import polars as pl
     from numpy.typing import NDArray
 
+#: It gives the bytes of texts without a copy. Installed beside most packages, but core does not require it.
+_HAS_ARROW = find_spec("pyarrow") is not None
 _MULTIPLIER = 0x9E3779B97F4A7C15
 #: Odd, so that it has an inverse modulo 2**64.
 _BASE = 0x100000001B3
@@ -89,16 +92,11 @@ def _text_hashes(column: pl.Series) -> NDArray[np.uint64]:
     count, first = len(column), column.first() if len(column) > _FEW else None
     if first is not None and first == column.last() and (column == column[:1]).all() and not column.null_count():
         return np.repeat(_text_hashes(column[:1]), count)  # the day of all rows, for example
-    # Arrow's layout: one buffer of bytes and the ends of the values in it.
-    array = column.rechunk().to_arrow(compat_level=_oldest())
-    lengths = column.bin.size().fill_null(0).to_numpy().astype(np.uint64)
-    _, offsets_buffer, data_buffer = array.buffers()
     if count == 0:
         return np.zeros(0, dtype=np.uint64)
-    width = np.int64 if str(array.type).startswith("large") else np.int32
-    offsets = np.frombuffer(offsets_buffer, dtype=width)[array.offset : array.offset + count + 1].astype(np.int64)
+    lengths = column.bin.size().fill_null(0).to_numpy().astype(np.uint64)
+    data, offsets = _bytes_of(column)
     total = int(offsets[-1] - offsets[0])
-    data = np.frombuffer(data_buffer, dtype=np.uint8) if total else np.zeros(0, dtype=np.uint8)
     powers = _powers(int(np.diff(offsets).max()))  # behind NULL there may be bytes, too: of a decimal that was cast
     result = lengths * np.uint64(_MULTIPLIER)
     step = max(1, _BLOCK_BYTES * count // max(total, count))
@@ -106,6 +104,23 @@ def _text_hashes(column: pl.Series) -> NDArray[np.uint64]:
         ends = offsets[begin : begin + step + 1]
         result[begin : begin + step] += _polynomials(data[ends[0] : ends[-1]], ends - ends[0], powers)
     return _mixed(result)
+
+
+def _bytes_of(column: pl.Series) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """Return the bytes of all values behind each other, and where each value begins, and the last one ends: Arrow's layout."""
+    import numpy as np
+
+    if not _HAS_ARROW:
+        values = column.fill_null(b"").to_list()
+        ends = np.zeros(len(values) + 1, dtype=np.int64)
+        np.cumsum(column.bin.size().fill_null(0).to_numpy(), out=ends[1:])
+        return np.frombuffer(b"".join(values), dtype=np.uint8), ends
+    array = column.rechunk().to_arrow(compat_level=_oldest())
+    _, offsets_buffer, data_buffer = array.buffers()
+    width = np.int64 if str(array.type).startswith("large") else np.int32
+    offsets = np.frombuffer(offsets_buffer, dtype=width)[array.offset : array.offset + len(column) + 1].astype(np.int64)
+    has_bytes = offsets[-1] > offsets[0]
+    return np.frombuffer(data_buffer, dtype=np.uint8) if has_bytes else np.zeros(0, dtype=np.uint8), offsets
 
 
 def _polynomials(data: NDArray[np.uint8], ends: NDArray[np.int64], powers: NDArray[np.uint64]) -> NDArray[np.uint64]:

@@ -464,6 +464,18 @@ class BrokenLeavesLock(Log):
                 self.lock.unlink(missing_ok=True)
 
 
+class BrokenSkipsTooMuch(Log):
+    breaks = "test_ranges_that_another_process_reads"
+
+    class kind(LogSource):
+        read_by_workers = True
+
+    class reader(LogReader):
+        def skip_range(self, max_records: int) -> hr.ReadPosition | None:
+            self._next = self.position_after(max_records + 1).offset
+            return self.position
+
+
 class BrokenTakesOutageForEmpty(Log):
     breaks = "test_outage_is_survived"
 

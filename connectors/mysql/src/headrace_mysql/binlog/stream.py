@@ -7,7 +7,6 @@ https://mariadb.com/kb/en/replication-protocol/
 from __future__ import annotations
 
 import random
-import select
 import ssl
 import struct
 import uuid
@@ -15,6 +14,7 @@ from typing import Any
 
 import pymysql
 from headrace.foundation.errors import DataError, JobError, RetriableError
+from headrace.foundation.sockets import wait_until_readable
 from pymysql.constants import COMMAND
 
 from headrace_mysql.binlog.positions import FilePosition, LogPosition, MariaDBPosition, MySQLPosition, check_server
@@ -57,7 +57,7 @@ class LogStream:
                 except (BlockingIOError, ssl.SSLWantReadError):
                     if len(buffer) > before or wait_seconds <= 0:
                         break
-                    select.select([self._socket], [], [], wait_seconds)
+                    wait_until_readable(self._socket, wait_seconds)
                     wait_seconds = 0
                     continue
                 if not part:

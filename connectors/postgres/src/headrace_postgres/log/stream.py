@@ -5,7 +5,6 @@ Source: https://www.postgresql.org/docs/current/protocol-replication.html
 
 from __future__ import annotations
 
-import select
 import struct
 import threading
 from datetime import UTC, datetime
@@ -14,6 +13,7 @@ from typing import Any
 import psycopg
 from headrace.foundation.clock import Clock
 from headrace.foundation.errors import DataError, HeadraceError, JobError, RetriableError
+from headrace.foundation.sockets import wait_until_readable, wait_until_writable
 from psycopg.pq import ExecStatus
 
 from headrace_postgres.connection import connect, literal, quoted, translated, translating
@@ -83,7 +83,7 @@ class SlotStream:
                     self._ask()
                     if begins or left <= 0 or self.sent > before:
                         break
-                    select.select([self._pg.socket], [], [], min(left, _LOOK_SECONDS))
+                    wait_until_readable(self._pg.socket, min(left, _LOOK_SECONDS))
                 else:
                     self._ended()
         except (psycopg.Error, OSError) as error:
@@ -123,7 +123,7 @@ class SlotStream:
         at, self._told_at = self._confirmed, self._clock.monotonic()
         self._pg.put_copy_data(_STATUS.pack(b"r", at, at, at, micros, int(reply)))
         while self._pg.flush():
-            select.select([], [self._pg.socket], [], 1)
+            wait_until_writable(self._pg.socket, 1)
 
     def _ended(self) -> None:
         result = self._pg.get_result()
