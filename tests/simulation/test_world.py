@@ -140,6 +140,7 @@ def test_what_survives_the_loss_of_power(tmp_path: Path, *, journal: bool) -> No
             assert world.run(process := world.process("p", partial(_write, place)))
             assert process.error is None
             disk.lose_power()
+        disk.release(process.descriptors, os.close)
         for name, found in seen.items():
             path = place / name
             found.add(path.read_bytes() if path.exists() else None)
