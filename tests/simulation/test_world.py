@@ -137,7 +137,8 @@ def test_what_survives_the_loss_of_power(tmp_path: Path, *, journal: bool) -> No
         world = World(seed)
         disk = Disk(world, str(place), journal=journal)
         with Entered(world, disk):
-            assert world.run(process := world.process("p", partial(_write, place)))
+            process = world.process("p", partial(_write, place))
+            assert world.run(process)
             assert process.error is None
             disk.lose_power()
         disk.release(process.descriptors, os.close)
