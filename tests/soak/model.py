@@ -41,6 +41,11 @@ def time_of(number: int) -> datetime:
     return BEGIN + timedelta(milliseconds=STEP_MS * number)
 
 
+def number_at(time: datetime) -> tuple[int, timedelta]:
+    """Return the number of the event of a time without zone, and how far the time is behind it."""
+    return divmod(time.replace(tzinfo=UTC) - BEGIN, timedelta(milliseconds=STEP_MS))
+
+
 def copies(number: int) -> int:
     """Return how many documents an event becomes."""
     return COPIES[number % len(COPIES)]
@@ -91,13 +96,12 @@ class Windows:
         """Take new rows: key, begin, count, sum of the numbers. Raises WrongRowError."""
         places = []
         for name, start, count, total in rows:
-            window, rest = divmod(
-                int((start.replace(tzinfo=UTC) - BEGIN) / timedelta(milliseconds=STEP_MS)), WINDOW_EVENTS
-            )
+            first, between = number_at(start)
+            window, rest = divmod(first, WINDOW_EVENTS)
             numbers = numbers_of(name, window)
             if self.events is not None:
                 numbers = [number for number in numbers if number < self.events]
-            if rest or not numbers or (count, total) != (len(numbers), sum(numbers)):
+            if rest or between or not numbers or (count, total) != (len(numbers), sum(numbers)):
                 raise WrongRowError(
                     f"window {window} of {name}: count {count} and sum {total}, not {len(numbers)} and {sum(numbers)}"
                 )

@@ -16,13 +16,14 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
+from tests.eventually import eventually
 from tests.soak.faults import schedule
 from tests.soak.feeding import Feed
-from tests.soak.model import QUEUES
+from tests.soak.model import QUEUES, copies
 from tests.soak.report import GROWTH_MAX, bounded, write
 from tests.soak.stores import Stored
 from tests.soak.watching import Sample, Usage, bytes_below, percentiles, usage_of
-from tests.soak.world import SoakWorld, feed_of, soak_world, wait
+from tests.soak.world import SoakWorld, feed_of, soak_world
 
 LOOK_SECONDS = 10.0
 SAMPLE_SECONDS = 60.0
@@ -118,9 +119,14 @@ class Run:
             tables, alerts = world.tables, world.alerts.alerts
             return not (tables.windows.missing(events) or tables.pairs.missing(events) or alerts.missing(events))
 
-        wait(all_there, "every window, pair and alert is there", _CATCH_UP_SECONDS)
-        wanted = sum(len(range(place, events, 5)) * count for place, count in enumerate((1, 1, 0, 1, 2)))
-        wait(lambda: world.index.stored() >= wanted, f"{wanted} documents are there", _CATCH_UP_SECONDS)
+        eventually(all_there, "every window, pair and alert is there", seconds=_CATCH_UP_SECONDS, pause_seconds=1)
+        wanted = sum(copies(number) for number in range(events))
+        eventually(
+            lambda: world.index.stored() >= wanted,
+            f"{wanted} documents are there",
+            seconds=_CATCH_UP_SECONDS,
+            pause_seconds=1,
+        )
         world.index.begin_again()
         world.index.look(events)
         missing = world.index.documents.missing(events)

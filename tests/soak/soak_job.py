@@ -15,7 +15,7 @@ from typing import Any
 
 import headrace as hr
 
-from tests.soak.model import COPIES
+from tests.soak.model import copies
 
 EVENTS = {"k": "string", "n": "int64", "ts": "timestamp", "v": "int64"}
 PLACE = {"partition": "queue", "position": "offset"}
@@ -44,7 +44,7 @@ def rules(kafka: dict[str, Any], rocketmq: dict[str, Any], rules_file: str) -> h
 
 
 def copied(row: dict[str, Any]) -> list[dict[str, Any]]:
-    return [{"n": row["n"], "v": row["v"], "copy": copy} for copy in range(COPIES[row["n"] % len(COPIES)])]
+    return [{"n": row["n"], "v": row["v"], "copy": copy} for copy in range(copies(row["n"]))]
 
 
 def documents(kafka: dict[str, Any], elasticsearch: dict[str, Any]) -> hr.Job:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import secrets
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 import elasticsearch
@@ -15,7 +15,7 @@ from headrace_rocketmq.deduplication import SeenRows
 from tests.servers.elasticsearch import ElasticsearchServer
 from tests.servers.mysql import MySQLServer
 from tests.servers.rocketmq import RocketMQServer
-from tests.soak.model import QUEUES, WINDOW_EVENTS, Alerts, Documents, Pairs, Windows
+from tests.soak.model import QUEUES, WINDOW_EVENTS, Alerts, Documents, Pairs, Windows, number_at
 
 #: A transaction may commit rows whose numbers are below those of another one, which committed before.
 _IDS_BEHIND = 20_000
@@ -59,10 +59,7 @@ class Tables:
         pairs = self._new("pairs", "k, l, r")
         self.pairs.check([(row[0], row[1], row[2]) for row in pairs])
         # A window closes when all queues have told a later time: a burst of each behind its end.
-        closing = [
-            (int((row[1].replace(tzinfo=UTC) - datetime(2024, 1, 1, tzinfo=UTC)) / timedelta(milliseconds=10)), row[-1])
-            for row in counts
-        ]
+        closing = [(number_at(row[1])[0], row[-1]) for row in counts]
         return [
             *((begin + WINDOW_EVENTS, stored) for begin, stored in closing),
             *((max(row[1], row[2]), row[-1]) for row in pairs),

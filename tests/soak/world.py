@@ -11,7 +11,7 @@ import signal
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,7 +27,7 @@ from tests.servers.rocketmq import RocketMQServer
 from tests.servers.sharing import own_server
 from tests.soak.faults import Fault
 from tests.soak.feeding import Feed
-from tests.soak.model import QUEUES
+from tests.soak.model import ALERT_EVERY, QUEUES
 from tests.soak.stores import AlertTopic, Index, Tables
 
 sys.path.append(str(Path(__file__).resolve().parents[2] / "connectors" / "kafka" / "tests"))
@@ -135,7 +135,7 @@ class SoakWorld:
         """Write the next version of the rules: another id, the same events."""
         self.versions += 1
         new = self.rules_file.with_suffix(".new")
-        new.write_text(json.dumps([{"id": f"version-{self.versions}", "expression": "n % 7 = 0"}]))
+        new.write_text(json.dumps([{"id": f"version-{self.versions}", "expression": f"n % {ALERT_EVERY} = 0"}]))
         new.rename(self.rules_file)
 
     # --------------------------------------------------------------------------------------------------- faults
@@ -233,14 +233,6 @@ def soak_world(directory: Path, seed: int, *, spark: bool) -> Iterator[SoakWorld
             yield world
         finally:
             world.kill_all()
-
-
-def wait(condition: Callable[[], bool], what: str, seconds: float) -> None:
-    """Wait until a condition holds. Raises AssertionError."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"not within {seconds:g} s: {what}"
-        time.sleep(1)
 
 
 def feed_of(world: SoakWorld, per_second: int) -> Feed:

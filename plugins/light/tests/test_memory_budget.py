@@ -9,10 +9,11 @@ import headrace as hr
 import pytest
 from headrace.foundation.clock import ManualClock
 from headrace.foundation.errors import JobFailedError, OptionError
+from headrace.foundation.freed_memory import trim_freed_memory
 from headrace.interfaces.meter import Meter
 from headrace.interfaces.metrics import MEMORY_PART, MEMORY_USED
 from headrace.testing import MemorySink, MemorySource
-from headrace_light.memory_budget import MemoryBudget, resident_bytes, trim_freed_memory
+from headrace_light.memory_budget import MemoryBudget, resident_bytes
 
 MIB = 2**20
 

@@ -20,6 +20,8 @@ from headrace_avro.schemas import AvroType, parse_schema
 class ConfluentDecoder(RegisteredDecoder):
     """Decodes bodies with ids of schemas. ``wanted`` is the reader's schema; None: fields become columns by their names."""
 
+    kind = "AVRO"
+
     def __init__(
         self,
         settings: ConfluentSettings,
@@ -34,8 +36,6 @@ class ConfluentDecoder(RegisteredDecoder):
 
     def decoder_of(self, schema_id: int, schema: RegisteredSchema) -> Decoder:
         """Return what decodes the records of a schema; see ``RegisteredDecoder``."""
-        if schema.kind != "AVRO":
-            raise UnusableSchemaError(f" is of type {schema.kind}, not Avro")
         try:
             written = parse_schema(
                 schema.text,

@@ -17,6 +17,8 @@ from headrace_jsonschema.validating import ValidatingDecoder
 class ConfluentDecoder(RegisteredDecoder):
     """Checks bodies by the schemas of their ids. ``inner`` decodes the objects of all."""
 
+    kind = "JSON"
+
     def __init__(
         self,
         settings: ConfluentSettings,
@@ -31,8 +33,6 @@ class ConfluentDecoder(RegisteredDecoder):
 
     def decoder_of(self, schema_id: int, schema: RegisteredSchema) -> Decoder:
         """Return what decodes and checks the objects of a schema; see ``RegisteredDecoder``."""
-        if schema.kind != "JSON":
-            raise UnusableSchemaError(f" is of type {schema.kind}, not JSON Schema")
         try:
             document = read_document(schema.text, [(one.name, one.text) for one in schema.references])
             return ValidatingDecoder(self._inner, document.validator(self._check_formats))

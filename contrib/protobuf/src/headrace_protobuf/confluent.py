@@ -18,7 +18,6 @@ from headrace_schemaregistry import (
     RegisteredSchema,
     RegisteringEncoder,
     RegistrySettings,
-    UnusableSchemaError,
     check_subject,
     latest_schema,
     prefix_of,
@@ -121,6 +120,8 @@ class _PrefixedEncoder(Encoder):
 class ConfluentDecoder(RegisteredDecoder):
     """Takes the messages of the wanted name; ``inner`` decodes them."""
 
+    kind = _KIND
+
     def __init__(
         self,
         settings: ConfluentSettings,
@@ -135,8 +136,6 @@ class ConfluentDecoder(RegisteredDecoder):
 
     def decoder_of(self, schema_id: int, schema: RegisteredSchema) -> Decoder:
         """Return what decodes the messages of a schema; see ``RegisteredDecoder``."""
-        if schema.kind != _KIND:
-            raise UnusableSchemaError(f" is of type {schema.kind}, not Protobuf")
         return _OfOneSchema(messages_of(schema.text), self._message, self._inner)
 
 

@@ -8,6 +8,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import polars as pl
@@ -25,6 +26,8 @@ _PAUSE_FIRST_SECONDS, _PAUSE_MAX_SECONDS = 1.0, 60.0
 #: The longest of these pauses while a queue waits for the id.
 _PAUSE_WAITING_SECONDS = 4.0
 _UNKNOWN_MAX = 10_000
+#: Kinds of schemas as messages call them.
+_SHOWN = {"AVRO": "Avro", "JSON": "JSON Schema", "PROTOBUF": "Protobuf"}
 
 
 class UnusableSchemaError(Exception):
@@ -43,8 +46,13 @@ class _Unknown:
 class RegisteredDecoder(Decoder):
     """Decodes bodies that have a byte 0 and the id of a schema (4 bytes) before them.
 
+    With ``kind``, the registry's word for a kind of schemas, one of another kind cannot be used.
+
     Raises RetriableError while a schema is needed and the registry is away, or does not know it yet (``unknown_id_wait``).
     """
+
+    #: None: schemas of any kind are given to ``decoder_of``.
+    kind: ClassVar[str | None] = None
 
     def __init__(
         self,
@@ -109,6 +117,8 @@ class RegisteredDecoder(Decoder):
                 continue
             self._unknown.pop(schema_id, None)
             try:
+                if self.kind not in (None, found.kind):
+                    raise UnusableSchemaError(f" is of type {found.kind}, not {_SHOWN.get(self.kind, self.kind)}")
                 self._known[schema_id] = self.decoder_of(schema_id, found)
             except UnusableSchemaError as error:
                 self._known[schema_id] = f"schema {schema_id} of the registry{error}"

@@ -1,6 +1,6 @@
 """How much freed memory this process keeps for its next batches instead of giving it back to the system at once.
 
-Source: ``mallopt(3)`` of glibc, parameters M_MMAP_THRESHOLD and M_TRIM_THRESHOLD.
+Sources: ``malloc_trim(3)`` and ``mallopt(3)`` of glibc, parameters M_MMAP_THRESHOLD and M_TRIM_THRESHOLD.
 """
 
 from __future__ import annotations
@@ -30,3 +30,11 @@ def keep_freed_memory(bytes_max: int) -> bool:
     if mallopt is None or not any(mallopt(_M_MMAP_THRESHOLD, most) for most in (bytes_max, _MMAP_BYTES_MAX)):
         return False
     return bool(mallopt(_M_TRIM_THRESHOLD, bytes_max))
+
+
+def trim_freed_memory() -> None:
+    """Let the C library give freed memory back to the system now. Called when memory is short; does nothing where it is not glibc."""
+    if sys.platform == "linux":
+        trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # musl has none
+        if trim is not None:
+            trim(0)

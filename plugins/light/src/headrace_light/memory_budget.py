@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import ctypes
 import gc
 import logging
 import os
-import sys
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from headrace.foundation.clock import Clock
 from headrace.foundation.errors import JobFailedError, OptionError
+from headrace.foundation.freed_memory import trim_freed_memory
 from headrace.interfaces.meter import Meter
 from headrace.interfaces.metrics import MEMORY_PART, MEMORY_USED
 from headrace.plan.graph import Plan
@@ -185,11 +184,3 @@ def resident_bytes() -> int:
 
 
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
-
-
-def trim_freed_memory() -> None:
-    """Let the C library give freed memory back to the system."""
-    if sys.platform == "linux":
-        trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # musl has none
-        if trim is not None:
-            trim(0)

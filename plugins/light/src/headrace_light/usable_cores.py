@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import logging
-import os
 from pathlib import Path
 
 from headrace.foundation.errors import PlanError
+from headrace.foundation.machine import available_cores
 from headrace.plan.graph import Plan
 
 logger = logging.getLogger(__name__)
@@ -15,7 +15,7 @@ _GROUPS = Path("/sys/fs/cgroup")
 
 def usable_cores(groups: Path = _GROUPS) -> int:
     """Return the cores that this process may use: those it is bound to, and no more than its control group is given time for."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores = available_cores()
     return max(1, min(cores, int(_quota(groups) or cores)))
 
 

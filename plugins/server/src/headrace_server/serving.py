@@ -20,6 +20,7 @@ from typing import Any, Literal
 import uvicorn
 from headrace.foundation.clock import Clock, SystemClock
 from headrace.foundation.errors import HeadraceError, JobError, OptionError
+from headrace.foundation.machine import available_cores
 from sqlalchemy import MetaData
 from sqlalchemy.exc import SQLAlchemyError
 
@@ -36,7 +37,7 @@ from headrace_server.registry.shared import SharedTables
 from headrace_server.schedules import metadata as schedule_tables
 from headrace_server.sharing.common import DEFAULT_LEASE_DURATION, check_common
 from headrace_server.sharing.machines import machine_id
-from headrace_server.sharing.member import Identity, Member, cores_of_machine
+from headrace_server.sharing.member import Identity, Member
 from headrace_server.sharing.peers import PeerKey
 from headrace_server.supervision.cgroups import Cgroups, NoCgroupsError, of_this_process
 from headrace_server.supervision.data_directory import DataDirectory, identity_of
@@ -157,7 +158,7 @@ class HeadraceServer:
             lease_duration=options.lease_duration,
         )
         identity = Identity(
-            name=self.name, url=self.url, data=self.data.identity(), machine=machine_id(), cores=cores_of_machine(),
+            name=self.name, url=self.url, data=self.data.identity(), machine=machine_id(), cores=available_cores(),
             version=headrace_server.__version__, reads_jobs=options.reads_jobs, directory=self.data.path,
         )  # fmt: skip
         member = Member(self.registry.engine, clock, identity, lease_duration=options.lease_duration)

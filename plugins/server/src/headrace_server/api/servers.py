@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 
+from headrace.foundation.machine import available_cores
+
 import headrace_server
 from headrace_server.api.views import OtherServerView
 from headrace_server.registry.records import Desired, ServerRecord
-from headrace_server.sharing.member import Member, cores_of_machine
+from headrace_server.sharing.member import Member
 from headrace_server.supervision.supervisor import Supervisor
 
 
@@ -26,7 +28,7 @@ def servers_of(supervisor: Supervisor) -> list[OtherServerView]:
         return [
             OtherServerView(
                 name=name, url=None, state="serves", jobs=len(jobs), running=running[name], cores_used=0.0,
-                cores=cores_of_machine(), version=headrace_server.__version__, reads_jobs=True, started_seconds=0.0,
+                cores=available_cores(), version=headrace_server.__version__, reads_jobs=True, started_seconds=0.0,
                 seen_seconds_ago=0.0,
             )
         ]  # fmt: skip

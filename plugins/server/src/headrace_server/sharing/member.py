@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -525,8 +524,3 @@ class Member:
 def _step(cores: float | None) -> float:
     """Return a number of cores in coarse steps."""
     return round((cores or 0.0) / _CORES_STEP) * _CORES_STEP
-
-
-def cores_of_machine() -> int:
-    """Return how many processor cores this server may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
@@ -10,6 +9,7 @@ from typing import Annotated, ClassVar, Literal
 
 import msgspec
 from headrace.foundation.errors import OptionError
+from headrace.foundation.machine import available_cores
 from headrace.foundation.secrecy import is_secret_name
 from headrace.interfaces.settings import Secret, Settings, option
 
@@ -158,7 +158,7 @@ def local_master(given: str | None) -> str:
     found = re.match(r"^local\[(\*|\d+)\]$", given)
     if found is None:
         return given
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores = available_cores()
     return f"local[{cores if found[1] == '*' else found[1]},{_TASK_ATTEMPTS}]"
 
 
