@@ -245,7 +245,14 @@ def test_timestamp_options(outcomes: DecodeEveryWay) -> None:
     assert outcomes(CsvCodec(CsvSettings(timestamp_unit="s")).decoder(schema), [b"971211336"]) == [(moment,)]
     formatted = CsvCodec(CsvSettings(timestamp_format="%d.%m.%Y %H:%M:%S")).decoder(schema)
     found = outcomes(formatted, [b"10.10.2000 20:55:36", b"971211336", b""])
-    assert found == [(moment,), "column 'x' (field 1): expected timestamp, found \"971211336\"", (None,)]
+    wrong = "column 'x' (field 1): expected timestamp, found \"971211336\"; timestamp_format is '%d.%m.%Y %H:%M:%S'"
+    assert found == [(moment,), wrong, (None,)]
+    without_zone = CsvCodec(CsvSettings()).decoder(Schema.of({"x": "timestamp_ntz"}))
+    assert outcomes(without_zone, [b"2000-10-10T20:55:36Z", b"soon"]) == [
+        "column 'x' (field 1): expected timestamp_ntz, found \"2000-10-10T20:55:36Z\""
+        "; it has a time zone: declare the column as timestamp (in SQL as TIMESTAMP_LTZ)",
+        "column 'x' (field 1): expected timestamp_ntz, found \"soon\"",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -133,7 +133,10 @@ WRONG: list[tuple[str, str, str]] = [
     ("timestamp", "253402300800000", "timestamp, found number 253402300800000"),
     ("timestamp", "9223372036854775808", "timestamp, found number 9223372036854775808"),
     ("timestamp", "true", "timestamp, found boolean true"),
-    ("timestamp_ntz", '"2024-01-02T03:04:05Z"', 'timestamp_ntz, found string "2024-01-02T03:04:05Z"'),
+    (
+        "timestamp_ntz", '"2024-01-02T03:04:05Z"',
+        'timestamp_ntz, found string "2024-01-02T03:04:05Z"; it has a time zone: declare the column as timestamp (in SQL as TIMESTAMP_LTZ)',
+    ),
     ("duration", "5", "duration, found number 5"),
     ("duration", '"P1Y"', 'duration, found string "P1Y"'),
     ("duration", '"P106751992D"', 'duration, found string "P106751992D"'),
@@ -313,10 +316,20 @@ def test_timestamp_format(outcomes: DecodeEveryWay) -> None:
     decoder = codec.decoder(Schema.of({"x": "timestamp"}))
     bodies = [b'{"x": "10/Oct/2000:13:55:36 -0700"}', b'{"x": "2000-10-10T20:55:36Z"}', b'{"x": 971211336000}', b"{}"]
     moment = dt.datetime(2000, 10, 10, 20, 55, 36, tzinfo=UTC)
-    wrong = "column 'x': expected timestamp, found string \"2000-10-10T20:55:36Z\""
+    wrong = "column 'x': expected timestamp, found string \"2000-10-10T20:55:36Z\"; timestamp_format is '%d/%b/%Y:%H:%M:%S %z'"
     assert outcomes(decoder, bodies) == [(moment,), wrong, (moment,), (None,)]
     with pytest.raises(OptionError, match="has a time zone"):
         codec.decoder(Schema.of({"x": "timestamp_ntz"}))
+
+
+def test_a_text_with_a_zone_in_a_column_without_one(outcomes: DecodeEveryWay) -> None:
+    decoder = JsonCodec(JsonSettings()).decoder(Schema.of({"x": "timestamp_ntz"}))
+    expected = "column 'x': expected timestamp_ntz, found string "
+    assert outcomes(decoder, [b'{"x": "2000-10-10 20:55:36+02:00"}', b'{"x": "soon"}', b'{"x": 1.5}']) == [
+        f'{expected}"2000-10-10 20:55:36+02:00"; it has a time zone: declare the column as timestamp (in SQL as TIMESTAMP_LTZ)',
+        expected + '"soon"',
+        "column 'x': expected timestamp_ntz, found number 1.5",
+    ]
 
 
 @pytest.mark.parametrize("layout", ["%Q", "%", "%H:%M", "%b %d %H:%M:%S", "plain", ""])

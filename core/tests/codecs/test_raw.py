@@ -74,7 +74,7 @@ def test_groups_of_a_pattern_are_columns(outcomes: DecodeEveryWay) -> None:
         ("alice", moment, 200, 2326, "http://x"),
         ("alice", moment, 200, None, None),
         'the pattern is not found in "junk"',
-        "column 'at': expected timestamp, found \"10/Xct/2000:13:55:36 -0700\"",
+        "column 'at': expected timestamp, found \"10/Xct/2000:13:55:36 -0700\"; timestamp_format is '%d/%b/%Y:%H:%M:%S %z'",
         "column 'size': expected int64, found \"12a\"",
         f'the pattern is not found in "{("prefix " + LINE)[:60]}…"',
         f'the pattern is not found in "{LINE[:60]}…"',

@@ -160,6 +160,6 @@ class CsvDecoder(Decoder):
             if bad is not None:
                 return (
                     f"column {name!r} (field {column.field + 1}): expected {type_name(column.text.data_type)}, "
-                    f"found {shown(text or '')}"
+                    f"found {shown(text or '')}{column.text.advice(text or '')}"
                 )
         return UNEXPLAINED

@@ -33,6 +33,7 @@ from headrace.codecs.text_columns import (
     spread,
     spread_mask,
     text_column,
+    timestamp_advice,
     timestamp_pattern,
 )
 from headrace.codecs.timestamps import parse_moments
@@ -71,6 +72,10 @@ class JsonColumn(ABC):
     @abstractmethod
     def build(self, values: list[Any]) -> Built:
         """Return the column, and which rows are bad (None: not one). None is NULL; values of bad rows mean nothing."""
+
+    def advice(self, raw: bytes) -> str:
+        """Return what the reason says behind a bad value, given as JSON: how to declare the column so that it fits, or nothing."""
+        return ""
 
 
 def json_column(
@@ -269,6 +274,12 @@ class _TimestampColumn(JsonColumn):
                 column = column.zip_with(column.is_not_null(), spread(part, rows, len(values)))
                 bad = either(bad, spread_mask(bad_part, rows, len(values)))
         return column, bad
+
+    def advice(self, raw: bytes) -> str:
+        assert isinstance(self.data_type, pl.Datetime)
+        if not raw.startswith(b'"'):
+            return ""
+        return timestamp_advice(raw[1:-1].decode("utf-8", "replace"), self.data_type, self._options)
 
     def _of_texts(self, texts: list[str]) -> Built:
         if self._formatted is not None:

@@ -97,7 +97,7 @@ class JsonReasons:
 
     @staticmethod
     def _mismatch(name: str, column: JsonColumn, raw: bytes) -> str:
-        return f"column {name!r}: expected {type_name(column.data_type)}, found {described(raw)}"
+        return f"column {name!r}: expected {type_name(column.data_type)}, found {described(raw)}{column.advice(raw)}"
 
 
 def syntax_fault(body: bytes, message: str) -> str:

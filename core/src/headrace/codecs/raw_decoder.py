@@ -129,7 +129,8 @@ class TextDecoder(_RawDecoder):
         return [converted.alias(self._name)], bad
 
     def fault(self, value: pl.Series) -> str:
-        return f"column {self._name!r}: expected {type_name(self._column.data_type)}, found {shown(value[0])}"
+        advice = self._column.advice(value[0])
+        return f"column {self._name!r}: expected {type_name(self._column.data_type)}, found {shown(value[0])}{advice}"
 
 
 class PatternDecoder(_RawDecoder):
@@ -178,5 +179,6 @@ class PatternDecoder(_RawDecoder):
             if self._null_value is None or text[0] != self._null_value:
                 _, bad = column.convert(text)
                 if bad is not None:
-                    return f"column {name!r}: expected {type_name(column.data_type)}, found {shown(text[0])}"
+                    expected = type_name(column.data_type)
+                    return f"column {name!r}: expected {expected}, found {shown(text[0])}{column.advice(text[0])}"
         return UNEXPLAINED

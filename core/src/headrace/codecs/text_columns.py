@@ -25,6 +25,7 @@ from headrace.codecs.timestamps import (
     TIMESTAMP,
     TIMESTAMP_WITHOUT_ZONE,
     Moments,
+    parse_moment,
     parse_moments,
 )
 from headrace.flow.schema import type_name
@@ -86,6 +87,10 @@ class TextColumn(ABC):
     @abstractmethod
     def convert(self, texts: pl.Series) -> tuple[pl.Series, NDArray[np.bool_] | None]:
         """Return the values, and which rows are bad (None: not one). NULL stays NULL; values of bad rows mean nothing."""
+
+    def advice(self, text: str) -> str:
+        """Return what the reason says behind a bad text: how to declare the column so that it fits, or nothing."""
+        return ""
 
 
 def text_column(data_type: pl.DataType, timestamps: TimestampOptions) -> TextColumn | None:
@@ -158,6 +163,10 @@ class TimestampColumn(TextColumn):
         values, bad = self._read(present)
         return spread(values, rows, len(texts)), spread_mask(bad, rows, len(texts))
 
+    def advice(self, text: str) -> str:
+        assert isinstance(self.data_type, pl.Datetime)
+        return timestamp_advice(text, self.data_type, self._options)
+
     def _read(self, texts: Sequence[str]) -> tuple[pl.Series, NDArray[np.bool_] | None]:
         assert isinstance(self.data_type, pl.Datetime)
         moments = parse_moments(texts, self._pattern)
@@ -204,6 +213,15 @@ class _ConvertedColumn(TextColumn):
 def timestamp_pattern(data_type: pl.Datetime) -> re.Pattern[str]:
     """Return the texts that a timestamp column takes: a zone is no part of a column without one."""
     return TIMESTAMP if data_type.time_zone else TIMESTAMP_WITHOUT_ZONE
+
+
+def timestamp_advice(text: str, data_type: pl.Datetime, options: TimestampOptions) -> str:
+    """Return what to do about a text that is no timestamp of this type: the end of a reason, or nothing."""
+    if options.format is not None:
+        return f"; timestamp_format is {options.format!r}"
+    if not data_type.time_zone and parse_moment(text, TIMESTAMP) is not None:
+        return "; it has a time zone: declare the column as timestamp (in SQL as TIMESTAMP_LTZ)"
+    return ""
 
 
 def read_formatted(texts: pl.Series, layout: str, data_type: pl.Datetime) -> pl.Series:

@@ -187,9 +187,14 @@ def output_name(source: str | pl.Expr) -> str:
         return str(node.name)
     if isinstance(node, exp.Dot) and isinstance(node.expression, exp.Identifier):
         return str(node.expression.name)
-    raise ExpressionError(
-        "this column needs a name", text=source, position=0, length=len(source), hint='write name="…" or add AS name'
-    )
+    if isinstance(node, exp.Star):
+        problem, hint = (
+            "* is not a column",
+            'with_columns(name="…") keeps all columns and adds some; drop("…") takes some away',
+        )
+    else:
+        problem, hint = "this column needs a name", 'write name="…" or add AS name'
+    raise ExpressionError(problem, text=source, position=0, length=len(source), hint=hint)
 
 
 def conjuncts(text: str) -> list[str]:

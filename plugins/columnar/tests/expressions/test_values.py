@@ -258,6 +258,9 @@ def test_output_name(source: str | pl.Expr, name: str) -> None:
 def test_an_item_without_a_name() -> None:
     with pytest.raises(ExpressionError, match="needs a name"):
         output_name("lower(host)")
+    with pytest.raises(ExpressionError, match="is not a column") as star:
+        output_name("*")
+    assert "with_columns" in str(star.value.hint)
 
 
 def test_constants_have_the_height_of_the_frame() -> None:
