@@ -103,6 +103,7 @@ bench-sql: setup  ## the Nexmark queries beside PyFlink, which it installs: docs
 simulate: setup  ## jobs in a simulated world, with faults; a seed that breaks a rule is printed, and replays exactly
 	$(BIN)/python -m tests.simulation $(SEEDS) --failures 10
 	$(BIN)/python -m tests.simulation $(SEEDS) --failures 10 --instances
+	$(BIN)/python -m tests.simulation $(SEEDS) --failures 10 --plans
 	$(BIN)/python -m tests.simulation $(SEEDS) --failures 10 --buffers
 	$(BIN)/python -m tests.simulation $(SEEDS) --failures 10 --leases
 

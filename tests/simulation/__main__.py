@@ -1,8 +1,7 @@
 """``python -m tests.simulation SEEDS``: run histories; ``replay SEED``: print one; ``mutations``: plant bugs and look for them;
 ``shrink SEED``: make one that breaks a rule smaller, and print it as a sequence diagram.
 
-SEEDS: a count, FROM-TO, or =SEED. ``--instances``: histories of several instances over a broker, instead of those of one;
-``--buffers``: of a buffer on disk; ``--leases``: of a lease.
+SEEDS: a count, FROM-TO, or =SEED. ``--instances``, ``--plans`` and others choose another kind of histories than those of one instance.
 """
 
 from __future__ import annotations
@@ -14,7 +13,8 @@ os.environ.setdefault("POLARS_MAX_THREADS", "1")  # frames are small; before pol
 import argparse
 import sys
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping
 
 from tests.simulation.buffers import buffer_history_of, run_buffer
 from tests.simulation.diagrams import diagram
@@ -22,8 +22,10 @@ from tests.simulation.histories import history_of
 from tests.simulation.instances import run_shared, shared_history_of
 from tests.simulation.leases import lease_history_of, run_lease
 from tests.simulation.mutations import MUTATIONS, OF_BUFFERS, OF_INSTANCES, OF_LEASES
-from tests.simulation.running import Outcome, run
+from tests.simulation.plans import plan_history_of, run_plan
+from tests.simulation.running import run
 from tests.simulation.shrinking import shrink
+from tests.simulation.starting import Outcome
 from tests.simulation.warming import warm
 
 
@@ -49,6 +51,21 @@ def run_leases(seed: int) -> Outcome:
     return run_lease(lease_history_of(seed))
 
 
+def run_plans(seed: int) -> Outcome:
+    """Run the history of a generated job that a seed means."""
+    warm()
+    return run_plan(plan_history_of(seed))
+
+
+#: The kinds of histories beside those of one instance, by the name of their option, and what they are.
+KINDS: Mapping[str, tuple[Callable[[int], Outcome], str]] = {
+    "instances": (run_instances, "of several instances over a broker"),
+    "plans": (run_plans, "of generated jobs (tests/differential/streams)"),
+    "buffers": (run_buffers, "of a buffer on disk"),
+    "leases": (run_leases, "of a lease"),
+}
+
+
 def seeds_of(text: str) -> range:
     """Return the seeds that a text names."""
     if text.startswith("="):
@@ -61,8 +78,10 @@ def simulate(seeds: range, run_one: Callable[[int], Outcome], *, failures_max: i
     """Run the histories of seeds, print those that break a rule, and return how many do."""
     begun, used = time.monotonic(), time.process_time()
     found = steps = starts = done = 0
+    happened: Counter[str] = Counter()
     for seed in seeds:
         outcome = run_one(seed)
+        happened += outcome.trace.faults()
         done, steps, starts = done + 1, steps + outcome.steps, starts + outcome.starts
         if outcome.wrong:
             found += 1
@@ -78,12 +97,12 @@ def simulate(seeds: range, run_one: Callable[[int], Outcome], *, failures_max: i
         f"{done} histories, {starts} starts, {steps} steps, {found} wrong; {used:.1f} CPU seconds, {seconds:.1f} s: "
         f"{60 * done / max(used, 1e-9):.0f} histories a minute of CPU"
     )
+    print(", ".join(f"{count} {kind}" for kind, count in sorted(happened.items())))
     return found
 
 
 def _option(run_one: Callable[[int], Outcome]) -> str:
-    options = ((run_instances, " --instances"), (run_buffers, " --buffers"), (run_leases, " --leases"))
-    return next((text for one, text in options if one is run_one), "")
+    return next((f" --{name}" for name, (one, _) in KINDS.items() if one is run_one), "")
 
 
 def replay(seed: int, run_one: Callable[[int], Outcome]) -> int:
@@ -96,9 +115,14 @@ def replay(seed: int, run_one: Callable[[int], Outcome]) -> int:
     return len(outcome.wrong)
 
 
-def shrunk(seed: int, *, instances: bool) -> int:
+def shrunk(seed: int, kind: str | None) -> int:
     """Print the smallest history that breaks a rule as that of a seed does, and what happens in it."""
-    outcome = shrink(shared_history_of(seed), run_shared) if instances else shrink(history_of(seed), run)
+    if kind == "instances":
+        outcome = shrink(shared_history_of(seed), run_shared)
+    elif kind == "plans":
+        outcome = shrink(plan_history_of(seed), run_plan)
+    else:
+        outcome = shrink(history_of(seed), run)
     print(outcome.history, *outcome.wrong, sep="\n")
     print(*(f"{name}: {value}" for name, value in vars(outcome.history).items()), sep="\n")
     print(diagram(outcome.trace), end="")
@@ -135,17 +159,14 @@ def main() -> int:
     parser.add_argument("--failures", type=int, default=5, help="end after so many histories that break a rule")
     parser.add_argument("--seeds-max", type=int, default=10_000, help="how many seeds are tried per planted bug")
     parser.add_argument("--only", default="", help="planted bugs whose name has this in it")
-    parser.add_argument("--instances", action="store_true", help="histories of several instances over a broker")
-    parser.add_argument("--buffers", action="store_true", help="histories of a buffer on disk")
-    parser.add_argument("--leases", action="store_true", help="histories of a lease")
+    for name, (_, what) in KINDS.items():
+        parser.add_argument(f"--{name}", dest="kind", action="store_const", const=name, help=f"histories {what}")
     given = parser.parse_args()
-    run_one = run_seed
-    for wanted, one in ((given.instances, run_instances), (given.buffers, run_buffers), (given.leases, run_leases)):
-        run_one = one if wanted else run_one
+    run_one = KINDS[given.kind][0] if given.kind is not None else run_seed
     if given.what == "replay":
         return min(1, replay(given.seed, run_one))
     if given.what == "shrink":
-        return shrunk(given.seed, instances=given.instances)
+        return shrunk(given.seed, given.kind)
     if given.what == "mutations":
         return min(1, mutations(given.seeds_max, given.only))
     return min(1, simulate(seeds_of(given.what), run_one, failures_max=given.failures))

@@ -22,7 +22,7 @@ from headrace_buffer.log import RecordLog
 
 from tests.simulation.entering import inside, memory
 from tests.simulation.histories import Fault
-from tests.simulation.running import Outcome
+from tests.simulation.starting import Outcome
 from tests.simulation.world.disk import Disk
 from tests.simulation.world.scheduler import Process, World
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from math import log10
 from random import Random
 from typing import Any
 
@@ -93,7 +94,7 @@ def history_of(seed: int) -> History:
         sink,
         given,
         options,
-        tuple(_fault(random) for _ in range(random.choice((0, 1, 1, 1, 2, 2, 3)))),
+        tuple(fault_of(random) for _ in range(random.choice((0, 1, 1, 1, 2, 2, 3)))),
         preempt=random.choice((0.0, 0.02, 0.2)),
         trims=random.random() < 0.5,
         lossy=random.choice((0.0, 0.0, 0.0, 0.05)),
@@ -109,10 +110,17 @@ def history_of(seed: int) -> History:
     )
 
 
-def _fault(random: Random) -> Fault:
+def fault_of(
+    random: Random,
+    places: Sequence[str] = PLACES,
+    counts: Sequence[int] = (1, 1, 2, 2, 3, 4, 6, 9),
+    *,
+    seams_max: int = 1000,
+) -> Fault:
+    """Return a fault, when one of the ``places`` is passed for one of the ``counts``, or any seam for up to the ``seams_max``th time."""
     kind = random.choice(("kill", "kill", "kill", "kill", "torn", "power", "power", "stop", "savepoint", "rot"))
     if kind == "torn":
         return Fault(kind, "write", random.choice((1, 2, 3, 5, 8)))
     if random.random() < 0.4:
-        return Fault(kind, None, int(10 ** random.uniform(0.5, 3)))
-    return Fault(kind, random.choice(PLACES), random.choice((1, 1, 2, 2, 3, 4, 6, 9)))
+        return Fault(kind, None, int(10 ** random.uniform(0.5, log10(seams_max))))
+    return Fault(kind, random.choice(places), random.choice(counts))

@@ -25,8 +25,8 @@ from tests.simulation.brokers import Broker
 from tests.simulation.entering import inside, memory
 from tests.simulation.histories import PLACES
 from tests.simulation.jobs import BEGIN, SCHEMA, SHAPES, Input, body_of, expected, make_input
-from tests.simulation.running import Outcome
 from tests.simulation.servers import SINKS, Table
+from tests.simulation.starting import Outcome
 from tests.simulation.world.disk import Disk
 from tests.simulation.world.scheduler import Process, World
 

@@ -20,8 +20,8 @@ from headrace_lease.store import LeaseRecord, LeaseStore
 
 from tests.simulation.entering import inside, memory
 from tests.simulation.instances import Event
-from tests.simulation.running import Outcome
 from tests.simulation.servers import Server
+from tests.simulation.starting import Outcome
 from tests.simulation.world.disk import Disk
 from tests.simulation.world.scheduler import Process, World
 

@@ -167,7 +167,7 @@ class _TopicReader(Reader):
 class Table(Server):
     """Rows and positions that writers have stored, and which rows are there after all changes.
 
-    ``visible`` is called with each change when it is committed; it returns what is wrong with it, or None.
+    ``faults``: what was wrong with changes: of rows that are not there, or of a key that is there twice.
     """
 
     def __init__(self, world: World, name: str) -> None:
@@ -176,31 +176,39 @@ class Table(Server):
         self.keys: dict[str, str] = {}
         self.rows: Counter[str] = Counter()
         self.faults: list[str] = []
-        self.written = 0
-        self.definitions: dict[str, Any] = {}
+        #: How a row is kept; two rows are equal if their texts are.
+        self.text = shown
+        #: Columns of which no two rows that are there may have the same values; None: there are none. And how many rows have each.
+        self.key: Sequence[str] | None = None
+        self.by_key: Counter[str] = Counter()
 
     def store(self, batch: SinkBatch, *, keyed: bool) -> None:
         """Store the rows of a batch as one step. ``keyed``: a row that has come before, under the same id, changes nothing."""
         frame = batch.frame
         kinds = frame[CHANGE].to_list() if CHANGE in frame.columns else [ChangeKind.INSERT] * len(batch)
         for row, kind, key in zip(batch.rows(), kinds, batch.ids(), strict=True):
-            text = shown(row)
+            text = self.text(row)
             if keyed:
                 before = self.keys.setdefault(key, text)
                 if before is not text:
                     if before != text:
                         self.faults.append(f"{key} was {before} and is {text} now")
                     continue
-            self._change(text, kind)
-        self.written += len(batch)
+            self._change(text, kind, row)
 
-    def _change(self, text: str, kind: int) -> None:
-        if kind in (ChangeKind.INSERT, ChangeKind.UPDATE_AFTER):
+    def _change(self, text: str, kind: int, row: Row) -> None:
+        adds = kind in (ChangeKind.INSERT, ChangeKind.UPDATE_AFTER)
+        if adds:
             self.rows[text] += 1
         elif self.rows[text]:
             self.rows[text] -= 1
         else:
             self.faults.append(f"{text} is taken back, but it is not there")
+        if self.key is not None:
+            named = self.text({name: row[name] for name in self.key})
+            self.by_key[named] += 1 if adds else -1
+            if self.by_key[named] > 1:
+                self.faults.append(f"there are {self.by_key[named]} rows of key {named}")
 
     def there(self) -> Counter[str]:
         """Return the rows that are there, and how often each."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
-from tests.simulation.running import Outcome
+from tests.simulation.starting import Outcome
 
 #: What a simpler history has, of the fields that both kinds of histories may have.
 _SIMPLER: dict[str, Any] = {
@@ -41,7 +41,10 @@ def _smaller(history: Any) -> Iterator[Any]:
     faults = getattr(history, name)
     for at in range(len(faults)):
         yield replace(history, **{name: (*faults[:at], *faults[at + 1 :])})
-    yield from (replace(history, input=given) for given in _fewer_records(history.input))
+    if hasattr(history, "plan"):
+        yield from (replace(history, plan=plan) for plan in _fewer_choices(history.plan))
+    else:
+        yield from (replace(history, input=given) for given in _fewer_records(history.input))
     for field, value in _SIMPLER.items():
         if getattr(history, field, value) != value and not (
             field == "instances" and any(each.instance for each in faults)
@@ -53,6 +56,15 @@ def _smaller(history: Any) -> Iterator[Any]:
     for at, fault in enumerate(faults):
         for count in {1, fault.count // 2} - {0, fault.count}:
             yield replace(history, **{name: (*faults[:at], replace(fault, count=count), *faults[at + 1 :])})
+
+
+def _fewer_choices(plan: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
+    """Yield choices without some of them, and with a simpler one (see tests/differential/choices.py)."""
+    size = len(plan) // 2
+    while size:
+        yield from ((*plan[:at], *plan[at + size :]) for at in range(0, len(plan) - size + 1, size))
+        size //= 2
+    yield from ((*plan[:at], 0, *plan[at + 1 :]) for at in range(len(plan)) if plan[at])
 
 
 def _fewer_records(given: Any) -> Iterator[Any]:

@@ -56,6 +56,8 @@ class Script:
         self.positions: dict[Place, int] = {}
         self._next = 0
         self._ending = False
+        #: Called before each poll; it may raise what a server that is away does.
+        self.asked: Callable[[Place], None] = lambda place: None
 
     @property
     def exhausted(self) -> bool:
@@ -135,6 +137,7 @@ class _ScriptedReader(Reader):
         self._next = script.positions[place] = first
 
     def poll(self, max_records: int, timeout: timedelta) -> RawBatch | None:
+        self._script.asked(self._place)
         begin, height = self._next, self._frame.height
         if begin < self._limit:  # what was read before a crash is read again
             count = min(max_records, self._limit - begin)

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from hashlib import sha256
 from typing import NamedTuple
+
+#: Kinds of events that are faults, beside processes that are killed and calls that fail.
+_FAULTS = {"power failed", "bit turned", "expels", "pause", "expel", "stop", "savepoint"}
 
 
 class Event(NamedTuple):
@@ -33,6 +37,18 @@ class Trace:
     def events(self) -> Sequence[Event]:
         """All of them, in order."""
         return [Event(*each) for each in self._events]
+
+    def faults(self) -> Counter[str]:
+        """Return how often each kind of fault has happened."""
+        found: Counter[str] = Counter()
+        for _, who, kind, what in self._events:
+            if kind == "killed":
+                found[f"killed: {what}"] += what != "end"
+            elif kind == "fails":
+                found["disk fails" if who == "disk" else "no answer" if "answer" in what else "no server"] += 1
+            elif kind in _FAULTS:
+                found[kind] += 1
+        return +found
 
     def text(self) -> str:
         """Return one line for each."""
