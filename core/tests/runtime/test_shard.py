@@ -84,6 +84,18 @@ def test_a_queue_that_is_silent_or_gone_is_not_waited_for(kind: str) -> None:
     assert shard.knows(SECOND) == (kind == "idle")
 
 
+@pytest.mark.parametrize("order", [(FIRST, SECOND), (SECOND, FIRST)])
+def test_when_all_queues_are_silent_nothing_is_waited_for(order: tuple[Queue, Queue]) -> None:
+    shard = made()
+    step(shard, 1, *added(FIRST, SECOND), rows(FIRST, 1), mark(FIRST, 20), mark(SECOND, 1))
+    found = [step(shard, sequence, Envelope("idle", queue)) for sequence, queue in enumerate(order, 2)]
+    assert sum(found, []) == [(2 if order[0] == SECOND else 3, 0, 1)]
+    assert step(shard, 4, rows(SECOND, 2, 21), mark(SECOND, 30)) == [(4, 0, 1)], "the first row is late"
+    assert step(shard, 5, rows(FIRST, 31, first=1), mark(FIRST, 31)) == []
+    assert step(shard, 6, mark(FIRST, 50)) == [], "the other queue is awake and at 30 seconds"
+    assert step(shard, 7, mark(SECOND, 40)) == [(7, 0, 1)]
+
+
 def test_rows_that_come_again_are_dropped() -> None:
     shard = made()
     step(shard, 1, *added(FIRST), rows(FIRST, 1, 2, 3))

@@ -99,8 +99,11 @@ def test_an_idle_queue_is_not_waited_for_until_something_comes(
     assert {w for _, w in found(sink)} == {0, 1}
     assert run.offsets.keyed is not None
     assert [queue.name for queue in run.offsets.keyed.idle] == ["silent"]
-    run.clock.advance(100)
     assert not run.run_batch(), "it is told once"
+    run.clock.advance(100)
+    assert run.run_batch(), "the other one is silent now too"
+    assert [queue.name for queue in run.offsets.keyed.idle] == ["a", "silent"]
+    assert not run.run_batch()
     run.restarted()
     assert not run.run_batch(), "and known after a restart"
     source.set_count("silent", 20)
@@ -111,7 +114,7 @@ def test_an_idle_queue_is_not_waited_for_until_something_comes(
     assert {w for _, w in found(sink)} == {0, 1}, "it is waited for again"
 
 
-def test_when_all_fall_silent_the_queue_that_moved_last_counts(
+def test_when_all_fall_silent_the_greatest_time_counts(
     source: CountingSource, sink: LineSink, tmp_path: Path
 ) -> None:
     source.set_count("a", 250)
@@ -124,7 +127,7 @@ def test_when_all_fall_silent_the_queue_that_moved_last_counts(
     while run.run_batch():
         pass
     assert run.offsets.keyed is not None
-    assert [queue.name for queue in run.offsets.keyed.idle] == ["silent"]
+    assert [queue.name for queue in run.offsets.keyed.idle] == ["a", "silent"]
     assert {w for _, w in found(sink)} == {0, 1}
 
 

@@ -165,10 +165,13 @@ class Shard:
         return with_column(frame, watermark_column(merged))
 
     def _advance(self) -> None:
-        """Move the shard's watermark to the least of its live queues; it never falls."""
+        """Move the shard's watermark to the least of its live queues, or to the greatest if all are idle; it never falls."""
         live = [each.watermark_us for each in self._upstreams.values() if not each.idle]
         if live:
             self._watermark_us = max(self._watermark_us, min(live))
+        else:
+            # Nothing is waited for then, in whichever order the queues became idle.
+            self._watermark_us = max([self._watermark_us, *(each.watermark_us for each in self._upstreams.values())])
         if self._watermark_us > self._told_us:
             self._told_us = self._watermark_us
             self._system(Watermark(self.queue, self._watermark_us))

@@ -37,7 +37,6 @@ class MarkKeeper:
         self._ended = False
         #: When each queue moved last or, if it has not yet, was first seen.
         self._silent_since: dict[Queue, float] = {}
-        self._has_moved: set[Queue] = set()
 
     def put_on(
         self, start: JobOffsets, end: JobOffsets, *, all_read: bool, left_out: Collection[Queue] = ()
@@ -67,10 +66,7 @@ class MarkKeeper:
     def _idle(
         self, start: JobOffsets, end: JobOffsets, before: KeyedMarks, left_out: Collection[Queue]
     ) -> tuple[Queue, ...]:
-        """Return the queues that have been silent for long. Silence counts from when this process first saw a queue.
-
-        Never all of them: event time is then where the queue is that moved last.
-        """
+        """Return the queues that have been silent for long. Silence counts from when this process first saw a queue."""
         now = self._clock.monotonic()
         idle = []
         for queue, position in end.queues.items():
@@ -78,7 +74,6 @@ class MarkKeeper:
             known = start.queues.get(queue)
             if known is not None and known != position:
                 self._silent_since[queue] = now
-                self._has_moved.add(queue)
             elif (
                 queue in before.idle
                 or queue in left_out
@@ -90,12 +85,7 @@ class MarkKeeper:
                 idle.append(queue)
         for queue in self._silent_since.keys() - end.queues.keys():
             del self._silent_since[queue]
-        if idle and len(idle) == len(end.queues):
-            idle.remove(max(idle, key=self._moved_last))
         return tuple(sorted(idle))
-
-    def _moved_last(self, queue: Queue) -> tuple[bool, float, Queue]:
-        return queue in self._has_moved, self._silent_since.get(queue, float("-inf")), queue
 
 
 def control_of(start: JobOffsets, end: JobOffsets) -> Control | None:
