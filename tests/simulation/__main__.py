@@ -17,6 +17,8 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 
 from tests.simulation.buffers import buffer_history_of, run_buffer
+from tests.simulation.connector_mutations import OF_CONNECTORS
+from tests.simulation.connectors import connector_history_of, run_connector
 from tests.simulation.diagrams import diagram
 from tests.simulation.histories import history_of
 from tests.simulation.instances import run_shared, shared_history_of
@@ -57,10 +59,17 @@ def run_plans(seed: int) -> Outcome:
     return run_plan(plan_history_of(seed))
 
 
+def run_connectors(seed: int) -> Outcome:
+    """Run the history with the sink of a connector that a seed means."""
+    warm()
+    return run_connector(connector_history_of(seed))
+
+
 #: The kinds of histories beside those of one instance, by the name of their option, and what they are.
 KINDS: Mapping[str, tuple[Callable[[int], Outcome], str]] = {
     "instances": (run_instances, "of several instances over a broker"),
     "plans": (run_plans, "of generated jobs (tests/differential/streams)"),
+    "connectors": (run_connectors, "with sinks of connectors over simulated servers"),
     "buffers": (run_buffers, "of a buffer on disk"),
     "leases": (run_leases, "of a lease"),
 }
@@ -119,6 +128,8 @@ def shrunk(seed: int, kind: str | None) -> int:
     """Print the smallest history that breaks a rule as that of a seed does, and what happens in it."""
     if kind == "instances":
         outcome = shrink(shared_history_of(seed), run_shared)
+    elif kind == "connectors":
+        outcome = shrink(connector_history_of(seed), run_connector)
     elif kind == "plans":
         outcome = shrink(plan_history_of(seed), run_plan)
     else:
@@ -131,7 +142,7 @@ def shrunk(seed: int, kind: str | None) -> int:
 
 def seeds_until_found(name: str, seeds_max: int) -> int | None:
     """Return after how many seeds a planted bug was found; None: it was not."""
-    own = {run_instances: OF_INSTANCES, run_buffers: OF_BUFFERS, run_leases: OF_LEASES}
+    own = {run_instances: OF_INSTANCES, run_connectors: OF_CONNECTORS, run_buffers: OF_BUFFERS, run_leases: OF_LEASES}
     run_one: Callable[[int], Outcome] = next((one for one, names in own.items() if name in names), run_seed)
     with MUTATIONS[name]():
         for seed in range(seeds_max):

@@ -25,6 +25,8 @@ from tests.simulation.brokers import Broker
 from tests.simulation.entering import inside, memory
 from tests.simulation.histories import PLACES
 from tests.simulation.jobs import BEGIN, SCHEMA, SHAPES, Input, body_of, expected, make_input
+from tests.simulation.outputs import output_of
+from tests.simulation.running import sink_options
 from tests.simulation.servers import SINKS, Table
 from tests.simulation.starting import Outcome
 from tests.simulation.world.disk import Disk
@@ -141,7 +143,8 @@ def run_shared(history: SharedHistory) -> Outcome:
         disk = Disk(world, disk_place)
         with inside(world, disk):
             run = _Run(history, world, disk)
-            run.all()
+            with run.out.standing_in():
+                run.all()
         return Outcome(
             history, tuple(run.wrong), world.trace, run.starts, len(world.trace.events), world.us / 1e6
         )  # fmt: skip
@@ -169,8 +172,8 @@ class _Run:
         self._shape = SHAPES[history.shape]
         self._world, self._disk = world, disk
         self._broker = Broker(world, session_us=int(history.options["session"] * 1e6))
-        self._table, self._bad = Table(world, "table"), Table(world, "bad")
-        for server in (self._broker.server, self._table):
+        self.out, self._bad = output_of(history.sink, world, self._shape), Table(world, "bad")
+        for server in (self._broker.server, self.out.server):
             server.away = list(history.away.get(server.name, ()))
             server.lossy = history.lossy
         for name, queues in history.input.items():
@@ -286,14 +289,10 @@ class _Run:
             name: pipe.from_(source, format="json", schema=SCHEMA, name=name)
             for name, source in zip(self._history.input, instance.source, strict=True)
         }
-        names = ("batch_size", "max_cached_rows")
-        settings = {name: self._history.options[name] for name in names}
-        settings["flush_interval"] = timedelta(seconds=self._history.options["flush_interval"])
-        kind = SINKS[self._history.sink]
-        stream = self._shape.build(streams).dead_letters(
-            lambda letters: letters.to(kind(self._bad, SinkSettings(**settings)), name="bad")
-        )
-        return stream.to(kind(self._table, SinkSettings(**settings)), name="out")
+        settings = sink_options(self._history.options)
+        bad = SINKS.get(self._history.sink, SINKS["transactional"])(self._bad, SinkSettings(**settings))
+        stream = self._shape.build(streams).dead_letters(lambda letters: letters.to(bad, name="bad"))
+        return stream.to(self.out.sink(settings), name="out")
 
     # ------------------------------------------------------------------------------------------------- faults
 
@@ -357,12 +356,14 @@ class _Run:
     # ------------------------------------------------------------------------------------------------- checks
 
     def _there(self) -> Counter[str]:
-        return Counter({text: count for text, count in self._table.there().items() if "k=~" not in text})
+        return Counter({text: count for text, count in self.out.there().items() if "k=~" not in text})
 
     def _look(self, *, final: bool = False) -> None:
+        if final:
+            self.out.settle()
         there, promised = self._there(), self._history.sink != "plain"
         if promised:
-            self.wrong += self._table.faults
+            self.wrong += self.out.faults
         if not self._shape.changes or (final and promised):
             wrong = there - self._model
             if not promised:

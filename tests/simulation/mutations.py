@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -43,18 +43,8 @@ from headrace_light.stages.local import LocalStages
 from headrace_light.stages.order_log import OrderLog
 from headrace_light.stages.shard_storage import ShardStorage
 
-Mutation = Callable[[], AbstractContextManager[Any]]
-
-
-def _in_place_of(owner: Any, name: str, make: Callable[[Any], Any]) -> Mutation:
-    """Return a mutation that replaces an attribute by what ``make`` makes of it."""
-
-    def planted() -> AbstractContextManager[Any]:
-        before = owner.__dict__[name] if isinstance(owner, type) else getattr(owner, name)
-        made = make(before.__func__ if isinstance(before, staticmethod) else before)
-        return patch.object(owner, name, staticmethod(made) if isinstance(before, staticmethod) else made)
-
-    return planted
+from tests.simulation.connector_mutations import OF_CONNECTORS
+from tests.simulation.planting import Mutation, in_place_of
 
 
 @contextmanager
@@ -149,88 +139,86 @@ def _failure_lost(flush: Any) -> Any:
 
 #: Those that histories of one instance must find.
 OF_ONE: Mapping[str, Mutation] = {
-    "checkpoint without flush: positions are stored, rows wait in the caches": _in_place_of(
+    "checkpoint without flush: positions are stored, rows wait in the caches": in_place_of(
         Outlets, "on_system", _no_flush
     ),
-    "source told before the checkpoint is stored": _in_place_of(Engine, "_make_checkpoint", _told_first),
+    "source told before the checkpoint is stored": in_place_of(Engine, "_make_checkpoint", _told_first),
     "state stored after the checkpoint": lambda: _all(
-        _in_place_of(LocalStages, "save", _saved_late), _in_place_of(LocalStages, "saved", _pay)
+        in_place_of(LocalStages, "save", _saved_late), in_place_of(LocalStages, "saved", _pay)
     ),
-    "stored positions one too far": _in_place_of(CheckpointDirectory, "save", _one_later),
-    "fsync of state files left out": _in_place_of(state_directory, "write_durably", lambda _: _written_without_sync),
-    "fsync of checkpoint.json left out": _in_place_of(durable_files, "write_durably", lambda _: _written_without_sync),
-    "checkpoint.json written in place": _in_place_of(
+    "stored positions one too far": in_place_of(CheckpointDirectory, "save", _one_later),
+    "fsync of state files left out": in_place_of(state_directory, "write_durably", lambda _: _written_without_sync),
+    "fsync of checkpoint.json left out": in_place_of(durable_files, "write_durably", lambda _: _written_without_sync),
+    "checkpoint.json written in place": in_place_of(
         checkpoint_directory, "replace_durably", lambda _: _replaced_in_place
     ),
-    "directory of state files not synced": _in_place_of(state_directory, "sync_directory", lambda _: _nothing),
-    "new directories not synced": _in_place_of(directories, "sync_directory", lambda _: _nothing),
-    "order log not written": _in_place_of(OrderLog, "add", lambda _: _nothing),
-    "half a line left in the order log": _in_place_of(OrderLog, "_drop_torn_line", lambda _: _nothing),
-    "known rows not dropped": _in_place_of(SinkWriter, "_without_replayed", lambda _: lambda self, frame, seen: frame),
-    "known rows told by offset alone": _in_place_of(SinkWriter, "_without_replayed", _by_offset_alone),
-    "rows of the last known offset not dropped": _in_place_of(SinkWriter, "_without_replayed", _from_the_same_on),
-    "a failed flush is forgotten": _in_place_of(SinkWriter, "_flush_shard", _failure_lost),
-    "entries numbered as before after the power failed": _in_place_of(
+    "directory of state files not synced": in_place_of(state_directory, "sync_directory", lambda _: _nothing),
+    "new directories not synced": in_place_of(directories, "sync_directory", lambda _: _nothing),
+    "order log not written": in_place_of(OrderLog, "add", lambda _: _nothing),
+    "half a line left in the order log": in_place_of(OrderLog, "_drop_torn_line", lambda _: _nothing),
+    "known rows not dropped": in_place_of(SinkWriter, "_without_replayed", lambda _: lambda self, frame, seen: frame),
+    "known rows told by offset alone": in_place_of(SinkWriter, "_without_replayed", _by_offset_alone),
+    "rows of the last known offset not dropped": in_place_of(SinkWriter, "_without_replayed", _from_the_same_on),
+    "a failed flush is forgotten": in_place_of(SinkWriter, "_flush_shard", _failure_lost),
+    "entries numbered as before after the power failed": in_place_of(
         LocalStages, "_skip_lost_entries", lambda _: lambda self: False
     ),
-    "order log begun before the first checkpoint of a savepoint": _in_place_of(
+    "order log begun before the first checkpoint of a savepoint": in_place_of(
         LocalStages, "begin_at", lambda given: _log_first(given)
     ),
-    "watermark five seconds too far": _in_place_of(shard, "watermark_times", lambda times: _five_seconds_on(times)),
-    "last entry of the order log not repeated": _in_place_of(
+    "watermark five seconds too far": in_place_of(shard, "watermark_times", lambda times: _five_seconds_on(times)),
+    "last entry of the order log not repeated": in_place_of(
         OrderLog, "entries", lambda entries: _all_but_last(entries)
     ),
-    "a queue that appears is read from its end": _in_place_of(engine, "start_of", lambda start: _from_its_end(start)),
-    "insertions of a queue overlap": _in_place_of(
-        sink_writer, "_ShardCache", lambda cache: _without_insert_lock(cache)
-    ),
-    "checksums of states not compared": _in_place_of(ShardStorage, "_check", lambda _: _taken_as_it_is),
-    "checksum of the checkpoint not compared": _in_place_of(checkpoint_directory, "_check", lambda _: _nothing),
-    "a source is told of records that were only read": _in_place_of(
+    "a queue that appears is read from its end": in_place_of(engine, "start_of", lambda start: _from_its_end(start)),
+    "insertions of a queue overlap": in_place_of(sink_writer, "_ShardCache", lambda cache: _without_insert_lock(cache)),
+    "checksums of states not compared": in_place_of(ShardStorage, "_check", lambda _: _taken_as_it_is),
+    "checksum of the checkpoint not compared": in_place_of(checkpoint_directory, "_check", lambda _: _nothing),
+    "a source is told of records that were only read": in_place_of(
         engine, "tell_stored", lambda tell: _told_too_much(tell)
     ),
-    "part of a killed writer not shown": _in_place_of(QueueState, "_recover", lambda given: _unfinished(given)),
-    "note of a commit believed without its part": _in_place_of(
+    "part of a killed writer not shown": in_place_of(QueueState, "_recover", lambda given: _unfinished(given)),
+    "note of a commit believed without its part": in_place_of(
         QueueState, "_is_lost", lambda _: lambda self, slot: False
     ),
-    "fsync of part files left out": _in_place_of(QueueState, "__init__", lambda given: _without_fsync(given)),
-    "deltas of a shard asked for twice": _in_place_of(Shard, "delta", lambda given: _twice(given)),
-    "records read again are one fewer": _in_place_of(QueueRun, "read_again", lambda given: _one_fewer(given)),
+    "fsync of part files left out": in_place_of(QueueState, "__init__", lambda given: _without_fsync(given)),
+    "deltas of a shard asked for twice": in_place_of(Shard, "delta", lambda given: _twice(given)),
+    "records read again are one fewer": in_place_of(QueueRun, "read_again", lambda given: _one_fewer(given)),
 }
 
 
 #: Those that histories of several instances must find.
 OF_INSTANCES: Mapping[str, Mutation] = {
-    "groups told before the state of shards is stored": _in_place_of(
+    "groups told before the state of shards is stored": in_place_of(
         SharedStages, "flush", lambda given: _told_before(given)
     ),
-    "positions committed before rows for shards are durable": _in_place_of(
+    "positions committed before rows for shards are durable": in_place_of(
         Transport, "flush", lambda flush: lambda self: True
     ),
-    "a shard begins one behind its state": _in_place_of(ShardRestore, "begin", lambda given: _at_committed(given)),
-    "a shard takes rows that it has": _in_place_of(shard, "_after", lambda _: lambda frame, position: frame),
-    "a topic of a shuffle trimmed one too far": _in_place_of(Transport, "trim", lambda given: _trimmed_too_far(given)),
-    "a shard that failed goes on": _in_place_of(ShardMembership, "begin_again", lambda _: _nothing),
+    "a shard begins one behind its state": in_place_of(ShardRestore, "begin", lambda given: _at_committed(given)),
+    "a shard takes rows that it has": in_place_of(shard, "_after", lambda _: lambda frame, position: frame),
+    "a topic of a shuffle trimmed one too far": in_place_of(Transport, "trim", lambda given: _trimmed_too_far(given)),
+    "a shard that failed goes on": in_place_of(ShardMembership, "begin_again", lambda _: _nothing),
 }
 #: Those that histories of a buffer must find.
 OF_BUFFERS: Mapping[str, Mutation] = {
-    "buffer: fdatasync left out": _in_place_of(segment, "_datasync", lambda _: _nothing),
-    "buffer: its directory not synced at the start": _in_place_of(log, "sync_directory", lambda _: _nothing),
-    "buffer: records behind a segment that was begun": _in_place_of(
+    "buffer: fdatasync left out": in_place_of(segment, "_datasync", lambda _: _nothing),
+    "buffer: its directory not synced at the start": in_place_of(log, "sync_directory", lambda _: _nothing),
+    "buffer: records behind a segment that was begun": in_place_of(
         RecordLog, "_begin_segment", lambda begin: _begun_forgotten(begin)
     ),
-    "buffer: an unfinished block not cut": _in_place_of(Segment, "take_back", lambda _: _nothing),
-    "buffer: segments removed before the trim is stored": _in_place_of(
+    "buffer: an unfinished block not cut": in_place_of(Segment, "take_back", lambda _: _nothing),
+    "buffer: segments removed before the trim is stored": in_place_of(
         RecordLog, "_save", lambda save: _removed_first(save)
     ),
 }
 #: Those that histories of leases must find.
 OF_LEASES: Mapping[str, Mutation] = {
-    "lease: a write is not guarded": _in_place_of(Lease, "guard", lambda _: _nothing),
-    "lease: its loss is not told": _in_place_of(LeaseKeeper, "renew_once", lambda renew: _not_told(renew)),
-    "lease: renewed too seldom": _in_place_of(keeper, "_RENEWALS_PER_DURATION", lambda _: 0.4),
+    "lease: a write is not guarded": in_place_of(Lease, "guard", lambda _: _nothing),
+    "lease: its loss is not told": in_place_of(LeaseKeeper, "renew_once", lambda renew: _not_told(renew)),
+    "lease: renewed too seldom": in_place_of(keeper, "_RENEWALS_PER_DURATION", lambda _: 0.4),
 }
-MUTATIONS: Mapping[str, Mutation] = {**OF_ONE, **OF_INSTANCES, **OF_BUFFERS, **OF_LEASES}
+MUTATIONS: Mapping[str, Mutation] = {**OF_ONE, **OF_INSTANCES, **OF_CONNECTORS, **OF_BUFFERS, **OF_LEASES}
 
 
 def _not_told(renew: Any) -> Any:

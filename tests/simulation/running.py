@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter
+from contextlib import AbstractContextManager
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from headrace.interfaces.sink import SinkSettings
 
 from tests.simulation.histories import History
 from tests.simulation.jobs import SCHEMA, SHAPES, bad_records, body_of, expected
+from tests.simulation.outputs import output_of
 from tests.simulation.servers import SINKS, Table, Topic, TopicSource, shown
 from tests.simulation.starting import Outcome, Starts, run_starts
 
@@ -42,8 +44,9 @@ class Run(Starts):
             )
             for name, queues in history.input.items()
         }
-        self._table, self._bad = Table(self.world, "table"), Table(self.world, "bad")
-        for server in (*self._topics.values(), self._table, self._bad):
+        self._out = output_of("plain" if history.sink == "file" else history.sink, self.world, self._shape)
+        self._bad = Table(self.world, "bad")
+        for server in (*self._topics.values(), self._out.server, self._bad):
             server.away = list(history.away.get(server.name, ()))
             server.lossy = history.lossy
         self.last_us = max(
@@ -59,22 +62,25 @@ class Run(Starts):
         }
         stream = self._shape.build(streams)
         settings = sink_options(self.history.options)
-        bad = SINKS["transactional" if self.history.sink == "file" else self.history.sink](
-            self._bad, SinkSettings(**settings)
-        )
+        bad = SINKS.get(self.history.sink, SINKS["transactional"])(self._bad, SinkSettings(**settings))
         stream = stream.dead_letters(lambda letters: letters.to(bad, name="bad"))
         if self.history.sink == "file":
             directory = os.path.join(self.place, "out")
             return stream.to_file(directory, format="json", name="out", fsync=True, **settings)
-        return stream.to(SINKS[self.history.sink](self._table, SinkSettings(**settings)), name="out")
+        return stream.to(self._out.sink(settings), name="out")
+
+    def standing_in(self) -> AbstractContextManager[None]:
+        return self._out.standing_in()
 
     # ------------------------------------------------------------------------------------------------- checks
 
     def look(self, *, final: bool) -> None:
         promised = self.history.sink != "plain" and not self.doubled
+        if final:
+            self._out.settle()
         there = self._rows()
         if self.history.sink != "plain" and not self.written_behind:
-            self.wrong += self._table.faults + self._bad.faults
+            self.wrong += self._out.faults + self._bad.faults
         if not self._shape.changes:
             wrong = there - self._model
             if not promised:
@@ -94,7 +100,7 @@ class Run(Starts):
 
     def _rows(self) -> Counter[str]:
         if self.history.sink != "file":
-            return self._table.there()
+            return self._out.there()
         found: Counter[str] = Counter()
         for path in sorted(Path(self.place, "out").glob("*.json*")):
             for line in path.read_text().splitlines():

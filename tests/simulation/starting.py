@@ -9,6 +9,7 @@ import tempfile
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -46,7 +47,7 @@ def run_starts(make: Callable[[str], Starts]) -> Outcome:
     with tempfile.TemporaryDirectory(prefix="headrace-world-", dir=memory()) as place:
         os.mkdir(disk_place := os.path.join(place, "disk"))
         run = make(disk_place)
-        with inside(run.world, run.disk):
+        with inside(run.world, run.disk), run.standing_in():
             run.all()
         return run.outcome()
 
@@ -100,6 +101,10 @@ class Starts(ABC):
 
     def begin(self) -> None:
         """Called in the world before the first start."""
+
+    def standing_in(self) -> AbstractContextManager[None]:
+        """Return a context in which simulated servers stand at the place of drivers."""
+        return contextlib.nullcontext()
 
     @property
     def doubled(self) -> bool:

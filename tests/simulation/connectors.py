@@ -1,0 +1,29 @@
+"""Histories whose rows go through the connectors of headrace: their sinks unchanged, over simulated servers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from random import Random
+
+from tests.simulation.histories import History, history_of
+from tests.simulation.instances import SharedHistory, run_shared, shared_history_of
+from tests.simulation.jobs import SHAPES
+from tests.simulation.outputs import CONNECTORS
+from tests.simulation.running import run
+from tests.simulation.starting import Outcome
+
+
+def connector_history_of(seed: int) -> History | SharedHistory:
+    """Return the history of a seed: of one instance, or of several."""
+    random = Random(f"connector {seed}")
+    history: History | SharedHistory = shared_history_of(seed) if seed % 2 else history_of(seed)
+    sink = random.choice(CONNECTORS)
+    # Of several instances, changes of a key need a sink that fences: a document by key would be written by a zombie.
+    if SHAPES[history.shape].changes and (seed % 2 or sink == "elasticsearch creates"):
+        sink = "mysql"
+    return replace(history, sink=sink)
+
+
+def run_connector(history: History | SharedHistory) -> Outcome:
+    """Run a history."""
+    return run(history) if isinstance(history, History) else run_shared(history)
