@@ -89,7 +89,7 @@ def test_when_all_queues_are_silent_nothing_is_waited_for(order: tuple[Queue, Qu
     shard = made()
     step(shard, 1, *added(FIRST, SECOND), rows(FIRST, 1), mark(FIRST, 20), mark(SECOND, 1))
     found = [step(shard, sequence, Envelope("idle", queue)) for sequence, queue in enumerate(order, 2)]
-    assert sum(found, []) == [(2 if order[0] == SECOND else 3, 0, 1)]
+    assert [each for one in found for each in one] == [(2 if order[0] == SECOND else 3, 0, 1)]
     assert step(shard, 4, rows(SECOND, 2, 21), mark(SECOND, 30)) == [(4, 0, 1)], "the first row is late"
     assert step(shard, 5, rows(FIRST, 31, first=1), mark(FIRST, 31)) == []
     assert step(shard, 6, mark(FIRST, 50)) == [], "the other queue is awake and at 30 seconds"

@@ -114,9 +114,7 @@ def test_an_idle_queue_is_not_waited_for_until_something_comes(
     assert {w for _, w in found(sink)} == {0, 1}, "it is waited for again"
 
 
-def test_when_all_fall_silent_the_greatest_time_counts(
-    source: CountingSource, sink: LineSink, tmp_path: Path
-) -> None:
+def test_when_all_fall_silent_the_greatest_time_counts(source: CountingSource, sink: LineSink, tmp_path: Path) -> None:
     source.set_count("a", 250)
     source.set_count("silent", 0)
     stream = timed(stream_of(source), idle_timeout="30 s")
