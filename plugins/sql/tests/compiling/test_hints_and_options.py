@@ -288,3 +288,54 @@ def test_columns_of_processing_time_come_through_set_operations(word: str, tmp_p
     ).collect()
     assert made.columns == ["v", "p"]
     assert (set(made["v"]), made["p"].null_count()) == ({1, 2, 3}, 0)
+
+
+def idle_timeouts(text: str) -> list[Any]:
+    """Return after how many microseconds a query no longer waits for its tables."""
+    specs: list[Any] = [getattr(node, "spec", None) for node in hr.sql(text).plan().nodes.values()]
+    return [spec.idle_timeout_us for spec in specs if getattr(spec, "name", "") == "watermark"]
+
+
+OF_TABLE = "FROM t /*+ OPTIONS('scan.watermark.idle-timeout' = '2 h') */"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("SELECT v FROM t", 60 * SECOND),
+        ("SET 'table.exec.source.idle-timeout' = '5 s'; SELECT v FROM t", 5 * SECOND),
+        ("SET 'table.exec.source.idle-timeout' = '0 ms'; SELECT v FROM t", None),
+        (f"SELECT v {OF_TABLE}", 2 * HOUR),
+        (f"SET 'table.exec.source.idle-timeout' = '5 s'; SELECT v {OF_TABLE}", 2 * HOUR),
+        ("SET 'table.exec.source.idle-timeout' = '5 s'; RESET; SELECT v FROM t", 60 * SECOND),
+    ],
+)
+def test_how_long_a_table_without_records_is_waited_for(text: str, expected: int | None) -> None:
+    assert idle_timeouts(text) == [expected]
+
+
+def test_the_first_query_that_reads_a_table_says_for_how_long_it_is_waited_for() -> None:
+    insert = "INSERT INTO s SELECT v FROM t"
+    text = f"SET 'table.exec.source.idle-timeout' = '5 s'; {insert}; SET 'table.exec.source.idle-timeout' = '7 s'; {insert}"
+    assert idle_timeouts(text) == [5 * SECOND]
+
+
+def test_other_options_of_watermarks_have_no_effect() -> None:
+    job = hr.sql("SELECT v FROM t /*+ OPTIONS('scan.watermark.alignment.group' = 'g') */")
+    assert [notice.split(" has no effect")[0] for notice in job.notices] == [
+        "table 't': option 'scan.watermark.alignment.group'"
+    ]
+    job = hr.sql("INSERT INTO s /*+ OPTIONS('scan.watermark.idle-timeout' = '2 s') */ SELECT v FROM t")
+    assert job.notices == ()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SET 'table.exec.source.idle-timeout' = 'soon'; SELECT v FROM t",
+        "SELECT v FROM t /*+ OPTIONS('scan.watermark.idle-timeout' = 'soon') */",
+    ],
+)
+def test_an_idle_timeout_that_is_no_length_of_time(text: str) -> None:
+    with pytest.raises(HeadraceError, match="'soon' is no length of time"):
+        hr.sql(text)

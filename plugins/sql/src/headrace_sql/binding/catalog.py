@@ -20,6 +20,7 @@ from headrace_sql.binding.constants import factor
 from headrace_sql.binding.definition_stores import KINDS
 from headrace_sql.binding.emitting import state_ttl
 from headrace_sql.binding.expressions import Translator
+from headrace_sql.binding.idleness import idle_timeout
 from headrace_sql.binding.intervals import interval_us
 from headrace_sql.binding.notices import Notices
 from headrace_sql.binding.places import DEFAULT_PLACE, Place, full_place, label_of, parts_of
@@ -299,13 +300,15 @@ class Catalog:
         kind = relation.schema.get(column.physical)
         if not isinstance(kind, pl.Datetime):
             raise error_at(node, table.text, f"WATERMARK: {name!r} is no TIMESTAMP column")
+        idle = idle_timeout(table, self.options)
         if isinstance(node, exp.Anonymous) and node.name.upper() == "SOURCE_WATERMARK" and not node.expressions:
             delay = _source_delay(table, source)
-            stream = relation.stream.watermark(column.physical, delay=delay, by_source=True)
+            stream = relation.stream.watermark(column.physical, delay=delay, by_source=True, **idle)
         else:
             delay_us = _watermark_delay(node, name, table.text)
             # Flink's watermark says that nothing up to it comes any more, ours that nothing before it does.
-            stream = relation.stream.watermark(column.physical, delay=timedelta(microseconds=delay_us), inclusive=True)
+            delay = timedelta(microseconds=delay_us)
+            stream = relation.stream.watermark(column.physical, delay=delay, inclusive=True, **idle)
         columns = [Column(c.name, c.physical, c.table, "event") if c is column else c for c in relation.columns]
         return Relation(stream, tuple(columns), base=relation.base)
 

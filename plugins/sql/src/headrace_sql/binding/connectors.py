@@ -19,6 +19,7 @@ from headrace.interfaces.table_options import TableOptions
 from sqlglot import exp
 
 from headrace_sql.binding import formats, json_maps, partitions
+from headrace_sql.binding.idleness import WATERMARK_OPTIONS
 from headrace_sql.binding.notices import Notices
 from headrace_sql.binding.scope import error_at
 from headrace_sql.binding.tables import Option, Table
@@ -147,6 +148,10 @@ def mapped_options(
             made[target] = option.value
         elif key in REFRESH_OPTIONS and kind == "source":
             refresh_of(table)
+        elif key in WATERMARK_OPTIONS:
+            unused = WATERMARK_OPTIONS[key]
+            if unused is not None:
+                notices.add_once(f"table {table.name!r}: option {key!r} has no effect here: {unused}")
         elif key in formats.NAMES or formats.take_option(notices, key, option, format_name, format_options, table):
             continue
         elif plain in fields:

@@ -21,7 +21,7 @@ CHOICES: Mapping[str, tuple[str, ...]] = {
 KNOWN = (
     "table.exec.emit.early-fire.enabled", "table.exec.emit.early-fire.delay", "table.exec.emit.late-fire.enabled",
     "table.exec.emit.late-fire.delay", "table.exec.emit.allow-lateness", "table.exec.state.ttl", "pipeline.name",
-    "table.local-time-zone", *CHOICES,
+    "table.exec.source.idle-timeout", "table.local-time-zone", *CHOICES,
 )  # fmt: skip
 #: Options of Flink's that would change results, with the values that are as it is here.
 _FIXED: Mapping[str, tuple[str, ...]] = {
@@ -32,7 +32,7 @@ _FIXED: Mapping[str, tuple[str, ...]] = {
 }
 _TABLE = (
     "mini-batch.enabled", "mini-batch.allow-latency", "mini-batch.size", "resource.default-parallelism", "sink.upsert-materialize",
-    "sink.upsert-materialize-strategy.type", "sink.keyed-shuffle", "source.idle-timeout",
+    "sink.upsert-materialize-strategy.type", "sink.keyed-shuffle",
     "deduplicate.insert-update-after-sensitive-enabled",
     "deduplicate.mini-batch.compact-changes-enabled", "rank.topn-cache-size", "window-agg.buffer-size-limit",
     "interval-join.min-cleanup-interval", "simplify-operator-name-enabled", "uid.generation", "uid.format",

@@ -1,0 +1,46 @@
+"""After how long windows no longer wait for a table without records: an option of the table, or of SET for all tables."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any
+
+from headrace.foundation.errors import OptionError
+from headrace.interfaces.table_options import OF_FLINKS_RUNTIME
+
+from headrace_sql.binding.scope import error_at
+from headrace_sql.binding.tables import Table
+from headrace_sql.reading.durations import duration_us
+
+#: The option of SET.
+IDLE_TIMEOUT = "table.exec.source.idle-timeout"
+_OF_TABLE = "scan.watermark.idle-timeout"
+#: Options that any table may have, and why they have no effect here; None: they mean something.
+WATERMARK_OPTIONS: Mapping[str, str | None] = {
+    _OF_TABLE: None,
+    "scan.watermark.emit.strategy": OF_FLINKS_RUNTIME,
+    "scan.watermark.emit.on-event.gap": OF_FLINKS_RUNTIME,
+    "scan.watermark.alignment.group": OF_FLINKS_RUNTIME,
+    "scan.watermark.alignment.max-drift": OF_FLINKS_RUNTIME,
+    "scan.watermark.alignment.update-interval": OF_FLINKS_RUNTIME,
+}
+
+
+def idle_timeout(table: Table, options: Mapping[str, str]) -> dict[str, Any]:
+    """Return the argument of ``watermark`` that a text gives for a table, if it gives one: None for 0, which is Flink's word for never.
+
+    ``options``: those of SET. Raises ExpressionError or OptionError for what is no length of time.
+    """
+    own = table.options.get(_OF_TABLE)
+    if own is None:
+        given = options.get(IDLE_TIMEOUT)
+        length = None if given is None else duration_us(given, IDLE_TIMEOUT)
+    else:
+        try:
+            length = duration_us(own.value, _OF_TABLE)
+        except OptionError as error:
+            raise error_at(own.node, table.text, error.message, error.hint) from None
+    if length is None:
+        return {}
+    return {"idle_timeout": timedelta(microseconds=length) if length else None}
