@@ -45,7 +45,10 @@ class StreamCase:
     options: dict[str, Any] = field(default_factory=dict)
 
     def __str__(self) -> str:
-        rows = [f"  {each.table} {each.queue}: {_shown(each.row)}" for each in self.plan.arrivals]
+        rows = []
+        for number, each in enumerate(self.plan.arrivals):
+            rows += ["  nothing comes for long"] if number in self.plan.silences else []
+            rows.append(f"  {each.table} {each.queue}: {_shown(each.row)}")
         options = ", ".join(f"{name}={value}" for name, value in self.options.items())
         options += " with other keys (rewriting.other_key)" if self.other_keys else ""
         text = running.text_of(self.plan, self.dialect)
@@ -69,6 +72,10 @@ def _case(choices: Choices, dialect: str) -> StreamCase:
         options["after"] = choices.integer(0, len(plan.arrivals))
     if way == "ended":
         options |= {"place": choices.pick(resuming.PLACES), "count": choices.integer(1, 8)}
+    if plan.arrivals and choices.chance(25):
+        plan = replace(
+            plan, silences=frozenset(choices.integer(0, len(plan.arrivals) - 1) for _ in range(choices.integer(1, 3)))
+        )
     other_keys = any("key" in table.columns.values() for table in plan.tables)
     if dialect == "sql" and _in_both_languages(plan) and choices.chance(40):
         dialect = "dsl"  # the same tree, in the other language
@@ -130,7 +137,7 @@ def check(case: StreamCase) -> str | None:
 def check_on_spark(case: StreamCase) -> str | None:
     """Return what is wrong with a case on Spark, or None. Of the way of running batches and shards count."""
     sql = case.dialect == "sql"
-    plan, outcome = on_spark.comparable(case.plan, sql=sql)
+    plan, outcome = on_spark.comparable(replace(case.plan, silences=frozenset()), sql=sql)
     shards = case.options.get("shards", 1) if outcome is not None and outcome.any_shards else 1
     found = on_spark.run(plan, case.dialect, batch=case.batch, shards=shards)
     told = list(found.faults)

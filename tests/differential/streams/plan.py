@@ -278,11 +278,15 @@ class Counted(Node):
 
 @dataclass(frozen=True)
 class Plan:
-    """A job: tables, what arrives in which order, and the nodes whose rows are written, by name."""
+    """A job: tables, what arrives in which order, and the nodes whose rows are written, by name.
+
+    ``silences``: before which arrivals nothing comes for so long that no queue is waited for any more.
+    """
 
     tables: tuple[Table, ...]
     arrivals: tuple[Arrival, ...]
     outputs: Mapping[str, Node]
+    silences: frozenset[int] = frozenset()
 
     def nodes(self) -> list[Node]:
         """Return all verbs, inputs before what reads them."""

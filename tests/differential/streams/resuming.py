@@ -14,7 +14,7 @@ from headrace.foundation.errors import JobFailedError
 from headrace.testing import MemorySink, MemoryTransactionalSink
 
 from tests.differential.streams.plan import Plan
-from tests.differential.streams.running import Result, Script, job_of, result_of
+from tests.differential.streams.running import Result, job_of, result_of, script_of, started
 
 #: Where a run may end (see headrace.foundation.faults). All are in the engine's own thread.
 PLACES = (
@@ -49,9 +49,9 @@ def fault_at(place: str, count: int) -> Iterator[None]:
 def run_stopped(plan: Plan, *, batch: int, after: int, making: Any = job_of, **options: Any) -> Result:
     """Run a plan, stop it when so many rows have arrived, and go on from the checkpoint."""
     with tempfile.TemporaryDirectory() as place:
-        script = Script(plan.arrivals, batch, until=after)
+        script = script_of(plan, batch, until=after)
         job, first = making(plan, script, lambda name: MemorySink())
-        handle = job.start("light", show_progress=False, max_batch_records=batch, checkpoint=place, **options)
+        handle = started(job, script, until=None, max_batch_records=batch, checkpoint=place, **options)
         waited = threading.Event()
         while not script.exhausted and handle.status().error is None:
             waited.wait(0.001)
@@ -64,12 +64,12 @@ def run_ended(plan: Plan, *, batch: int, place: str, count: int, making: Any = j
     """Run a plan, end it by a fault, and go on from what is stored. Without a fault it runs to its end once more."""
     with tempfile.TemporaryDirectory() as directory:
         stored: dict[str, Any] = {}
-        job, first = making(plan, Script(plan.arrivals, batch), lambda name: _transactional(stored, name))
+        script = script_of(plan, batch)
+        job, first = making(plan, script, lambda name: _transactional(stored, name))
+        ends = {"until": "end", "checkpoint": directory, "checkpoint_interval": "1 ms"}
         with fault_at(place, count):
             try:
-                job.run(
-                    "light", show_progress=False, max_batch_records=batch, checkpoint=directory, checkpoint_interval="1 ms", **options
-                )  # fmt: skip
+                started(job, script, max_batch_records=batch, **ends, **options).wait()
             except JobFailedError as error:
                 if "fault at" not in str(error):
                     raise
@@ -87,6 +87,7 @@ def _gone_on(
     def made_sink(name: str) -> MemorySink:
         return MemorySink() if stored is None else _transactional(stored, name)
 
-    job, sinks = making(plan, Script(plan.arrivals, batch), made_sink)
-    job.run("light", show_progress=False, max_batch_records=batch, checkpoint=str(place), **options)
+    script = script_of(plan, batch)
+    job, sinks = making(plan, script, made_sink)
+    started(job, script, until="end", max_batch_records=batch, checkpoint=str(place), **options).wait()
     return result_of({name: [*(each[name] for each in before), sinks[name]] for name in sinks})

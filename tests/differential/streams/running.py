@@ -15,10 +15,14 @@ import headrace as hr
 import numpy as np
 import polars as pl
 from headrace.flow.messages import ChangeKind, Queue, RawBatch, ReadPosition
+from headrace.foundation.clock import SystemClock
+from headrace.interfaces.backend import JobHandle
 from headrace.interfaces.registry import Registry, default_registry
 from headrace.interfaces.settings import Settings
 from headrace.interfaces.source import LATEST, Reader, Source, StartPosition
+from headrace.jobs.job import PreparedJob, options_of
 from headrace.testing import MemorySink
+from headrace_light.backend import LightBackend
 from headrace_sql import api
 from headrace_sql.operators.range_reader import RangeReader
 
@@ -33,16 +37,43 @@ POLARS = {
 
 #: A queue of a table.
 Place = tuple[str, int]
+#: How often each queue is asked in vain before the clock moves in a silence, and as often behind it.
+_POLLS = 2
+#: Longer than a queue is waited for.
+_SILENCE_SECONDS = 90.0
+
+
+class LeapingClock(SystemClock):
+    """The machine's clock, which silences move forward."""
+
+    def __init__(self) -> None:
+        self._ahead_seconds = 0.0
+
+    def advance(self, seconds: float) -> None:
+        self._ahead_seconds += seconds
+
+    def now(self) -> float:
+        return super().now() + self._ahead_seconds
+
+    def monotonic(self) -> float:
+        return super().monotonic() + self._ahead_seconds
 
 
 class Script:
     """The order in which rows arrive, over all sources of a job.
 
-    ``batch``: how many at most come in one poll; ``until``: how many in all.
+    ``batch``: how many at most come in one poll; ``until``: how many in all. ``silences``: before which of them nothing comes for long, by
+    the script's own clock.
     """
 
-    def __init__(self, arrivals: Sequence[Arrival], batch: int, *, until: int | None = None) -> None:
+    def __init__(
+        self, arrivals: Sequence[Arrival], batch: int, *, until: int | None = None, silences: Collection[int] = ()
+    ) -> None:
         self._batch = batch
+        self.clock = LeapingClock()
+        #: Those that are still to come, and how often each queue has been polled in this one.
+        self._silences = set(silences)
+        self._polls: Counter[Place] = Counter()
         self._ends_at_last = until is None
         counts: Counter[Place] = Counter()
         #: The place of each arrival, and the how manieth of its queue it is.
@@ -55,6 +86,8 @@ class Script:
         #: How far each queue that is read has come, in the order in which they are polled. Rows of others never come.
         self.positions: dict[Place, int] = {}
         self._next = 0
+        #: The last arrival that has come.
+        self._came = -1
         self._ending = False
         #: Called before each poll; it may raise what a server that is away does.
         self.asked: Callable[[Place], None] = lambda place: None
@@ -64,8 +97,10 @@ class Script:
         """Whether all rows have come."""
         while self._next < len(self._arrivals):
             place, number = self._arrivals[self._next]
-            if place in self.positions and number >= self.positions[place]:
-                return False
+            if place in self.positions:
+                if number >= self.positions[place]:
+                    return False
+                self._came = self._next
             self._next += 1
         return True
 
@@ -73,13 +108,31 @@ class Script:
         """Return how many rows of a queue come now; 0: it is not its turn."""
         begin = self.positions[place]
         count = 0
-        if self.exhausted:
+        if self.exhausted or self._is_silent(place):
             return 0
-        for other, number in self._arrivals[self._next :]:
-            if count == min(self._batch, most) or other != place or number != begin + count:
+        for at, (other, number) in enumerate(self._arrivals[self._next :], self._next):
+            if count == min(self._batch, most) or other != place or number != begin + count or at in self._silences:
                 break
             count += 1
         return count
+
+    def _is_silent(self, place: Place) -> bool:
+        """Whether nothing comes now: all queues are asked in vain before the clock moves, and behind it."""
+        due = {at for at in self._silences if self._came < at <= self._next}
+        if not due:
+            return False
+        before = self._fewest_polls()
+        self._polls[place] += 1
+        after = self._fewest_polls()
+        if before < _POLLS == after:
+            self.clock.advance(_SILENCE_SECONDS)
+        if after == 2 * _POLLS:
+            self._polls.clear()
+            self._silences -= due
+        return True
+
+    def _fewest_polls(self) -> int:
+        return min(self._polls[place] for place in self.positions)
 
     def ends(self, place: Place) -> bool:
         """Whether a queue has come to its end. A queue that has is not waited for, so all of them end in one round of polls."""
@@ -356,9 +409,22 @@ def run_sql(plan: Plan, *, batch: int = 1000, **options: Any) -> Result:
 
 def run(plan: Plan, *, batch: int = 1000, making: Any = job_of, **options: Any) -> Result:
     """Run a plan on light and return what came out."""
-    job, sinks = making(plan, Script(plan.arrivals, batch), lambda name: MemorySink())
-    job.run("light", show_progress=False, max_batch_records=batch, **options)
+    script = script_of(plan, batch)
+    job, sinks = making(plan, script, lambda name: MemorySink())
+    started(job, script, until="end", max_batch_records=batch, **options).wait()
     return result_of({name: [sink] for name, sink in sinks.items()})
+
+
+def script_of(plan: Plan, batch: int, *, until: int | None = None) -> Script:
+    """Return the order in which the rows of a plan arrive."""
+    return Script(plan.arrivals, batch, until=until, silences=plan.silences)
+
+
+def started(job: Any, script: Script, **options: Any) -> JobHandle:
+    """Start a job on light by the clock of a script."""
+    given, settings = options_of(LightBackend, "light", {"show_progress": False, **options})
+    runner = LightBackend(settings, clock=script.clock)
+    return PreparedJob(job.name, "light", job.plan(given), given, runner).start()
 
 
 def run_text(plan: Plan, text: str, dialect: str, *, batch: int) -> Result:

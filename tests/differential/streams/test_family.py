@@ -36,6 +36,9 @@ def test_cases_of_each_kind_are_made() -> None:
     texts = [_case(Choices.of_seed(seed), "sql") for seed in range(150)]
     assert {case.other_keys for case in streams} == {case.other_keys for case in texts} == {True, False}
     assert {case.dialect for case in texts} == {"sql", "dsl"}
+    assert (
+        {bool(case.plan.silences) for case in streams} == {bool(case.plan.silences) for case in texts} == {True, False}
+    )
     matches = [node for case in texts for node in case.plan.nodes() if isinstance(node, Match)]
     assert {node.within is None for node in matches} == {True, False}
     values = [

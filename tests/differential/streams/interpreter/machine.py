@@ -1,7 +1,7 @@
 """What moves: operators that are given one row after the other, and told how far event time is.
 
 Each operator has a mark per upstream queue and side: the watermark that this queue has reached. Its own time is the least of them,
-and never goes back.
+of queues that are not silent; the greatest where all are. It never goes back.
 """
 
 from __future__ import annotations
@@ -37,6 +37,10 @@ class Operator:
         """An upstream queue has reached a time."""
         raise NotImplementedError
 
+    def silent(self, side: int, root: Root) -> None:
+        """Nothing has come of an upstream queue for long."""
+        raise NotImplementedError
+
     def roots(self, side: int, root: Root) -> None:
         """An upstream queue is there, though nothing has come of it."""
         raise NotImplementedError
@@ -53,6 +57,10 @@ class Operator:
         for consumer, side in self.consumers:
             consumer.mark(side, root, time)
 
+    def pass_silent(self, root: Root) -> None:
+        for consumer, side in self.consumers:
+            consumer.silent(side, root)
+
     def pass_root(self, root: Root) -> None:
         for consumer, side in self.consumers:
             consumer.roots(side, root)
@@ -67,6 +75,9 @@ class Passing(Operator):
 
     def mark(self, side: int, root: Root, time: datetime) -> None:
         self.pass_mark(root, time)
+
+    def silent(self, side: int, root: Root) -> None:
+        self.pass_silent(root)
 
     def roots(self, side: int, root: Root) -> None:
         self.pass_root(root)
@@ -120,6 +131,7 @@ class Timed(Operator):
         #: Whether a row that another verb has made was too late for a window of several.
         self.behind = False
         self._marks: dict[tuple[int, Root], datetime | None] = {}
+        self._silent: set[tuple[int, Root]] = set()
         #: The queues of tables that rows come from, per upstream queue and side.
         self._begins: dict[tuple[int, Root], set[Any]] = {}
 
@@ -135,16 +147,26 @@ class Timed(Operator):
     def mark(self, side: int, root: Root, time: datetime) -> None:
         before = self._marks[side, root]
         self._marks[side, root] = time if before is None else max(before, time)
-        known = list(self._marks.values())
-        if None in known:
+        self._silent.discard((side, root))
+        self._advance()
+
+    def silent(self, side: int, root: Root) -> None:
+        self._silent.add((side, root))
+        self._advance()
+
+    def _advance(self) -> None:
+        live = [mark for at, mark in self._marks.items() if at not in self._silent]
+        known = [mark for mark in (live or self._marks.values()) if mark is not None]
+        if not known or (live and len(known) < len(live)):
             return
-        least = min(each for each in known if each is not None)
-        if self.now is None or least > self.now:
-            self.now = least
-            self.on_time(least)
-            self.pass_mark(self, least - self.lag)
+        time = min(known) if live else max(known)
+        if self.now is None or time > self.now:
+            self.now = time
+            self.on_time(time)
+            self.pass_mark(self, time - self.lag)
 
     def take(self, side: int, root: Root, row: Row) -> None:
+        self._silent.discard((side, root))
         reached = self._marks[side, root]
         if reached is not None and self._ways_meet():
             self.fragile |= any(row[name] is not None and row[name] < reached for name in self.time_columns(side))

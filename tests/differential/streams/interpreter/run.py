@@ -125,7 +125,10 @@ def _run(plan: Plan, sources: list[Any], operators: list[Operator]) -> None:
     for source in sources:
         for queue in range(source.node.table.queues):
             source.pass_root((source.node, queue))
-    for arrival in plan.arrivals:
+    for number, arrival in enumerate(plan.arrivals):
+        for source in sources if number in plan.silences else ():
+            for queue in range(source.node.table.queues):
+                source.pass_silent((source.node, queue))
         for source in sources:
             if source.node.table.name == arrival.table:
                 source.arrive(arrival.queue, dict(arrival.row))
