@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
@@ -31,6 +30,7 @@ from tests.differential.comparing import Row
 from tests.differential.kinds import DOUBLE, STRING
 from tests.differential.running import FoldingSink, Result, register
 from tests.differential.tables import Table, TableColumn
+from tests.eventually import eventually
 
 #: Places at which a run is broken off in its own thread, as a kill would.
 PLACES = ("shard.after_process", "lane.after_process", "reader.after_poll", "shard.after_save", "checkpoint.after_flush",
@@ -238,12 +238,12 @@ def run_with_breaks(made: Callable[[], hr.Job], breaks: Sequence[tuple[Any, ...]
 def _stop_after(job: hr.Job, records: int, given: Mapping[str, Any]) -> None:
     """Start a run without an end, stop it when it has read so many records, or all."""
     handle = job.start("light", **given)
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
+
+    def is_so_far() -> bool:
         status = handle.status()
         lag = [queue.lag for queue in status.queues]
-        if status.records_read >= records or (lag and not any(lag)) or status.error:
-            break
-        time.sleep(0.001)
+        return bool(status.records_read >= records or (lag and not any(lag)) or status.error)
+
+    eventually(is_so_far, "it has read as much", shown=handle.status, pause_seconds=0.001)
     handle.stop()
     handle.wait()

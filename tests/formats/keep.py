@@ -10,7 +10,6 @@ import os
 import sys
 import tarfile
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,6 +18,7 @@ from typing import Any
 from headrace.interfaces.backend import JobHandle
 
 from tests.conformance.stateful_inputs import clicks, orders
+from tests.eventually import eventually
 from tests.formats.jobs import VERBS, job
 
 KEPT = Path(__file__).parent / "kept"
@@ -54,11 +54,12 @@ def within(directory: Path) -> Iterator[None]:
 
 def wait_for_records(handle: JobHandle, count: int) -> None:
     """Wait until a job has read so many records and has nothing to read."""
-    begun = time.monotonic()
-    while handle.status().records_read < count:
-        if time.monotonic() - begun > _SECONDS_MAX:
-            raise TimeoutError(f"only {handle.status().records_read} of {count} records were read")
-        time.sleep(0.05)
+    eventually(
+        lambda: handle.status().records_read >= count,
+        f"{count} records are read, but",
+        shown=lambda: handle.status().records_read,
+        seconds=_SECONDS_MAX,
+    )
 
 
 def stop_in_the_middle(directory: Path, kind: str) -> None:

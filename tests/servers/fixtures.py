@@ -17,6 +17,7 @@ from typing import Any, Protocol, TypeVar
 
 import pytest
 
+from tests.eventually import eventually
 from tests.servers.elasticsearch import ElasticsearchOptions, ElasticsearchServer
 from tests.servers.errors import MissingDownloadError, MissingProgramError, TestServerError
 from tests.servers.kafka import KafkaOptions, KafkaServer
@@ -388,6 +389,8 @@ def logging_postgresql_database(
     logging_postgresql_server: PostgreSQLServer, fresh_name: Callable[[str], str]
 ) -> Iterator[str]:
     """The name of an empty database on `logging_postgresql_server`, dropped after the test with its slots."""
+    import psycopg
+
     name = fresh_name("db")
     _execute_postgresql(logging_postgresql_server, f'CREATE DATABASE "{name}"')
     yield name
@@ -395,15 +398,18 @@ def logging_postgresql_database(
         logging_postgresql_server,
         f"SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE database = '{name}' AND active",  # noqa: S608
     )
-    for _ in range(100):
+
+    def slots_are_dropped() -> bool:
         try:
             _execute_postgresql(
                 logging_postgresql_server,
                 f"SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE database = '{name}'",  # noqa: S608
             )
-        except Exception:
-            continue
-        break
+        except psycopg.errors.ObjectInUse:  # the process that sent its log has not ended yet
+            return False
+        return True
+
+    eventually(slots_are_dropped, "no slot is in use")
     _execute_postgresql(logging_postgresql_server, f'DROP DATABASE "{name}" WITH (FORCE)')
 
 

@@ -11,32 +11,11 @@ import pytest
 udf_module = pytest.importorskip("pyflink.table.udf", reason="PyFlink is not installed")
 
 
-def functions() -> dict[str, Any]:
+def aggregates() -> dict[str, Any]:
     from pyflink.common import Row
     from pyflink.table import DataTypes
     from pyflink.table.data_view import ListView
-    from pyflink.table.udf import (
-        AggregateFunction,
-        ScalarFunction,
-        TableAggregateFunction,
-        TableFunction,
-        udaf,
-        udf,
-        udtaf,
-        udtf,
-    )
-
-    class Hash(ScalarFunction):  # type: ignore[misc]
-        def open(self, context: Any) -> None:
-            self.factor = int(context.get_job_parameter("HASH_FACTOR_OF_TESTS", "12"))
-
-        def eval(self, value: Any) -> Any:
-            return value * self.factor
-
-    class Split(TableFunction):  # type: ignore[misc]
-        def eval(self, text: Any) -> Any:
-            for each in text.split():
-                yield Row(each, len(each))
+    from pyflink.table.udf import AggregateFunction, TableAggregateFunction, udaf, udtaf
 
     class Mean(AggregateFunction):  # type: ignore[misc]
         def create_accumulator(self) -> Any:
@@ -96,6 +75,26 @@ def functions() -> dict[str, Any]:
         def get_result_type(self) -> Any:
             return "ROW<v BIGINT>"
 
+    return {"mean": udaf(Mean()), "joined": udaf(Joined()), "top2": udtaf(Top2())}
+
+
+def functions() -> dict[str, Any]:
+    from pyflink.common import Row
+    from pyflink.table import DataTypes
+    from pyflink.table.udf import ScalarFunction, TableFunction, udaf, udf, udtf
+
+    class Hash(ScalarFunction):  # type: ignore[misc]
+        def open(self, context: Any) -> None:
+            self.factor = int(context.get_job_parameter("HASH_FACTOR_OF_TESTS", "12"))
+
+        def eval(self, value: Any) -> Any:
+            return value * self.factor
+
+    class Split(TableFunction):  # type: ignore[misc]
+        def eval(self, text: Any) -> Any:
+            for each in text.split():
+                yield Row(each, len(each))
+
     @udf(result_type=DataTypes.BIGINT())
     def add(i: Any, j: Any) -> Any:
         return i + j
@@ -120,8 +119,7 @@ def functions() -> dict[str, Any]:
 
     return {
         "add1": add, "pair": pair, "doubled": doubled, "lengths": lengths, "middle": middle, "hashed": udf(Hash(), result_type="BIGINT"),
-        "split": udtf(Split(), result_types="ROW<word STRING, n BIGINT>"), "mean": udaf(Mean()), "joined": udaf(Joined()),
-        "top2": udtaf(Top2()),
+        "split": udtf(Split(), result_types="ROW<word STRING, n BIGINT>"), **aggregates(),
     }  # fmt: skip
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -124,7 +123,8 @@ def test_an_outage_of_the_broker_is_waited_for(world: World) -> None:
     world.send(200)
     while_running(lambda: handle.status().records_read >= 100, "records", handle)
     world.broker.begin_outage()
-    time.sleep(0.3)
+    before = world.broker.refused
+    while_running(lambda: world.broker.refused >= before + 20, "calls that are tried again and again", handle)
     assert handle.status().state is JobState.RUNNING
     world.broker.end_outage()
     world.send(200)

@@ -9,8 +9,6 @@ import random
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,16 +22,10 @@ from headrace.testing import MemorySink, MemorySource, MemoryTransactionalSink
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.eventually import eventually
+
 SCHEMA = {"k": "string", "v": "int64", "ts": "timestamp"}
 ROWS = 120
-
-
-def until(is_so: Callable[[], bool]) -> None:
-    """Wait for what another thread is about to do."""
-    begun = time.monotonic()
-    while not is_so():
-        assert time.monotonic() - begun < 120, "it does not come to that"
-        time.sleep(0.005)
 
 
 def bodies(begin: int = 0, end: int = ROWS) -> list[bytes]:
@@ -69,7 +61,7 @@ class World:
     def begun(self, *, read: int, name: str = "job", verb: str = "window", **options: Any) -> JobHandle:
         """Start a job and let it read so many rows; more come later with ``more``."""
         handle = self.job(name, verb=verb).start("light", **options)
-        until(lambda: handle.status().records_read == read)
+        eventually(lambda: handle.status().records_read == read, "records are read")
         return handle
 
     def more(self, rows: int) -> None:
@@ -101,10 +93,10 @@ def test_a_savepoint_is_taken_while_the_job_runs(tmp_path: Path, wanted: list[st
     with world.begun(read=50, shards=2, checkpoint=str(tmp_path / "checkpoint")) as handle:
         path = handle.savepoint(tmp_path / "one")
         world.more(30)
-        until(lambda: handle.status().records_read == 80)
+        eventually(lambda: handle.status().records_read == 80, "records are read")
         handle.savepoint(tmp_path / "two")
         world.more(ROWS - 80)
-        until(lambda: handle.status().records_read == ROWS)
+        eventually(lambda: handle.status().records_read == ROWS, "records are read")
     assert path == tmp_path / "one"
     assert [each.name for each in tmp_path.iterdir() if each.name.startswith(".")] == []
     assert Savepoint.read(path).place.positions[Queue("q", "source")].offset == 50
@@ -157,7 +149,7 @@ def test_a_sink_that_is_ahead_is_noticed(tmp_path: Path) -> None:
     with world.begun(read=40, shards=2) as handle:
         handle.savepoint(tmp_path / "here")
         world.more(40)
-        until(lambda: handle.status().records_read == 80)
+        eventually(lambda: handle.status().records_read == 80, "records are read")
     assert world.rows
     with pytest.raises(CheckpointError, match="came after the savepoint") as caught:
         world.job().run("light", shards=3, from_savepoint=tmp_path / "here")
@@ -179,7 +171,7 @@ def test_a_sink_that_cannot_be_asked_is_taken_to_be_ahead(tmp_path: Path) -> Non
         return stream.key_by("k").distinct().to(sink, name="sink")
 
     with job(Keyed()).start("light") as handle:
-        until(lambda: handle.status().records_read == 40)
+        eventually(lambda: handle.status().records_read == 40, "records are read")
         handle.savepoint(tmp_path / "running")
         handle.stop(savepoint=tmp_path / "stopped")
     with pytest.raises(CheckpointError, match="cannot be asked"):

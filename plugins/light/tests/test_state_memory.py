@@ -10,7 +10,6 @@ import signal
 import sqlite3
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ from headrace_light.state_directory import DirectoryStateSettings, DirectoryStat
 from light_spilling_job import run, spilling_job
 
 from tests.effort import often_or_slow
+from tests.eventually import eventually
 
 HERE = Path(__file__).parent
 Totals = dict[str, tuple[int, int, int]]
@@ -79,8 +79,7 @@ def test_a_savepoint_goes_to_other_shards_with_other_memory(tmp_path: Path) -> N
     job = spilling_job(tmp_path)
     options: dict[str, Any] = {"shards": 2, "show_progress": False, "checkpoint": tmp_path / "state"}
     handle = job.start("light", state_memory="1 MB", checkpoint_interval="100 ms", max_batch_records=2_000, **options)
-    while handle.status().records_read < 12_000:
-        time.sleep(0.01)
+    eventually(lambda: handle.status().records_read >= 12_000, "the whole input is read")
     handle.stop(savepoint=tmp_path / "savepoint")
     shutil.rmtree(tmp_path / "state")
     wanted = write_input(tmp_path, records=4_000, keys=12_000, seed=2)

@@ -101,7 +101,7 @@ class PartEncoder:
         from headrace.flow.schema import Schema
 
         assert self._codec is not None
-        names = list(getattr(self._codec.settings, "columns", ())) or frame.columns
+        names = list(self._codec.framing().fields) or frame.columns
         row = pl.DataFrame({name: [name] for name in names}, schema=dict.fromkeys(names, pl.String))
         return self._codec.encoder(Schema(dict(row.schema))).encode_lines(row)
 

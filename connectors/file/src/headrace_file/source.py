@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from headrace.flow.messages import Queue, ReadPosition
 from headrace.foundation.clock import Clock, SystemClock
 from headrace.foundation.errors import OptionError
+from headrace.interfaces.codec import FormatFraming
 from headrace.interfaces.settings import Settings
 from headrace.interfaces.source import LATEST, Source, StartAt, StartPosition
 
@@ -73,12 +74,13 @@ class FileSource(Source):
         ``columns``, else with the schema, as far as either is given.
         """
         self._format = format
-        options = getattr(codec, "settings", None)
-        delimiter, quote = getattr(options, "delimiter", ","), getattr(options, "quote", '"')
-        delimiter = "\t" if delimiter == "\\t" else delimiter
-        self._csv_options = (self.settings.csv_delimiter or delimiter, self.settings.csv_quote or quote)
-        self._body_bytes_max = getattr(options, "max_body_bytes", 0)
-        columns = tuple(getattr(options, "columns", ())) or tuple(schema or ())
+        framing = FormatFraming() if codec is None else codec.framing()
+        self._csv_options = (
+            self.settings.csv_delimiter or framing.delimiter,
+            self.settings.csv_quote or framing.quote,
+        )
+        self._body_bytes_max = framing.body_bytes_max
+        columns = framing.fields or tuple(schema or ())
         self._columns = columns if columns and format == "csv" else None
 
     def use_run(self, *, until: Literal["end"] | None) -> None:

@@ -185,8 +185,7 @@ class ConfluentConsumer(ConsumerDriver):
     def close(self) -> None:
         if not self._closed:
             self._closed = True
-            if hasattr(self, "_consumer"):
-                self._consumer.close()
+            self._consumer.close()
 
     @contextmanager
     def _called_back(self) -> Iterator[None]:

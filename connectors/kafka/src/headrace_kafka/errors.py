@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from headrace.foundation.errors import DataError, HeadraceError, JobError, RetriableError
 from headrace.interfaces.topics import is_own_topic
 
-from headrace_kafka.settings import KafkaSettings
+from headrace_kafka.settings import KafkaSettings, KafkaSourceSettings
 
 # Codes of the protocol: https://kafka.apache.org/protocol#protocol_error_codes. Negative ones are librdkafka's own.
 OFFSET_OUT_OF_RANGE = 1
@@ -70,7 +70,8 @@ def of_code(
         hint = "another instance of the group uses another driver; all instances need the same one"
         return JobError(where, plugin="kafka", option="driver", hint=hint)
     if code == FENCED_INSTANCE:
-        named = f"{where}: another instance has joined with the instance_id {getattr(settings, 'instance_id', None)!r}"
+        instance = settings.instance_id if isinstance(settings, KafkaSourceSettings) else None
+        named = f"{where}: another instance has joined with the instance_id {instance!r}"
         hint = "each instance of a job needs an instance_id of its own, or none"
         return JobError(named, plugin="kafka", option="instance_id", hint=hint)
     if code in _WRONG:
@@ -103,7 +104,8 @@ def not_writable(settings: KafkaSettings) -> JobError:
 
 def _denied(code: int, settings: KafkaSettings, queue: str | None) -> JobError:
     option = _DENIED[code]
-    names = {"topic": repr(settings.topic), "group": repr(getattr(settings, "group", None)), "cluster": "as a whole"}
+    group = settings.group if isinstance(settings, KafkaSourceSettings) else None
+    names = {"topic": repr(settings.topic), "group": repr(group), "cluster": "as a whole"}
     what = f"{option.replace('_', ' ')} {names.get(option, '')}".strip()
     return JobError(
         f"Kafka at {settings.servers}: {_user(settings)} has no permission for {what}",

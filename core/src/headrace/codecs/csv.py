@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from headrace.foundation.errors import OptionError, did_you_mean
 from headrace.interfaces import settings as declared
-from headrace.interfaces.codec import Codec, Decoder, Encoder
+from headrace.interfaces.codec import Codec, Decoder, Encoder, FormatFraming
 from headrace.interfaces.settings import option
 
 if TYPE_CHECKING:
@@ -80,6 +80,10 @@ class CsvCodec(Codec):
             from headrace.codecs.text_columns import check_timestamp_format
 
             check_timestamp_format(self._options.timestamp_format, "csv")
+
+    def framing(self) -> FormatFraming:
+        dialect, options = self._dialect(), self._options
+        return FormatFraming(options.max_body_bytes, dialect.delimiter, dialect.quote, options.columns)
 
     def decoder(self, schema: Schema, columns: Sequence[str] | None = None) -> Decoder:
         """Return a decoder. Raises OptionError for a column that is no field, or a type that has no form as text."""

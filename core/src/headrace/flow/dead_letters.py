@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from headrace.flow.messages import INDEX, OFFSET, TIME, Batch, Queue
+from headrace.foundation.errors import HeadraceError
 
 if TYPE_CHECKING:
     import polars as pl
@@ -133,7 +134,7 @@ def of_queue(queue: Queue, origin: str, offset: int, error: Exception) -> Batch:
 
     letter = {
         "queue": queue.id, "offset": offset, "index": 0, "origin": origin, "error": type(error).__name__,
-        "reason": getattr(error, "message", str(error)), "preview": "", "row": None, "body": None,
+        "reason": error.message if isinstance(error, HeadraceError) else str(error), "preview": "", "row": None, "body": None,
     }  # fmt: skip
     # A branch of its own: a record that is refused at this offset later is no replay of this letter.
     return _with_header(queue, f"{origin}-broken", pl.DataFrame([letter], schema=dict(dead_letter_schema())))

@@ -88,6 +88,19 @@ class BodyFilter(ABC):
         """
 
 
+@dataclass(frozen=True, slots=True)
+class FormatFraming:
+    """What a source of files asks a format, to find where records begin and end: see ``Codec.framing``."""
+
+    #: The largest body that the format decodes, in bytes; 0: it sets no limit.
+    body_bytes_max: int = 0
+    #: Of formats whose records have fields: what stands between fields, and around a field that holds delimiters or newlines.
+    delimiter: str = ","
+    quote: str | None = '"'
+    #: The names of the fields in their order, if options of the format give them.
+    fields: tuple[str, ...] = ()
+
+
 class Encoder(ABC):
     """Encodes rows, one body per row. Used by one thread at a time."""
 
@@ -117,6 +130,14 @@ class Codec(ABC):
     def default_schema(self) -> Schema | None:
         """Return the schema to use when the user gives none, or None when one must be given."""
         return None
+
+    def framing(self) -> FormatFraming:
+        """Return what a source of files must know of the format. Called when the job is built.
+
+        The default takes the option ``max_body_bytes``, if the format declares one.
+        """
+        declares_limit = isinstance(self.settings, Settings) and "max_body_bytes" in self.settings.__struct_fields__
+        return FormatFraming(body_bytes_max=self.settings.max_body_bytes if declares_limit else 0)
 
     def changes(self) -> SourceChanges | None:
         """Return what the decoded rows say of changes; None, the default: rows are only added.

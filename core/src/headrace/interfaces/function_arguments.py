@@ -12,7 +12,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from headrace.foundation.errors import FunctionError, did_you_mean
-from headrace.interfaces.function_classes import annotations_of
+from headrace.interfaces.function_classes import Wrapper, annotations_of, unwrapped
 
 if TYPE_CHECKING:
     import polars as pl
@@ -27,8 +27,8 @@ def misfit(function: Any, given: Sequence[pl.DataType], *, skip: int = 0) -> tup
     ``function`` is what is called: a function, a method, an object. ``skip`` parameters come before those of the call (the
     state of an aggregate). What is not annotated, or in a way that says nothing of values, takes everything.
     """
-    plain = getattr(function, "target", function)
-    maps = bool(getattr(function, "as_flink", False))
+    plain = unwrapped(function)
+    maps = isinstance(function, Wrapper) and function.as_flink
     try:
         parameters = list(inspect.signature(plain).parameters.values())[skip:]
     except (TypeError, ValueError):
@@ -57,7 +57,7 @@ def placed(function: Any, named: Mapping[str, Any], given: int, *, skip: int = 0
     A parameter that is left out behind the last named one is not in the list. Raises FunctionError for an unknown name, one that
     is given twice, and for a default in between that no SQL text could say.
     """
-    plain = getattr(function, "target", function)
+    plain = unwrapped(function)
     parameters = [
         each
         for each in list(inspect.signature(plain).parameters.values())[skip:]

@@ -12,6 +12,7 @@ import inspect
 import os
 import typing
 import weakref
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -88,12 +89,28 @@ def _takes_an_argument(function: Any) -> bool:
     return True
 
 
-class Method:
+class Wrapper(ABC):
+    """What is called in the place of a function of the user. Its signature and annotations are those of that function."""
+
+    #: Whether rows and maps are given as PyFlink gives them.
+    as_flink: bool = False
+
+    @property
+    @abstractmethod
+    def target(self) -> Any:
+        """The function of the user: what takes a row, or the arguments of a call."""
+
+
+def unwrapped(function: Any) -> Any:
+    """Return the function of the user that is called in the end."""
+    return function.target if isinstance(function, Wrapper) else function
+
+
+class Method(Wrapper):
     """A method of an object that is opened before it is called; rows and maps as PyFlink has them if ``flink``."""
 
     def __init__(self, instance: Instance, name: str, *, flink: bool, returns: pl.DataType | None = None) -> None:
         self._instance, self._name = instance, name
-        #: Whether rows and maps are given as PyFlink gives them.
         self.as_flink = flink
         self._returns = returns if returns is not None and returns.is_nested() else None
 
@@ -103,7 +120,6 @@ class Method:
 
     @property
     def target(self) -> Any:
-        """The method itself, for its signature and annotations."""
         return getattr(self._instance.unopened, self._name)
 
     @property
@@ -117,34 +133,38 @@ class Method:
         return result if self._returns is None else as_declared(result, self._returns)
 
 
-class Called:
+class Called(Wrapper):
     """A function that PyFlink's decorator has wrapped: rows and maps as PyFlink has them."""
 
     as_flink = True
 
     def __init__(self, function: Callable[..., Any], returns: pl.DataType | None = None) -> None:
-        self.target = function
+        self._function = function
         self._returns = returns if returns is not None and returns.is_nested() else None
+
+    @property
+    def target(self) -> Any:
+        return self._function
 
     @property
     def __signature__(self) -> inspect.Signature:
         return inspect.signature(self.target)
 
     def __call__(self, *arguments: Any) -> Any:
-        result = self.target(*(as_flink_gives(each) for each in arguments))
+        result = self._function(*(as_flink_gives(each) for each in arguments))
         return result if self._returns is None else as_declared(result, self._returns)
 
 
-class Rows:
+class Rows(Wrapper):
     """The rows of a table function as tuples, whatever the user's function gives for one."""
 
     def __init__(self, function: Callable[..., Any], names: Sequence[str]) -> None:
         self._function, self._names = function, tuple(names)
-        self.as_flink = bool(getattr(function, "as_flink", False))
+        self.as_flink = isinstance(function, Wrapper) and function.as_flink
 
     @property
     def target(self) -> Any:
-        return getattr(self._function, "target", self._function)
+        return unwrapped(self._function)
 
     @property
     def __signature__(self) -> inspect.Signature:
@@ -160,7 +180,7 @@ class Rows:
             yield row_of(each, self._names)
 
 
-class Accumulating:
+class Accumulating(Wrapper):
     """An aggregate with ``create_accumulator``, ``accumulate``, ``get_value`` or ``emit_value``, and perhaps ``merge``.
 
     It has the methods of headrace's aggregates. Without ``merge`` the arguments of all rows of a group are its state, and are
@@ -173,7 +193,6 @@ class Accumulating:
 
     @property
     def target(self) -> Any:
-        """The method that takes a row, for its signature and annotations."""
         return self._instance.unopened.accumulate
 
     @property
@@ -227,21 +246,25 @@ def _emitted(emit: Any, state: Any) -> list[Any]:
     return rows
 
 
-class OfPandas:
+class OfPandas(Wrapper):
     """A scalar function of pandas Series, as PyFlink calls it: once for the rows of a batch."""
 
     def __init__(self, function: Callable[..., Any], returns: pl.DataType) -> None:
-        self.target, self._returns = function, returns
+        self._function, self._returns = function, returns
+
+    @property
+    def target(self) -> Any:
+        return self._function
 
     @property
     def __signature__(self) -> inspect.Signature:
         return inspect.signature(self.target)
 
     def __call__(self, *arguments: pl.Series) -> pl.Series:
-        return from_pandas(self.target(*map(to_pandas, arguments)), self._returns)
+        return from_pandas(self._function(*map(to_pandas, arguments)), self._returns)
 
 
-class AggregatingPandas:
+class AggregatingPandas(Wrapper):
     """An aggregate function of pandas Series. Its state is the arguments of all rows of a group."""
 
     def __init__(self, function: Callable[..., Any], returns: pl.DataType) -> None:
@@ -325,7 +348,7 @@ def gives_rows(instance: Any, method: Any) -> bool:
 
 def annotations_of(function: Any) -> dict[str, Any]:
     """Return the annotations of a function or callable object. Raises FunctionError when a name in them is unknown."""
-    plain = getattr(function, "target", function)
+    plain = unwrapped(function)
     plain = plain if inspect.isroutine(plain) else type(plain).__call__
     try:
         return typing.get_type_hints(plain)

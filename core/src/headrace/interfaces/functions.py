@@ -183,7 +183,7 @@ def _named_method(reference: Any, name: str) -> str | None:
 
 
 def _of_callable(target: Any, name: str, returns: Any, instance: Any) -> UserFunction:
-    plain = getattr(target, "target", target)
+    plain = function_classes.unwrapped(target)
     if inspect.iscoroutinefunction(plain):
         raise FunctionError(
             f"function {name!r} is async, and functions are called one row after the other",
@@ -326,10 +326,9 @@ def taken_by(function: UserFunction) -> tuple[Any, int]:
     if not isinstance(function, AggregateFunction):
         return function.function, 0
     made = function()
-    target = getattr(made, "target", None)
-    if target is None:
+    if not isinstance(made, function_classes.Wrapper):
         return made.add, 1
-    return target, 0 if isinstance(made, function_classes.AggregatingPandas) else 1
+    return made.target, 0 if isinstance(made, function_classes.AggregatingPandas) else 1
 
 
 def decorated_functions() -> Mapping[str, UserFunction]:

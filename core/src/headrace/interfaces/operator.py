@@ -297,6 +297,11 @@ class OperatorSpec(ABC):
         """
         return None
 
+    @property
+    def event_time(self) -> str | None:
+        """The column whose times the operator makes watermarks of; None, the default: it makes none."""
+        return None
+
     @classmethod
     def of_streams(cls, *streams: Any, **options: Any) -> Stream:
         """Return the stream that a verb of two streams makes of them: what ``left.join(right, on, …)`` calls.
@@ -396,6 +401,14 @@ class StatefulSpec(OperatorSpec):
         is used. The operator then finds the column ``COMBINED`` in every batch.
         """
         return None
+
+    def key_columns(self) -> Sequence[str]:
+        """Return the columns by which the operator's rows must come together; nothing if it does not say.
+
+        The default is the attribute ``keys``, which the spec of a verb of ``key_by(…)`` has.
+        """
+        keys = getattr(self, "keys", ())
+        return keys if isinstance(keys, tuple) else ()
 
     def definition(self, schema: Schema | None) -> StateDefinition:
         """Return the definition of the operator's state for these columns, in a normal form: see ``StateDefinition``.

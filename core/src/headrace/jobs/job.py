@@ -86,6 +86,11 @@ class Job:
     def name(self) -> str:
         return f"{self.namespace}.{self.pipeline}"
 
+    @property
+    def notices(self) -> tuple[str, ...]:
+        """What of the job's text has no effect here, in sentences. Only a language such as SQL has any; servers show them."""
+        return ()
+
     def also(self, *others: Job, name: str | None = None) -> Job:
         """Return one job that does what this and the other jobs do. Their sources are read once where they are shared.
 

@@ -89,8 +89,8 @@ class KeyedStream:
         if not isinstance(spec, StatefulSpec):
             raise self._no_state(name)
         self._check_ttl(name)
-        keys = getattr(spec, "keys", ())
-        if isinstance(keys, tuple) and keys and not set(self.keys) <= set(keys):
+        keys = spec.key_columns()
+        if keys and not set(self.keys) <= set(keys):
             raise PlanError(
                 f"{name}() has the keys {', '.join(map(str, keys))}, but the rows come together by {', '.join(self.keys)}",
                 job=self._stream._job_name,
@@ -289,7 +289,7 @@ def has_watermark(edge: Input) -> bool:
     """Return whether the rows on an edge carry watermarks."""
     node: Node = edge.node
     if isinstance(node, OperatorNode):
-        return node.spec.name == WATERMARK_VERB or has_watermark(node.input)
+        return node.spec.event_time is not None or has_watermark(node.input)
     if isinstance(node, UnionNode | ShuffleNode):
         return all(has_watermark(each) for each in node.inputs)
     return False

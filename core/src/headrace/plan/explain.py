@@ -213,7 +213,7 @@ def _source_options(node: SourceNode) -> dict[str, str]:
         options["start"] = repr(start.time.isoformat() if isinstance(start, StartAt) else start.value)
     if node.format is not None:
         options["format"] = repr(node.format)
-        codec_settings = getattr(node.codec, "settings", None)
+        codec_settings = node.codec.settings if node.codec is not None else None
         options |= changed_options(codec_settings) if isinstance(codec_settings, Settings) else {}
     if node.metadata:
         options["metadata"] = ", ".join(f"{column} = {what}" for column, what in node.metadata.items())

@@ -145,7 +145,7 @@ def _source(plan: Plan, node: SourceNode) -> dict[str, Any]:
     found |= {"of": dict(node.source.identity())}
     if node.format is not None:
         found["format"] = node.format
-        settings = getattr(node.codec, "settings", None)
+        settings = node.codec.settings if node.codec is not None else None
         if isinstance(settings, Settings) and (options := changed_options(settings)):
             found["format options"] = options
     return found

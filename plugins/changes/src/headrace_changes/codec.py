@@ -31,8 +31,6 @@ class ChangeCodec(Codec):
             "primary-keys", "primary-key-columns",
         }
     )  # fmt: skip
-    #: The field that the envelope stands in where the option ``schema_include`` is set; None: it is always the body.
-    payload_field: ClassVar[str | None] = None
 
     def __init__(self, settings: Any = None) -> None:
         super().__init__(settings)
@@ -41,6 +39,11 @@ class ChangeCodec(Codec):
             from headrace.codecs.text_columns import check_timestamp_format
 
             check_timestamp_format(self._options.timestamp_format, "timestamp_format")
+
+    @property
+    def payload_field(self) -> str | None:
+        """The field of the body that the envelope stands in; None, the default: the body is the envelope."""
+        return None
 
     def changes(self) -> SourceChanges:
         return SourceChanges(before_images=self._options.changelog_mode == "all")
@@ -70,8 +73,7 @@ class ChangeCodec(Codec):
             else self.column(schema[name], timestamps, name)
             for name in wanted
         }
-        payload_field = self.payload_field if getattr(options, "schema_include", False) else None
-        return ChangeDecoder(self.envelope, made, metadata or {}, options, payload_field)
+        return ChangeDecoder(self.envelope, made, metadata or {}, options, self.payload_field)
 
     def column(self, data_type: pl.DataType, timestamps: TimestampOptions, name: str) -> JsonColumn:
         """Return what reads the values of a column. Raises OptionError for a type that JSON has no form for."""

@@ -110,7 +110,9 @@ class DebeziumJsonCodec(ChangeCodec):
         added=(b'{"before":null,"after":', b',"op":"c"}'), removed=(b'{"before":', b',"after":null,"op":"d"}')
     )
 
-    payload_field = "payload"
+    @property
+    def payload_field(self) -> str | None:
+        return "payload" if self._options.schema_include else None
 
     def column(self, data_type: pl.DataType, timestamps: TimestampOptions, name: str) -> JsonColumn:
         """Return what reads the values of a column, as Debezium writes them."""

@@ -12,6 +12,7 @@ import polars as pl
 from headrace.flow.schema import Schema, data_type
 from headrace.foundation.errors import ExpressionError, OptionError, did_you_mean
 from headrace.interfaces.function_arguments import misfit
+from headrace.interfaces.functions import ScalarFunction, TableFunction
 from headrace_columnar import casts, comparisons, dialect, logic, operators, registry
 from headrace_columnar.evaluation import Check, FunctionCall, UserFunction
 from headrace_columnar.sql_types import NOT_CONSTANT, Typed, column_hint, in_calendar, shown
@@ -185,7 +186,7 @@ def _folded(typed: Typed, node: Any) -> Typed:
 
 
 def _deterministic(function: UserFunction) -> bool:
-    return bool(getattr(function, "deterministic", True))
+    return not isinstance(function, ScalarFunction) or function.deterministic
 
 
 def _all_equal(left: tuple[pl.Expr, ...], right: list[pl.Expr]) -> bool:
@@ -410,7 +411,7 @@ def _unknown_function(compiler: Compiler, node: Any, name: str) -> ExpressionErr
 
 def _user_call(compiler: Compiler, node: exp.Anonymous, function: UserFunction) -> Typed:
     if not isinstance(function, UserFunction):
-        kind = "a table function" if hasattr(function, "schema") else "an aggregate function"
+        kind = "a table function" if isinstance(function, TableFunction) else "an aggregate function"
         raise compiler.name_error(node, f"{function.name} is {kind}: only a scalar function can be called here")
     _check_count(compiler, node, function)
     arguments = [compiler.compile(argument) for argument in node.expressions]

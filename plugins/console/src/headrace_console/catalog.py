@@ -205,7 +205,11 @@ def _function_usage(name: str, function: Any) -> str:
 
 def summary(thing: Any) -> str:
     """Return the first paragraph of its docstring; empty if it has none."""
-    documented = getattr(thing, "function", None) or getattr(thing, "implementation", None) or thing
+    documented = thing
+    if isinstance(thing, ScalarFunction | TableFunction):
+        documented = thing.function
+    elif isinstance(thing, AggregateFunction):
+        documented = thing.implementation
     text = inspect.getdoc(documented) if not isinstance(documented, str) else None
     return (text or "").partition("\n\n")[0]
 

@@ -455,7 +455,7 @@ def _row(row: Any, names: Sequence[str]) -> dict[str, Any]:
 
 def _kinds_of(function: UserFunction) -> list[type]:
     """Return classes in the modules that the function needs: a new process must import these modules."""
-    target = getattr(function, "function", None) or getattr(function, "implementation", None)
+    target = function.implementation if isinstance(function, AggregateFunction) else function.function
     home = getattr(target, "__module__", None)
     made = type("Home", (), {"__module__": home}) if home else object
     return [made, *([target] if isinstance(target, type) else [])]

@@ -214,7 +214,7 @@ class GroupSourceContract(SourceHarness):
         source = self._made()
         patience = self.patience.total_seconds()
         task = DyingMember(source, name, 20, position, patience)
-        with Child(task, importable=(type(source), type(getattr(source, "settings", None)))) as child:
+        with Child(task, importable=(type(source), type(source.settings))) as child:
             child.wait_until_killed(patience_seconds=2 * patience)
         with self._running() as member:
             self._until(lambda: len(member.member.records.get(name, ())) >= 13, [member], "the queue is taken over")

@@ -63,6 +63,8 @@ class MemoryBroker:
         self._topics: dict[str, list[_Log]] = {}
         self._groups: dict[tuple[str, str], _Group] = {}
         self._away = False
+        #: How many calls it has refused in outages.
+        self.refused = 0
         self._answers_to_lose = 0
         _brokers[self.name] = self
 
@@ -258,6 +260,7 @@ class MemoryBroker:
     def need(self) -> None:
         """Raise RetriableError during an outage."""
         if self._away:
+            self.refused += 1
             raise RetriableError("the broker in memory does not answer", plugin="memory")
 
     def _log(self, topic: str, queue: int) -> _Log:

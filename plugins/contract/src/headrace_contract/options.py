@@ -104,7 +104,7 @@ class OptionChecks(Contract):
         with caplog.at_level(logging.DEBUG):
             plugin = self.make_with_secret(_SECRET)
             shown = {"repr of the plug-in": repr(plugin), "str of the plug-in": str(plugin)}
-            shown["repr of its settings"] = repr(getattr(plugin, "settings", None))
+            shown["repr of its settings"] = repr(plugin.settings)
             try:
                 self.use(plugin)
             except Exception as error:  # of any type: its text is checked

@@ -35,6 +35,8 @@ class SinkHarness(OptionChecks):
     nullable: ClassVar[bool] = True
     #: Length of the longest text that the sink must store; 0 when its columns are fixed, so that it cannot be checked.
     longest_text: ClassVar[int] = 1_000_000
+    #: Whether this check has created the target.
+    _created: bool = False
     #: The columns of the key by which the sink writes, if the user chooses one: of rows with equal keys only one is kept.
     key: ClassVar[Sequence[str]] = ()
 
@@ -131,7 +133,7 @@ class SinkHarness(OptionChecks):
             sink.settings = msgspec.structs.replace(sink.settings, **settings)
         sink.writer_name = f"{self.unique_name}.{job}.sink"  # a shared server has positions of other checks
         sink.check(columns)
-        if self.provides("create_target") and not getattr(self, "_created", False):
+        if self.provides("create_target") and not self._created:
             self.create_target(columns)
             self._created = True
         sink.prepare(columns)

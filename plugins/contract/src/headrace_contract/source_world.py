@@ -240,7 +240,7 @@ class SourceWorldChecks(SourceHarness):
             patience = self.patience.total_seconds()
             journal.unlink(missing_ok=True)
             task = ReadTask(source, name, position, 7, batches, str(journal), patience)
-            with Child(task, importable=(type(source), type(getattr(source, "settings", None)))) as child:
+            with Child(task, importable=(type(source), type(source.settings))) as child:
                 child.wait_until_killed(patience_seconds=2 * patience)
             lines = read_journal(journal)
             offsets += [offset for line in lines for offset in line["offsets"]]

@@ -63,7 +63,7 @@ class StatefulOperatorContract(Contract):
 
     def make_keys(self) -> Sequence[str]:
         """Return the columns that divide rows among shards, as in ``key_by``. Default: the spec's ``keys``, if it has them."""
-        return tuple(getattr(self.make_spec(), "keys", ()))
+        return tuple(self.make_spec().key_columns())
 
     def make_rows(self, first: int, count: int) -> list[dict[str, Any]]:
         """Return rows of ``schema``. Override it so that keys are repeated and results change."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
@@ -91,6 +91,17 @@ class BrokenCommitsWhenItLeaves(Group):
             super().leave()
 
 
+class _CallsAllLost(GroupListener):
+    def __init__(self, listener: GroupListener) -> None:
+        self._listener = listener
+
+    def assigned(self, queues: Iterable[hr.Queue]) -> None:
+        self._listener.assigned(queues)
+
+    def revoked(self, queues: Iterable[hr.Queue], *, lost: bool = False) -> None:
+        self._listener.revoked(queues, lost=True)
+
+
 class BrokenCallsAllLost(Group):
     breaks = "test_members_share_the_queues"
 
@@ -98,9 +109,11 @@ class BrokenCallsAllLost(Group):
         def give_up(self, names: set[str]) -> None:
             listener = self.listener
             assert listener is not None
-            revoked = mock.Mock(side_effect=lambda queues: listener.revoked(queues, lost=True))
-            with mock.patch.object(self, "listener", mock.Mock(revoked=revoked)):
+            self.listener = _CallsAllLost(listener)
+            try:
                 super().give_up(names)
+            finally:
+                self.listener = listener
 
 
 class BrokenNeverGivesUp(Group):

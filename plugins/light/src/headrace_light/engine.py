@@ -215,10 +215,11 @@ class Engine:
     def report(self) -> JobReport:
         """Return what the job did. Raises JobFailedError when it failed."""
         if self._error is not None:
-            message = self._error.message if isinstance(self._error, HeadraceError) else repr(self._error)
-            hint = getattr(self._error, "hint", None)
-            place = {name: getattr(self._error, name, None) for name in ("queue", "offset")}
-            raise JobFailedError(f"the job failed: {message}", job=self.job_name, hint=hint, **place) from self._error
+            known = self._error if isinstance(self._error, HeadraceError) else HeadraceError(repr(self._error))
+            raise JobFailedError(
+                f"the job failed: {known.message}",
+                job=self.job_name, hint=known.hint, queue=known.queue, offset=known.offset,
+            ) from self._error  # fmt: skip
         return JobReport.of(self.status())
 
     # ------------------------------------------------------------------------------------------ the engine's thread

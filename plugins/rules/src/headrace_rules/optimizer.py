@@ -8,8 +8,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from headrace.codecs.json import JsonCodec
 from headrace.foundation.clock import SystemClock
 from headrace.foundation.errors import HeadraceError
+from headrace.jobs.dsl import FunctionCatalog
 from headrace.plan.graph import Node, OperatorNode, Plan, SourceNode, input_schema, rebuilt
 from headrace.plan.same_origins import same_origins
 from headrace_columnar import dialect
@@ -80,8 +82,9 @@ def _alike(nodes: Sequence[OperatorNode]) -> list[list[OperatorNode]]:
     found: dict[tuple[Any, EngineOptions], list[OperatorNode]] = {}
     with_options = [node.spec.options for node in nodes if isinstance(node.spec, Rules)]
     for node in nodes:
-        given: Any = node.spec.functions  # type: ignore[attr-defined]
-        own = getattr(given, "own", given) or {}
+        assert isinstance(node.spec, Rules | Where)
+        given = node.spec.functions
+        own = given.own if isinstance(given, FunctionCatalog) else given or {}
         functions = frozenset((name, id(function)) for name, function in own.items())
         options = node.spec.options if isinstance(node.spec, Rules) else next(iter(with_options), EngineOptions())
         found.setdefault((functions, options), []).append(node)
@@ -139,8 +142,8 @@ def _raw_scan(plan: Plan, source: SourceNode, groups: Sequence[tuple[RuleGroup, 
 
 def _raw_json_columns(source: SourceNode) -> set[str]:
     assert source.body_schema is not None
-    options = getattr(source.codec, "settings", None)
-    return {*source.body_schema.json_columns, *getattr(options, "json_columns", ())}
+    of_options = source.codec.settings.json_columns if isinstance(source.codec, JsonCodec) else ()
+    return {*source.body_schema.json_columns, *of_options}
 
 
 def _journal_place(plan: Plan) -> str:

@@ -10,6 +10,7 @@ from headrace.interfaces.hookspecs import hookimpl
 
 if TYPE_CHECKING:
     from headrace.interfaces.backend import JobReport
+    from headrace.interfaces.operator import OperatorSpec
     from headrace.plan.graph import Plan
 
 #: If conditions have fewer texts than this, polars evaluates them as fast as a scan could.
@@ -32,12 +33,19 @@ def headrace_optimize(plan: Plan) -> Plan | None:
 
     # Only a plan with rules, or with enough texts in its conditions, is worth importing the optimizer for.
     specs = [node.spec for node in plan.of_kind(OperatorNode).values()]
-    texts = sum(str(getattr(spec, "predicate", "")).count("'") // 2 for spec in specs if spec.name != "rules")
+    texts = sum(_texts(spec) for spec in specs if spec.name == "where")
     if not any(spec.name == "rules" for spec in specs) and texts < PATTERNS_MIN:
         return None
     from headrace_rules.optimizer import optimized
 
     return optimized(plan)
+
+
+def _texts(spec: OperatorSpec) -> int:
+    """Return how many texts a condition compares with."""
+    from headrace_columnar.verbs.selection import Where
+
+    return str(spec.predicate).count("'") // 2 if isinstance(spec, Where) else 0
 
 
 @hookimpl

@@ -35,7 +35,7 @@ from headrace_server.registry.records import VersionRecord
 from headrace_server.registry.schema import claim_schema
 from headrace_server.registry.shared import SharedTables
 from headrace_server.schedules import metadata as schedule_tables
-from headrace_server.sharing.common import DEFAULT_LEASE_DURATION, check_common
+from headrace_server.sharing.agreement import DEFAULT_LEASE_DURATION, check_agreement
 from headrace_server.sharing.machines import machine_id
 from headrace_server.sharing.member import Identity, Member
 from headrace_server.sharing.peers import PeerKey
@@ -150,7 +150,7 @@ class HeadraceServer:
         options = self._options
         tables = SharedTables(self.registry.engine)
         shared_id = None if self.data.shared is None else identity_of(self.data.shared)
-        check_common(
+        check_agreement(
             tables,
             self.registry.engine,
             shared=self.data.shared,

@@ -15,7 +15,7 @@ from headrace_server.registry.database import Registry
 from headrace_server.registry.engines import open_engine, sqlite_url
 from headrace_server.registry.records import Desired, RunnerNote
 from headrace_server.registry.shared import SharedTables, note_runner
-from headrace_server.sharing.common import check_common
+from headrace_server.sharing.agreement import check_agreement
 from headrace_server.sharing.member import Identity, Member, lease_of
 
 DURATION = timedelta(seconds=8)
@@ -245,7 +245,7 @@ def test_what_servers_must_have_in_common_is_compared(
     tables = SharedTables(servers.engine)
 
     def check(shared_id: str | None = "one", seconds: int = 8) -> None:
-        check_common(
+        check_agreement(
             tables, servers.engine, shared=None if shared_id is None else tmp_path / shared_id, shared_id=shared_id,
             lease_duration=timedelta(seconds=seconds),
         )  # fmt: skip

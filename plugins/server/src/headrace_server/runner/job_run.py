@@ -235,8 +235,7 @@ class JobRun:
             "checkpoint": wanted.checkpoint,
         }
         job = load_job(wanted.file, wanted.variables)
-        # A language may say of a text what has no effect, as SQL does.
-        self._notices = [str(each) for each in getattr(job, "notices", ())]
+        self._notices = list(job.notices)
         return job.prepare(wanted.backend, **options)
 
     def _plan(self) -> Plan:

@@ -310,9 +310,9 @@ def frame_input(plan: Plan, frames: Mapping[str, DataFrameSource], base: int = 0
 def _time_column(plan: Plan, source: SourceNode) -> str | None:
     """Return the column of event time behind a source: that of its watermark, where there is one."""
     found = [
-        getattr(node.spec, "on", None)
+        node.spec.event_time
         for node in plan.stage(source).values()
-        if isinstance(node, OperatorNode) and node.spec.name == "watermark"
+        if isinstance(node, OperatorNode) and node.spec.event_time is not None
     ]
     return found[0] if len(found) == 1 else None
 

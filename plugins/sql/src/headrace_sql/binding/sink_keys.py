@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 from headrace.foundation.errors import JobError
-from headrace.jobs.keyed import WATERMARK_VERB, has_watermark, shuffled
+from headrace.jobs.keyed import has_watermark, shuffled
 from headrace.plan.graph import Input, OperatorNode
 from sqlglot import exp
 
@@ -112,11 +112,7 @@ def _all_have_watermarks(edge: Input) -> bool:
         if id(node) in seen:
             continue
         seen.add(id(node))
-        if (
-            isinstance(node, OperatorNode)
-            and node.spec.name == WATERMARK_VERB
-            and getattr(node.spec, "on", None) in NO_TIMES
-        ):
+        if isinstance(node, OperatorNode) and node.spec.event_time in NO_TIMES:
             return False
         waiting += [each.node for each in node.inputs]
     return True

@@ -8,6 +8,7 @@ from typing import Any
 from sqlglot import exp
 
 from headrace_sql.binding.places import parts_of
+from headrace_sql.binding.tables import Table
 from headrace_sql.compiling.definitions import Definitions
 from headrace_sql.compiling.table_forms import altered
 from headrace_sql.reading import nodes
@@ -63,9 +64,10 @@ def _rename(definitions: Definitions, node: exp.Expr, key: str, before: Any) -> 
     if is_temporary:
         definitions.session.temporary.add(new_key)
     definitions.own.add(new_key)
-    if hasattr(before, "node"):
+    if isinstance(before, Table):
         statement = before.node.copy()
         statement.this.set("this", exp.Table(this=exp.to_identifier(target.name, quoted=True)))
+        assert isinstance(statement, exp.Create)
         definitions.put(new_key, definitions.read_again(statement, new_key))
     else:
         definitions.put(new_key, replace(before, name=target.name))

@@ -22,6 +22,9 @@ WINDOW_FUNCTIONS = ("TUMBLE", "HOP", "CUMULATE", "SESSION")
 class DefinitionParser(CatalogParser):
     """Adds Flink's statements to sqlglot's queries."""
 
+    #: Of the type that is being parsed: 1 for one that is in no other.
+    _depth_of_types = 0
+
     STATEMENT_PARSERS: ClassVar[dict[Any, Any]] = {
         _T.CREATE: lambda self: self._parse_definition(),
         _T.INSERT: lambda self: self._parse_insert_into(),
@@ -152,7 +155,7 @@ class DefinitionParser(CatalogParser):
 
     def _parse_types(self, *arguments: Any, **options: Any) -> Any:
         """Parse a type. ``NOT NULL`` inside of MAP, ARRAY and ROW is kept in its meta."""
-        self._depth_of_types = getattr(self, "_depth_of_types", 0) + 1
+        self._depth_of_types += 1
         try:
             is_of_column = self._depth_of_types > 1 or bool(options.get("schema"))
             self._refuse_multiset(is_of_column)

@@ -53,6 +53,10 @@ class WatermarkSpec(OperatorSpec):
             if value < 0:
                 raise OptionError("must not be negative", option=option)
 
+    @property
+    def event_time(self) -> str:
+        return self.on
+
     def output_schema(self, schema: Schema | None, output: str = "") -> Schema | None:
         schema = keyed_rows.known(schema)
         if self.on not in schema:

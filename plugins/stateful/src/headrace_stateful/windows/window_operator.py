@@ -134,7 +134,7 @@ class WindowOperator(StatefulOperator):
             results = self.close_all()
         else:
             return
-        yield from self._given(getattr(message, "queue", Queue("")), results)
+        yield from self._given(message.queue if isinstance(message, Watermark) else Queue(""), results)
 
     def late_rows(self) -> int:
         return self._late

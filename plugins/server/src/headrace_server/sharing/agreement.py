@@ -16,7 +16,7 @@ DEFAULT_LEASE_DURATION = timedelta(seconds=8)
 _SHORTEST, _LONGEST = timedelta(seconds=3), timedelta(minutes=10)
 
 
-def check_common(
+def check_agreement(
     tables: SharedTables, engine: Engine, *, shared: Path | None, shared_id: str | None, lease_duration: timedelta
 ) -> None:
     """Compare what a server was given with what the first server of the registry was given. Raises OptionError that says what differs."""

@@ -1,0 +1,1 @@
+"""Rules of the house that no linter knows: sizes, names, caught errors, doubles, waiting."""

@@ -1,0 +1,119 @@
+"""The Python files of the workspace, and what the rules of this folder look at in them."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+FUNCTION_LINES_MAX = 70
+_ASKING = ("getattr", "hasattr")
+_DOUBLES = ("Mock", "MagicMock", "AsyncMock", "NonCallableMock", "create_autospec")
+
+
+@dataclass(slots=True)
+class Facts:
+    """What is kept of a file: the syntax trees of all would be millions of objects."""
+
+    lines: int = 0
+    #: Functions whose bodies have more lines than a screen.
+    long_functions: list[str] = field(default_factory=list)
+    #: Lines at which any error is caught, and is then neither raised, nor used, nor logged.
+    vanishing: list[int] = field(default_factory=list)
+    #: Names that classes declare: fields, methods, and what methods set on an object.
+    declared: set[str] = field(default_factory=set)
+    #: Attributes that an object is asked for although it may not have them.
+    asked: set[str] = field(default_factory=set)
+    #: Lines at which an object is made that agrees with every test.
+    doubles: list[int] = field(default_factory=list)
+    #: Lines at which tests are skipped, or expected to fail, whatever the machine, or for no reason.
+    skips: list[int] = field(default_factory=list)
+    sleeps: bool = False
+
+
+@functools.cache
+def facts() -> Mapping[str, Facts]:
+    """Return what there is to know of each Python file that git tracks or would track; by its path from the root."""
+    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "*.py"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    paths = sorted({path for path in done.stdout.splitlines() if (ROOT / path).exists()})
+    assert len(paths) > 1_500
+    return {path: facts_of((ROOT / path).read_text(encoding="utf-8")) for path in paths}
+
+
+def facts_of(text: str) -> Facts:
+    """Return what there is to know of a file with this text."""
+    found = Facts(lines=text.count("\n"))
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            # The body alone: the options of a command, each with its help, are a table.
+            assert node.end_lineno is not None
+            if node.end_lineno - node.body[0].lineno + 1 > FUNCTION_LINES_MAX:
+                found.long_functions.append(node.name)
+        elif isinstance(node, ast.Call):
+            _add_call(found, node)
+        elif isinstance(node, ast.ExceptHandler):
+            if _is_broad(node.type) and _vanishes(node):
+                found.vanishing.append(node.lineno)
+        elif isinstance(node, ast.ClassDef):
+            _add_declared(found, node)
+        elif isinstance(node, ast.Attribute) and _is_always_skipped(node):
+            found.skips.append(node.lineno)
+    return found
+
+
+def _add_call(found: Facts, node: ast.Call) -> None:
+    function = node.func
+    name = (
+        function.attr if isinstance(function, ast.Attribute) else function.id if isinstance(function, ast.Name) else ""
+    )
+    if name in _ASKING and len(node.args) > 1:
+        asked = node.args[1]
+        may_lack = name == "hasattr" or len(node.args) > 2
+        if may_lack and isinstance(asked, ast.Constant) and isinstance(asked.value, str):
+            found.asked.add(asked.value)
+    elif name in _DOUBLES:
+        found.doubles.append(node.lineno)
+    elif name == "suppress":
+        found.vanishing += [node.lineno] * any(_is_broad(each) for each in node.args)
+    elif name == "skipif":
+        found.skips += [node.lineno] * all(keyword.arg != "reason" for keyword in node.keywords)
+    elif name == "sleep":
+        found.sleeps = found.sleeps or ast.unparse(function) in ("time.sleep", "sleep")
+
+
+def _is_always_skipped(node: ast.Attribute) -> bool:
+    return node.attr in ("skip", "xfail") and ast.unparse(node.value) == "pytest.mark"
+
+
+def _is_broad(kind: ast.expr | None) -> bool:
+    if isinstance(kind, ast.Tuple):
+        return any(_is_broad(each) for each in kind.elts)
+    return kind is None or (isinstance(kind, ast.Name) and kind.id in ("Exception", "BaseException"))
+
+
+def _vanishes(node: ast.ExceptHandler) -> bool:
+    for statement in node.body:
+        for part in ast.walk(statement):
+            is_logged = (
+                isinstance(part, ast.Call) and isinstance(part.func, ast.Attribute) and part.func.attr == "exception"
+            )
+            if isinstance(part, ast.Raise) or is_logged or (isinstance(part, ast.Name) and part.id == node.name):
+                return False
+    return True
+
+
+def _add_declared(found: Facts, owner: ast.ClassDef) -> None:
+    for node in owner.body:
+        if isinstance(node, ast.AnnAssign | ast.Assign):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            found.declared |= {target.id for target in targets if isinstance(target, ast.Name)}
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            found.declared.add(node.name)
+            for part in ast.walk(node):
+                if isinstance(part, ast.Attribute) and isinstance(part.ctx, ast.Store):
+                    found.declared.add(part.attr)
