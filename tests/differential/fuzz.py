@@ -18,13 +18,16 @@ from pathlib import Path
 
 from tests.differential.choices import Choices
 from tests.differential.families import case_of, families, family_named, problem_of
+from tests.differential.little_memory import limit_memory
 from tests.differential.shrinking import kind_of, shrunk
 
 _CHUNK = 20
 
 
-def _run(task: tuple[range, str, str]) -> list[tuple[int, str, list[int]]]:
-    seeds, only, backend = task
+def _run(task: tuple[range, str, str, bool]) -> list[tuple[int, str, list[int]]]:
+    seeds, only, backend, little_memory = task
+    if little_memory:
+        limit_memory()
     found = []
     for seed in seeds:
         choices = Choices.of_seed(seed)
@@ -37,7 +40,7 @@ def _run(task: tuple[range, str, str]) -> list[tuple[int, str, list[int]]]:
     return found
 
 
-def _results(tasks: list[tuple[range, str, str]], workers: int) -> Iterator[list[tuple[int, str, list[int]]]]:
+def _results(tasks: list[tuple[range, str, str, bool]], workers: int) -> Iterator[list[tuple[int, str, list[int]]]]:
     if workers == 1:
         yield from map(_run, tasks)
         return
@@ -71,6 +74,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "--backend", default="light", choices=["light", "spark"], help="spark: one session, the families that can"
     )
+    parser.add_argument(
+        "--little-memory", action="store_true", help="keyed jobs of light keep their state beyond memory"
+    )
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--shrink", type=int, default=3, help="how many kinds of findings are shrunk")
     parser.add_argument("--tries", type=int, default=600, help="runs for shrinking one")
@@ -81,7 +87,9 @@ def main(arguments: list[str] | None = None) -> int:
         if given.only and family_named(given.only).check_on_spark is None:
             parser.error(f"the family {given.only} has no check on Spark")
         os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [os.getcwd(), os.environ.get("PYTHONPATH")]))
-    tasks = [(seeds[at : at + _CHUNK], given.only, given.backend) for at in range(0, len(seeds), _CHUNK)]
+    tasks = [
+        (seeds[at : at + _CHUNK], given.only, given.backend, given.little_memory) for at in range(0, len(seeds), _CHUNK)
+    ]
     begun, done, findings = time.monotonic(), 0, []
     for found in _results(tasks, min(given.workers, len(tasks))):
         done = min(done + _CHUNK, len(seeds))
@@ -92,6 +100,9 @@ def main(arguments: list[str] | None = None) -> int:
         sys.stderr.write(f"\r{done:,} of {len(seeds):,} seeds in {seconds:.0f} s, {len(findings)} findings ")
         sys.stderr.flush()
     sys.stderr.write("\n")
+
+    if given.little_memory:
+        limit_memory()
 
     def check(choices: Choices) -> str | None:
         return problem_of(choices, given.only, backend=given.backend)

@@ -225,12 +225,17 @@ def test_unusable_sizes_are_refused(value: Any) -> None:
 
 
 def test_verbs_that_stay_in_memory_are_refused() -> None:
-    lists = a_job(v="int64").key_by("k").agg(n="collect_list(v)").to(MemorySink())
-    windows = a_job(ts="timestamp").key_by("k").window(hr.tumbling("1 min", on="ts")).agg(n="count(*)").to(MemorySink())
-    for job, reason in ((lists, "keeps lists"), (windows, "in memory")):
-        with pytest.raises(OptionError, match=reason) as caught:
-            job.run("light", state_memory="1 GB")
-        assert caught.value.option == "state_memory"
+    stream = a_job(ts="timestamp").key_by("k")
+    sessions = stream.window(hr.session("1 min", on="ts"), emit=hr.emit(before="10 s")).agg(n="count(*)")
+    with pytest.raises(OptionError, match="in memory") as caught:
+        sessions.to(MemorySink()).run("light", state_memory="1 GB")
+    assert caught.value.option == "state_memory"
+
+
+def test_mapped_files_need_pyarrow(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headrace_light.state_memory.find_spec", lambda name: None)
+    with pytest.raises(OptionError, match="needs pyarrow"):
+        a_job().key_by("k").deduplicate().to(MemorySink()).run("light", state_memory="1 GB")
 
 
 def test_without_a_checkpoint_rows_are_in_a_temporary_directory() -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 import polars as pl
@@ -19,7 +21,8 @@ from headrace.flow.messages import (
     Queue,
     SystemMessage,
 )
-from headrace.interfaces.operator import RejectedRows, StatefulOperator
+from headrace.interfaces.mapped_memory import MappedMemory
+from headrace.interfaces.operator import MappedOperator, RejectedRows, StatefulOperator
 
 QUEUE = Queue("0", "key_by")
 SIGNS = {ChangeKind.INSERT: 1, ChangeKind.UPDATE_AFTER: 1, ChangeKind.UPDATE_BEFORE: -1, ChangeKind.DELETE: -1}
@@ -49,9 +52,18 @@ def batch_of(
     return Batch(QUEUE, pl.concat([pl.DataFrame(header), user], how="horizontal"), output)
 
 
+@cache
+def mapped_memory() -> MappedMemory:
+    """Return memory in files for every array and frame, however small; ranges of it are used again."""
+    return MappedMemory(tempfile.gettempdir(), 1, file_bytes=1 << 20)
+
+
 @dataclass
 class Run:
-    """An operator, everything it gave, and a way to put another in its place that has only its stored state."""
+    """An operator, everything it gave, and a way to put another in its place that has only its stored state.
+
+    Every second one keeps its state in mapped files, if it can: what comes out, and what is stored, must not tell.
+    """
 
     make: Callable[[], StatefulOperator]
     rows: list[tuple[str, Row]] = field(default_factory=list)
@@ -59,6 +71,7 @@ class Run:
     watermarks: list[int | None] = field(default_factory=list)
     rejected: list[str] = field(default_factory=list)
     stored: list[bytes] = field(default_factory=list)
+    maps: bool = False
 
     def __post_init__(self) -> None:
         self.operator = self.make()
@@ -79,11 +92,16 @@ class Run:
     def restart(self) -> None:
         """Go on with a new operator from what is stored; the state must be stored right before."""
         self.operator = self.make()
+        self.maps = not self.maps and isinstance(self.operator, MappedOperator)
+        if isinstance(self.operator, MappedOperator) and self.maps:
+            self.operator.use_mapped(mapped_memory())
         for state in self.stored:
             if state:
                 self.operator.apply(state)
 
     def _take(self, results: Any) -> None:
+        if self.maps:
+            mapped_memory().trim()
         for result in results:
             if isinstance(result, RejectedRows):
                 self.rejected += result.reasons

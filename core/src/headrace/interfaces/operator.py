@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from headrace.flow.schema import Schema
     from headrace.interfaces.key_shares import KeyShare
     from headrace.interfaces.local_store import Epoch, LocalTable
+    from headrace.interfaces.mapped_memory import MappedMemory
     from headrace.interfaces.state_definition import StateDefinition
     from headrace.interfaces.state_parts import Restore
     from headrace.jobs.dsl import Stream
@@ -121,6 +122,18 @@ class StatefulOperator(Operator):
             f"{type(self).__name__} does not divide its state by key",
             hint="start with as many shards as before; its author makes it possible with StatefulOperator.share_of()",
         )
+
+
+class MappedOperator(StatefulOperator):
+    """A stateful operator that can keep what is large in mapped files (``headrace.interfaces.mapped_memory``).
+
+    Its output and its stored state are the same. It has no other way to and from the checkpoint than without: the files are gone with the
+    process.
+    """
+
+    @abstractmethod
+    def use_mapped(self, memory: MappedMemory) -> None:
+        """Use this memory for what is kept for long. Called once, on a new operator, where its spec ``maps_state``."""
 
 
 class SpillingOperator(StatefulOperator):
@@ -373,6 +386,8 @@ class StatefulSpec(OperatorSpec):
 
     #: Whether ``adapted`` can bring a state to other columns and held values.
     adapts_state: ClassVar[bool] = False
+    #: Whether ``open`` returns a MappedOperator: where the state cannot leave memory row by row, it can lie in mapped files.
+    maps_state: bool = False
 
     @property
     def tick_seconds(self) -> float | None:
@@ -388,9 +403,10 @@ class StatefulSpec(OperatorSpec):
     def open(self, schema: Schema | None) -> StatefulOperator: ...
 
     def stays_in_memory(self, schema: Schema | None) -> str | None:
-        """Return why the operator's state cannot leave memory; None: ``open`` returns a SpillingOperator that can do without it.
+        """Return why the operator's state cannot leave memory row by row; None: ``open`` returns a SpillingOperator that can do without it.
 
-        A backend asks when a job is to run with a limit for the memory of its state (``state_memory``), and refuses it otherwise.
+        A backend asks when a job is to run with a limit for the memory of its state (``state_memory``). It refuses a verb with such a
+        reason, unless it ``maps_state``.
         """
         return f"{self.name} keeps all of its state in memory"
 

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from headrace.interfaces.local_store import Epoch, LocalStore, LocalTable
+    from headrace.interfaces.mapped_memory import MappedMemory
     from headrace.interfaces.operator import SpillingOperator
     from headrace.interfaces.state_parts import Fetch, Restore
 
@@ -98,6 +99,8 @@ class Shard:
         #: Operators with a limit for their memory, each with its part of the local store.
         self._spilling: dict[str, tuple[SpillingOperator, LocalTable]] = {}
         self._local_place = ""
+        #: Operators whose state is in mapped files: not there after a restart, so every version is applied.
+        self._maps = False
 
     # ------------------------------------------------------------------------------------------------- entries
 
@@ -373,10 +376,20 @@ class Shard:
 
     # --------------------------------------------------------------------------------------- state beyond memory
 
+    def map_to(self, memory: MappedMemory, names: Collection[str]) -> None:
+        """Let these operators keep their state in mapped files. Called once, before ``spill_to`` and ``apply``."""
+        from headrace.interfaces.operator import MappedOperator
+
+        for name in names:
+            operator = self._lane.stateful_operators[name]
+            assert isinstance(operator, MappedOperator), f"{name} says that its state can be mapped"
+            operator.use_mapped(memory)
+            self._maps = True
+
     def spill_to(
-        self, store: LocalStore, *, place: str, memory_bytes: int, rolls: bool, changed_max: int
+        self, store: LocalStore, names: Collection[str], *, place: str, memory_bytes: int, rolls: bool, changed_max: int
     ) -> None:  # fmt: skip
-        """Let the operators keep rows that are not in use in a local store; each may use so much memory. Called once, before ``apply``.
+        """Let these operators keep rows that are not in use in a local store; each may use so much memory. Called once, before ``apply``.
 
         ``rolls``: deltas are to have a part of all rows besides, so that versions are never replaced by a snapshot.
         ``changed_max``: when so many rows of an operator have changed, it wants a checkpoint. ``place``: what tells the local store from a
@@ -386,7 +399,9 @@ class Shard:
         from headrace.interfaces.operator import SpillingOperator
 
         self._local_place = place
-        for name, operator in self._lane.stateful_operators.items():
+        rolls &= not self._maps  # operators that do not roll need snapshots
+        for name in names:
+            operator = self._lane.stateful_operators[name]
             assert isinstance(operator, SpillingOperator), f"{name} says that its state can leave memory"
             local = LocalTable(
                 store, f"{self.queue.id}/{name}", memory_bytes=memory_bytes, rolls=rolls, changed_max=changed_max
@@ -415,7 +430,7 @@ class Shard:
         }
         fits = [local.fits(definitions[name], chain) for name, (_, local) in self._spilling.items()]
         found = [each for each in fits if each is not None]
-        usable = bool(found) and len(found) == len(fits)
+        usable = bool(found) and len(found) == len(fits) and not self._maps
         for name, (operator, _) in self._spilling.items():
             if usable:
                 operator.go_on(chain[-1])

@@ -100,7 +100,7 @@ class SharedStages(Stages):
         if checkpoint.definitions:
             check_definitions(plan, checkpoint.definitions, place=str(host.directory))
         if memory is not None:
-            memory.open(host.directory, shards)
+            memory.open(host.directory, shards, stored=host.storing.until_stored)
         try:
             return cls(plan, host, elasticity, shards=shards, memory=memory)
         except BaseException:
@@ -179,6 +179,8 @@ class SharedStages(Stages):
             if not self._members.has(run):
                 continue
             outputs = self._outages.trying("read a shuffle", run.poll)
+            if self._memory is not None:
+                self._memory.trim()
             if outputs is not None:
                 progressed = True
                 fault_point("shard.after_process")

@@ -112,7 +112,7 @@ class LocalStages(Stages):
         store: StateStore = NoStateStore() if host.directory is None else make_store(host.directory)
         try:
             if memory is not None:
-                memory.open(host.directory, shards)
+                memory.open(host.directory, shards, stored=host.storing.until_stored)
             stages = cls(plan, host, shards=shards, store=store, ahead=ahead, memory=memory)
         except BaseException:
             store.close()
@@ -175,6 +175,8 @@ class LocalStages(Stages):
                 self._took_over = True
             else:
                 self._storage.load(shard, checkpoint_id, expected)
+            if self._memory is not None:
+                self._memory.trim()
         except RetriableError:
             shard.close()  # it may have taken a part
             shards[shard.number] = self._new_shard(queue.source, shard.number)
@@ -309,6 +311,8 @@ class LocalStages(Stages):
                     with waiting(self._waiting):
                         is_end = entry.kind == "end"
                         output = shard.process(entry.sequence, entry.time_us, envelopes, end_of_input=is_end)
+                    if self._memory is not None:
+                        self._memory.trim()
                     deliveries += output.deliveries
                     self._route(output.shipments, pending)
         fault_point("shard.after_process")

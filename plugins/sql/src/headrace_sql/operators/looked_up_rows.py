@@ -31,6 +31,7 @@ class TagRows(OperatorSpec):
     """Adds the column ``TAG``: another text for each row of the input."""
 
     name: ClassVar[str] = "tag_rows"
+    maps_state = True
 
     def output_schema(self, schema: Schema | None, output: str = "") -> Schema | None:
         columns = keyed_rows.known(schema)

@@ -28,6 +28,7 @@ class OneRowPerKey(KeptByKey):
     """
 
     name: ClassVar[str] = "one_row_per_key"
+    maps_state = True
 
     def __init__(self, keys: Sequence[str], *, ttl: Duration | None = None) -> None:
         self.keys = tuple(keys)

@@ -39,6 +39,7 @@ class OverChanging(KeptByKey):
     """
 
     name: ClassVar[str] = "over_changing"
+    maps_state = True
 
     def __init__(
         self, keys: Sequence[str], order: Sequence[tuple[str, bool]], calls: Mapping[str, OverCall], *, ttl: Duration | None = None

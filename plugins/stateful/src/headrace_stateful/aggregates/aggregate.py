@@ -17,6 +17,7 @@ from headrace.flow.messages import WATERMARK, Batch, ChangeKind, SystemMessage, 
 from headrace.flow.schema import Schema, per_schema
 from headrace.foundation.errors import PlanError
 from headrace.interfaces.key_shares import KeyShare
+from headrace.interfaces.mapped_memory import MappedMemory
 from headrace.interfaces.operator import Changes, Derivation, RejectedRows, StatefulOperator
 from headrace.interfaces.state_definition import StateDefinition, quoted
 from headrace.interfaces.windows import Duration, microseconds
@@ -45,6 +46,7 @@ class Aggregate(KeptByKey):
     """``agg``: results per key, as a changelog. A key from which nothing has come for ``ttl`` (processing time) is forgotten."""
 
     name = "aggregate"
+    maps_state = True
     takes_functions = True
 
     def __init__(
@@ -151,6 +153,11 @@ class RunningAggregate(PartedTable):
         self._groups = keyed_rows.SlotGroups()
         self._different = DistinctValues(plan, _GROUP)
         self._now_us = 0
+
+    def use_mapped(self, memory: MappedMemory) -> None:
+        super().use_mapped(memory)
+        if self._log is not None:
+            self._log.use_mapped(memory)
 
     def process(self, batch: Batch) -> Iterable[Batch | RejectedRows]:
         frame = batch.frame

@@ -32,6 +32,7 @@ class Distinct(KeptByKey):
     """
 
     name = "distinct"
+    maps_state = True
 
     def __init__(self, keys: Sequence[str], *, ttl: Duration | None = None) -> None:
         self.keys = tuple(keys)

@@ -32,6 +32,7 @@ class NormalizeChanges(KeptByKey):
     """A changelog with old rows, of changes by key. ``ttl``: a key is forgotten so long (processing time) after its last change."""
 
     name = "normalize_changes"
+    maps_state = True
     takes_upserts = True
 
     def __init__(self, keys: Sequence[str], *, ttl: Duration | None = None) -> None:

@@ -77,6 +77,7 @@ class Process(StateInColumns):
     """Runs a function with state and timers; see the module. What it gives are rows that are only added."""
 
     name = "process"
+    maps_state = True
 
     def __init__(self, keys: Sequence[str], function: Any, *, schema: Mapping[str, Any], on: str | None = None) -> None:
         self.keys = tuple(keys)

@@ -36,6 +36,7 @@ class Reduce(KeptByKey):
     """A changelog of one value per key. ``schema``: the columns that are combined (default: all), besides those of the key."""
 
     name = "reduce"
+    maps_state = True
 
     def __init__(
         self,

@@ -79,6 +79,7 @@ class TopN(KeptByKey):
     """
 
     name = "top_n"
+    maps_state = True
 
     def __init__(
         self,

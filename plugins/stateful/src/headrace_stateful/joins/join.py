@@ -50,6 +50,7 @@ class Join(StateInColumns):
     """A join of two streams. Made by ``of_streams``; its input has the sides ``left`` and ``right``."""
 
     name = "join"
+    maps_state = True
 
     def __init__(
         self,

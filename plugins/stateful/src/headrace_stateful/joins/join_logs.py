@@ -7,7 +7,8 @@ from typing import ClassVar
 
 import polars as pl
 from headrace.interfaces.key_shares import KeyShare
-from headrace.interfaces.operator import StatefulOperator
+from headrace.interfaces.mapped_memory import MappedMemory
+from headrace.interfaces.operator import MappedOperator
 
 from headrace_stateful.joins.join_shape import NEVER
 from headrace_stateful.keys.row_log import RowLog
@@ -17,11 +18,15 @@ from headrace_stateful.keys.state_bytes import pack, unpack
 SIDES = ("left", "right")
 
 
-class JoinLogs(StatefulOperator):
+class JoinLogs(MappedOperator):
     """Base of joins: the rows that are kept of each side."""
 
     def __init__(self, left: RowLog, right: RowLog) -> None:
         self._logs = (left, right)
+
+    def use_mapped(self, memory: MappedMemory) -> None:
+        for log in self._logs:
+            log.use_mapped(memory)
 
     def delta(self) -> bytes:
         frames = self._changed()

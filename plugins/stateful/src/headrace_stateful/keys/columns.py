@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import polars as pl
+from headrace.interfaces.mapped_memory import MappedMemory
 from numpy.typing import NDArray
 
 Places = NDArray[np.int64]
@@ -18,6 +19,8 @@ Flags = NDArray[np.bool_]
 
 #: Logs are not rewritten for fewer dead rows than this.
 _LEAST_DEAD = 1024
+#: Chunks in files are not merged when they are as large, and not made larger: what is merged is in memory meanwhile.
+_MAPPED_CHUNK_BYTES = 1 << 25
 
 
 class ChunkedFrame:
@@ -27,7 +30,12 @@ class ChunkedFrame:
         self.schema = dict(schema)
         self._chunks: list[pl.DataFrame] = []
         self._whole: pl.DataFrame = pl.DataFrame(schema=self.schema)
+        self._memory: MappedMemory | None = None
         self.height = 0
+
+    def use_mapped(self, memory: MappedMemory) -> None:
+        """Keep chunks in mapped files from now on."""
+        self._memory = memory
 
     def append(self, frame: pl.DataFrame) -> None:
         """Append rows; the columns are picked by name."""
@@ -35,10 +43,11 @@ class ChunkedFrame:
             return
         chunk = self.rows_of(frame)
         merged = False
-        while self._chunks and self._chunks[-1].height < 2 * chunk.height:
+        while self._chunks and self._chunks[-1].height < 2 * chunk.height and self._is_small(self._chunks[-1]):
             chunk = pl.concat([self._chunks.pop(), chunk], rechunk=True)
             merged = True
-        self._chunks.append(chunk if merged else chunk.rechunk())
+        chunk = chunk if merged else chunk.rechunk()
+        self._chunks.append(chunk if self._memory is None else self._memory.frame(chunk))
         self.height += frame.height
         self._whole = self._chunks[0] if len(self._chunks) == 1 else pl.concat(self._chunks, rechunk=False)
 
@@ -63,6 +72,20 @@ class ChunkedFrame:
         """Return how many bytes the rows take."""
         return int(self._whole.estimated_size())
 
+    def keep(self, rows: Places) -> None:
+        """Hold only the rows at these places, in that order."""
+        if self._memory is None or not rows.size:
+            self.replace(self.take(rows).rechunk())
+            return
+        step = max(1, _MAPPED_CHUNK_BYTES * self.height // max(1, self.size_bytes()))
+        pieces = [rows[begin : begin + step] for begin in range(0, rows.size, step)]
+        self._chunks = [self._memory.frame(self.take(piece).rechunk()) for piece in pieces]
+        self._whole = self._chunks[0] if len(self._chunks) == 1 else pl.concat(self._chunks, rechunk=False)
+        self.height = rows.size
+
+    def _is_small(self, chunk: pl.DataFrame) -> bool:
+        return self._memory is None or chunk.estimated_size() < _MAPPED_CHUNK_BYTES
+
     def replace(self, frame: pl.DataFrame) -> None:
         """Hold these rows instead."""
         self._chunks = [frame] if frame.height else []
@@ -70,11 +93,13 @@ class ChunkedFrame:
         self.height = frame.height
 
 
-def grown(values: NDArray[Any], size: int, fill: Any = 0) -> NDArray[Any]:
-    """Return an array with room for ``size`` values: itself, or a copy at least half as big again."""
+def grown(values: NDArray[Any], size: int, fill: Any = 0, memory: MappedMemory | None = None) -> NDArray[Any]:
+    """Return an array with room for ``size`` values: itself, or a copy at least half as big again, in ``memory`` if there is one."""
     if size <= len(values):
         return values
     count = max(size, len(values) * 3 // 2, 16)
+    if memory is not None:
+        return memory.grown(values, count, fill)
     # Zeros need no memory until they are written.
     larger = np.full(count, fill, dtype=values.dtype) if fill else np.zeros(count, dtype=values.dtype)
     larger[: len(values)] = values
@@ -90,15 +115,16 @@ class _FixedColumn:
         self._physical = empty.dtype
         self._values: NDArray[Any] = empty.to_numpy().copy()
         self._null: Flags | None = None
+        self.memory: MappedMemory | None = None
 
     @property
     def values(self) -> NDArray[Any]:
         return self._values
 
     def reserve(self, size: int) -> None:
-        self._values = grown(self._values, size)
+        self._values = grown(self._values, size, memory=self.memory)
         if self._null is not None:
-            self._null = grown(self._null, len(self._values), False)
+            self._null = grown(self._null, len(self._values), False, self.memory)
 
     def put(self, slots: Places, column: pl.Series) -> None:
         nulls = column.is_null().to_numpy() if column.null_count() else None
@@ -147,6 +173,15 @@ class SlotColumns:
         self._row: Places = np.zeros(0, dtype=np.int64)
         self._capacity = 0
         self._dead = 0
+        self._memory: MappedMemory | None = None
+
+    def use_mapped(self, memory: MappedMemory) -> None:
+        """Keep values in mapped files from now on; called before there are any."""
+        self._memory = memory
+        for column in self._fixed.values():
+            column.memory = memory
+        if self._log is not None:
+            self._log.use_mapped(memory)
 
     def reserve(self, size: int) -> None:
         """Make room for slots 0 to ``size`` - 1."""
@@ -156,7 +191,7 @@ class SlotColumns:
         for column in self._fixed.values():
             column.reserve(self._capacity)
         if self._log is not None:
-            self._row = grown(self._row, self._capacity, -1)
+            self._row = grown(self._row, self._capacity, -1, self._memory)
 
     def put(self, slots: Places, frame: pl.DataFrame) -> None:
         """Set the values of slots, each given at most once; row i of the frame is for ``slots[i]``."""
@@ -217,7 +252,7 @@ class SlotColumns:
         if self._dead < self._least_dead or self._dead * 2 < self._log.height:
             return
         slots = np.flatnonzero(self._row >= 0)
-        self._log.replace(self._log.take(self._row[slots]).rechunk())
+        self._log.keep(self._row[slots])
         self._row[slots] = np.arange(slots.size)
         self._dead = 0
 

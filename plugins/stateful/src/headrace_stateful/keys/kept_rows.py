@@ -6,7 +6,8 @@ from collections.abc import Iterable, Sequence
 
 from headrace.flow.messages import Batch, SystemMessage, Tick
 from headrace.interfaces.key_shares import KeyShare
-from headrace.interfaces.operator import RejectedRows, StatefulOperator
+from headrace.interfaces.mapped_memory import MappedMemory
+from headrace.interfaces.operator import MappedOperator, RejectedRows
 
 from headrace_stateful.keys.row_log import RowLog
 from headrace_stateful.keys.shares import log_share, snapshots
@@ -16,11 +17,14 @@ from headrace_stateful.keys.state_bytes import pack, unpack
 TICK = "tick"
 
 
-class KeptRows(StatefulOperator):
+class KeptRows(MappedOperator):
     """Base of operators that keep rows in one log."""
 
     def __init__(self, log: RowLog) -> None:
         self._log = log
+
+    def use_mapped(self, memory: MappedMemory) -> None:
+        self._log.use_mapped(memory)
 
     def delta(self) -> bytes:
         frames = self._log.delta()

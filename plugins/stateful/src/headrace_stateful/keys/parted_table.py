@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import polars as pl
 from headrace.interfaces.local_store import Epoch, LocalTable
-from headrace.interfaces.operator import PartedOperator, SpillingOperator
+from headrace.interfaces.mapped_memory import MappedMemory
+from headrace.interfaces.operator import MappedOperator, PartedOperator, SpillingOperator
 from headrace.interfaces.state_parts import Restore
 from numpy.typing import NDArray
 
@@ -20,7 +21,7 @@ from headrace_stateful.keys.state_bytes import pack, unpack
 _END = "__hr_end"
 
 
-class PartedTable(PartedOperator, SpillingOperator):
+class PartedTable(PartedOperator, SpillingOperator, MappedOperator):
     """Base of operators whose keys are in ``_table``. What they keep beside it goes through ``_common`` and ``_apply_common``.
 
     The table brings in keys when it is asked for them, and all of them when something has to look at every key.
@@ -35,6 +36,9 @@ class PartedTable(PartedOperator, SpillingOperator):
 
     def _apply_common(self, frames: Mapping[str, pl.DataFrame], values: Mapping[str, Any]) -> None:
         """Take what ``_common`` gave."""
+
+    def use_mapped(self, memory: MappedMemory) -> None:
+        self._table.use_mapped(memory)
 
     def rows_to_store(self, *, whole: bool) -> int:
         return self._table.rows_to_store(whole=whole)

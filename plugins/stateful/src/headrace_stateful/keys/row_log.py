@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 from headrace.flow.key_hashes import key_hashes
+from headrace.interfaces.mapped_memory import MappedMemory
 from numpy.typing import NDArray
 
 from headrace_stateful.keys.columns import ChunkedFrame, Flags, Places, equal_rows, equal_series, grown
@@ -30,27 +31,40 @@ def spread(starts: Places, counts: Places) -> tuple[Places, Places]:
 class _Run:
     """Hashes in order, each once, and for each where the rows with it are: in the order of their numbers."""
 
-    __slots__ = ("hashes", "rows", "starts", "unique")
+    __slots__ = ("rows", "starts", "unique")
 
-    def __init__(self, hashes: NDArray[np.uint64], rows: Places) -> None:
-        self.hashes = hashes
+    def __init__(self, hashes: NDArray[np.uint64], rows: Places, memory: MappedMemory | None) -> None:
         self.rows = rows
         begins = np.ones(len(hashes), dtype=bool)
         np.not_equal(hashes[1:], hashes[:-1], out=begins[1:])
         at = np.flatnonzero(begins)
-        self.unique = hashes[at]
-        self.starts = np.append(at, len(hashes))
+        #: None: each hash is there once.
+        self.starts: Places | None = None
+        self.unique = hashes
+        if len(at) < len(hashes):
+            self.unique = hashes[at]
+            self.starts = np.append(at, len(hashes))
+        if memory is not None:
+            self.rows, self.unique = memory.array(self.rows), memory.array(self.unique)
+            self.starts = None if self.starts is None else memory.array(self.starts)
 
     @classmethod
-    def of(cls, hashes: NDArray[np.uint64], rows: Places) -> _Run:
+    def of(cls, hashes: NDArray[np.uint64], rows: Places, memory: MappedMemory | None = None) -> _Run:
         order = np.argsort(hashes, kind="stable")
-        return cls(hashes[order], rows[order])
+        return cls(hashes[order], rows[order], memory)
+
+    @property
+    def hashes(self) -> NDArray[np.uint64]:
+        """The hash of each row, in order."""
+        return self.unique if self.starts is None else np.repeat(self.unique, np.diff(self.starts))
 
     def find(self, hashes: NDArray[np.uint64]) -> tuple[Places, Places]:
         """Return (place in ``hashes``, row) of all rows with these hashes."""
         at = np.minimum(np.searchsorted(self.unique, hashes), len(self.unique) - 1)
         hits = np.flatnonzero(self.unique[at] == hashes)
         at = at[hits]
+        if self.starts is None:
+            return hits, self.rows[at]
         owners, places = spread(self.starts[at], self.starts[at + 1] - self.starts[at])
         return hits[owners], self.rows[places]
 
@@ -78,6 +92,12 @@ class RowLog:
         self._written = 0
         self._removed: list[Places] = []
         self._changed: list[Places] = []
+        self._memory: MappedMemory | None = None
+
+    def use_mapped(self, memory: MappedMemory) -> None:
+        """Keep rows, numbers and runs in mapped files from now on; called before there is a row."""
+        self._memory = memory
+        self._frame.use_mapped(memory)
 
     def __len__(self) -> int:
         return self._frame.height - self._dead
@@ -185,12 +205,15 @@ class RowLog:
         hashes = np.concatenate([run.hashes for run in self._runs])
         rows = moved[np.concatenate([run.rows for run in self._runs])]
         kept = rows >= 0
-        self._runs = [_Run.of(hashes[kept], rows[kept])] if count else []
-        self._frame.replace(self._frame.take(places).rechunk())
-        self._numbers, self._hashes = self._numbers[places], self._hashes[places]
-        self._marks = {name: values[places] for name, values in self._marks.items()}
-        self._live = np.ones(count, dtype=bool)
+        self._runs = [_Run.of(hashes[kept], rows[kept], self._memory)] if count else []
+        self._frame.keep(places)
+        self._numbers, self._hashes = self._in_memory(self._numbers[places]), self._in_memory(self._hashes[places])
+        self._marks = {name: self._in_memory(values[places]) for name, values in self._marks.items()}
+        self._live = self._in_memory(np.ones(count, dtype=bool))
         self._dead = 0
+
+    def _in_memory(self, values: NDArray[Any]) -> NDArray[Any]:
+        return values if self._memory is None else self._memory.array(values)
 
     def _same_keys(self, places: Places, others: pl.DataFrame) -> Flags:
         mine = self._frame.take(places, self.keys)
@@ -207,17 +230,18 @@ class RowLog:
         end = begin + count
         hashes = key_hashes(frame, self.keys)
         self._frame.append(frame)
-        self._numbers, self._hashes = grown(self._numbers, end), grown(self._hashes, end)
-        self._live = grown(self._live, end, False)
+        memory = self._memory
+        self._numbers, self._hashes = grown(self._numbers, end, 0, memory), grown(self._hashes, end, 0, memory)
+        self._live = grown(self._live, end, False, memory)
         self._numbers[begin:end], self._hashes[begin:end], self._live[begin:end] = numbers, hashes, True
         for name in self._marks:
-            self._marks[name] = grown(self._marks[name], end)
+            self._marks[name] = grown(self._marks[name], end, 0, memory)
             self._marks[name][begin:end] = marks.get(name, 0)
-        run = _Run.of(hashes, places)
-        while self._runs and len(self._runs[-1].rows) < 2 * len(run.rows):
+        rows = places
+        while self._runs and len(self._runs[-1].rows) < 2 * len(rows):
             before = self._runs.pop()
-            run = _Run.of(np.concatenate([before.hashes, run.hashes]), np.concatenate([before.rows, run.rows]))
-        self._runs.append(run)
+            hashes, rows = np.concatenate([before.hashes, hashes]), np.concatenate([before.rows, rows])
+        self._runs.append(_Run.of(hashes, rows, memory))
         self._next = int(numbers[-1]) + 1
         return places
 
@@ -225,8 +249,9 @@ class RowLog:
 
     def delta(self) -> dict[str, pl.DataFrame]:
         """Return the rows that were added, removed, and whose marks changed since the last ``delta`` or ``snapshot``."""
-        places = self.places()
-        added = places[np.searchsorted(self._numbers[places], self._written) :]
+        count = self._frame.height
+        begin = int(np.searchsorted(self._numbers[:count], self._written))
+        added = np.flatnonzero(self._live[begin:count]) + begin
         made = {"added": self._rows(added)}
         if self._removed:
             made["removed"] = pl.DataFrame({self.NUMBER: np.concatenate(self._removed)})

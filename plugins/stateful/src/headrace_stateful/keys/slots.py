@@ -13,6 +13,7 @@ import numpy as np
 import polars as pl
 from headrace.flow.key_hashes import key_hashes
 from headrace.foundation.errors import CheckpointError
+from headrace.interfaces.mapped_memory import MappedMemory
 from headrace.interfaces.state_parts import Restore
 from numpy.typing import NDArray
 
@@ -43,6 +44,12 @@ class KeySlots:
         self.end = 0
         self._count = 0
         self._removed = 0
+        self._memory: MappedMemory | None = None
+
+    def use_mapped(self, memory: MappedMemory) -> None:
+        """Keep keys, hashes and the table in mapped files from now on; called before there is a key."""
+        self._memory = memory
+        self._keys.use_mapped(memory)
 
     def __len__(self) -> int:
         return self._count
@@ -213,7 +220,7 @@ class KeySlots:
         size = len(self._table)
         while size < wanted + wanted // 2:
             size *= 2
-        self._table = np.full(size, _EMPTY, dtype=np.int64)
+        self._table = grown(np.zeros(0, dtype=np.int64), size, _EMPTY, self._memory)
         self._removed = 0
         self._enter(self.slots())
 
@@ -226,8 +233,8 @@ class KeySlots:
         return made
 
     def _reserve(self, size: int) -> None:
-        self._hashes = grown(self._hashes, size)
-        self._live = grown(self._live, size, False)
+        self._hashes = grown(self._hashes, size, memory=self._memory)
+        self._live = grown(self._live, size, False, self._memory)
         self._keys.reserve(size)
 
 
@@ -249,6 +256,13 @@ class SlotTable:
         self._written: Flags = np.zeros(0, dtype=bool)
         self._restore: Restore | None = None
         self._coming = ComingRows(self.index.hashes)
+        self._memory: MappedMemory | None = None
+
+    def use_mapped(self, memory: MappedMemory) -> None:
+        """Keep keys and values in mapped files from now on; called before there are any."""
+        self._memory = memory
+        self.index.use_mapped(memory)
+        self._values.use_mapped(memory)
 
     def __len__(self) -> int:
         return len(self.index)
@@ -415,5 +429,5 @@ class SlotTable:
     def _reserve(self) -> None:
         end = self.index.end
         self._values.reserve(end)
-        self._touched = grown(self._touched, end, False)
-        self._written = grown(self._written, end, False)
+        self._touched = grown(self._touched, end, False, self._memory)
+        self._written = grown(self._written, end, False, self._memory)

@@ -20,6 +20,8 @@ import polars as pl
 from headrace.flow.messages import CHANGE, COMBINED, INDEX, OFFSET, ChangeKind, with_column
 from headrace.foundation.errors import CheckpointError
 from headrace.interfaces.key_shares import KeyShare
+from headrace.interfaces.mapped_memory import MappedMemory
+from headrace.interfaces.operator import MappedOperator
 
 from headrace_stateful.keys.shares import Reached, rows_of, snapshots, together
 from headrace_stateful.keys.state_bytes import pack, unpack
@@ -58,7 +60,7 @@ def is_merged_by_window(ends: pl.Series) -> bool:
     return len(ends) >= MERGED_BY_WINDOW and 1 < ends.n_unique() <= len(ends) // ROWS_PER_WINDOW
 
 
-class AlignedWindows(WindowOperator):
+class AlignedWindows(WindowOperator, MappedOperator):
     """The running operator; see the module."""
 
     def __init__(self, shape: WindowShape, *, most_pending: int = MOST_PENDING) -> None:
@@ -83,6 +85,10 @@ class AlignedWindows(WindowOperator):
         self._combined: list[pl.DataFrame] = []
         #: Windows that have given a result since the last delta: their rows are in ``base`` now.
         self._moved: set[int] = set()
+
+    def use_mapped(self, memory: MappedMemory) -> None:
+        for log in self._logs().values():
+            log.use_mapped(memory)
 
     def _merged(self, frame: pl.DataFrame) -> pl.DataFrame:
         """Merge partials by window and key, groups in the order of their first row.

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 import polars as pl
+from headrace.interfaces.mapped_memory import MappedMemory
 
 #: The column by which windows are taken out of a log: their end, in microseconds since the Unix epoch.
 END = "__hr_end"
@@ -23,8 +24,8 @@ class _Part:
 
     __slots__ = ("frame", "greatest", "least")
 
-    def __init__(self, frame: pl.DataFrame) -> None:
-        self.frame = frame
+    def __init__(self, frame: pl.DataFrame, memory: MappedMemory | None) -> None:
+        self.frame = frame if memory is None else memory.frame(frame)
         ends = frame[END]
         self.least: int = ends.min()  # type: ignore[assignment]
         self.greatest: int = ends.max()  # type: ignore[assignment]
@@ -38,6 +39,11 @@ class PartialLog:
         self._merge = merge
         self._stored: list[_Part] = []
         self._fresh: list[_Part] = []
+        self._memory: MappedMemory | None = None
+
+    def use_mapped(self, memory: MappedMemory) -> None:
+        """Keep frames in mapped files from now on."""
+        self._memory = memory
 
     def append(self, frame: pl.DataFrame, *, stored: bool = False, repeats: bool = False) -> None:
         """Append rows that came after all others. ``repeats``: there may be several per group and window; else at most one."""
@@ -50,7 +56,7 @@ class PartialLog:
             together.append(part)
             height += part.height
         merged = len(together) > 1 or repeats
-        parts.append(_Part(self._merge(pl.concat(together[::-1])) if merged else together[0]))
+        parts.append(_Part(self._merge(pl.concat(together[::-1])) if merged else together[0], self._memory))
 
     def take(self, ends: pl.Expr, until: int = _FOREVER) -> tuple[pl.DataFrame, pl.DataFrame]:
         """Remove the rows for which ``ends``, a condition over ``END``, is true: those that were stored, and the others.
@@ -74,7 +80,7 @@ class PartialLog:
                 found.append(part.frame)
             else:
                 found.append(part.frame.filter(mask))
-                kept.append(_Part(part.frame.filter(~mask)))
+                kept.append(_Part(part.frame.filter(~mask), self._memory))
         parts[:] = kept
         return self._joined(found)
 

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 import polars as pl
+from headrace.interfaces.mapped_memory import MappedMemory
 from numpy.typing import NDArray
 
 from headrace_stateful.windows.partial_log import END, Merge
@@ -26,12 +27,13 @@ Flags = NDArray[np.bool_]
 class _Part:
     """A frame, its ends and key hashes, and which of its rows are still there."""
 
-    __slots__ = ("alive", "buckets", "count", "ends", "frame", "least")
+    __slots__ = ("_memory", "alive", "buckets", "count", "ends", "frame", "least")
 
-    def __init__(self, frame: pl.DataFrame, buckets: Buckets) -> None:
-        self.frame = frame
-        self.buckets = buckets
-        self.ends: Times = frame[END].to_numpy()
+    def __init__(self, frame: pl.DataFrame, buckets: Buckets, memory: MappedMemory | None) -> None:
+        self._memory = memory
+        self.frame = frame if memory is None else memory.frame(frame)
+        self.buckets = buckets if memory is None else memory.array(buckets)
+        self.ends: Times = self.frame[END].to_numpy()
         self.alive: Flags | None = None
         self.count = frame.height
         #: No row ends before. Found anew when rows were taken.
@@ -54,7 +56,8 @@ class _Part:
             return None
         taken = self.frame[places]
         if self.alive is None:
-            self.alive = np.ones(self.frame.height, dtype=bool)
+            alive = np.ones(self.frame.height, dtype=bool)
+            self.alive = alive if self._memory is None else self._memory.array(alive)
         self.alive[places] = False
         self.count -= len(places)
         self.least = int(self.ends[self.alive].min()) if self.count else FOREVER
@@ -65,7 +68,7 @@ class _Part:
         if self.alive is None:
             return self
         places = np.flatnonzero(self.alive)
-        return _Part(self.frame[places], self.buckets[places])
+        return _Part(self.frame[places], self.buckets[places], self._memory)
 
 
 class SessionLog:
@@ -79,6 +82,14 @@ class SessionLog:
         self._fresh: list[_Part] = []
         #: Keys whose rows were taken from what is stored, since the last delta.
         self._taken: list[pl.DataFrame] = []
+        self._memory: MappedMemory | None = None
+
+    def use_mapped(self, memory: MappedMemory) -> None:
+        """Keep frames in mapped files from now on."""
+        self._memory = memory
+
+    def _part(self, frame: pl.DataFrame) -> _Part:
+        return _Part(frame, key_buckets(frame, self._keys), self._memory)
 
     def append(self, frame: pl.DataFrame, *, stored: bool = False) -> None:
         """Append rows that came after all others."""
@@ -86,7 +97,7 @@ class SessionLog:
             return
         parts = self._stored if stored else self._fresh
         frame = frame.select(self._empty.columns)
-        part = _Part(frame, key_buckets(frame, self._keys))
+        part = self._part(frame)
         while parts and parts[-1].count < 2 * part.count:
             last = parts.pop()
             if last.count:
@@ -97,9 +108,8 @@ class SessionLog:
         """Return two parts as one: few rows just behind each other."""
         both = pl.concat([left.frame, right.frame])
         if both.height < _MERGED_FROM:
-            return _Part(both, np.concatenate([left.buckets, right.buckets]))
-        merged = self._merge(both).select(self._empty.columns)
-        return _Part(merged, key_buckets(merged, self._keys))
+            return _Part(both, np.concatenate([left.buckets, right.buckets]), self._memory)
+        return self._part(self._merge(both).select(self._empty.columns))
 
     def closing(self, frame: pl.DataFrame, time_us: int) -> Flags:
         """Return for each row of a frame whether a session of its key may have ended at a time or before: here, or in the frame."""
@@ -163,7 +173,7 @@ class SessionLog:
                     part.compact().frame.join(taken, on=self._keys, how="anti", nulls_equal=True, maintain_order="left")
                     for part in self._stored
                 ]
-                self._stored = [_Part(frame, key_buckets(frame, self._keys)) for frame in kept if frame.height]
+                self._stored = [self._part(frame) for frame in kept if frame.height]
         if rows is not None:
             self.append(rows, stored=True)
 

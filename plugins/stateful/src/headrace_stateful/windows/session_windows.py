@@ -15,6 +15,8 @@ import numpy as np
 import polars as pl
 from headrace.foundation.errors import CheckpointError
 from headrace.interfaces.key_shares import KeyShare
+from headrace.interfaces.mapped_memory import MappedMemory
+from headrace.interfaces.operator import MappedOperator
 
 from headrace_stateful.keys.shares import Reached, joined, rows_of, snapshots
 from headrace_stateful.keys.state_bytes import pack, unpack
@@ -37,7 +39,7 @@ class _Open:
     rows: list[int] = field(default_factory=list)
 
 
-class SessionWindows(WindowOperator):
+class SessionWindows(WindowOperator, MappedOperator):
     """The running operator; see the module."""
 
     # Looking for what is due costs something each time, and the watermark comes right behind the rows.
@@ -55,6 +57,9 @@ class SessionWindows(WindowOperator):
         self._pending_least = FOREVER
         #: Results of sessions that rows of the batch were too late for.
         self._closed: list[pl.DataFrame] = []
+
+    def use_mapped(self, memory: MappedMemory) -> None:
+        self._log.use_mapped(memory)
 
     # ------------------------------------------------------------------------------------------------- rows come
 

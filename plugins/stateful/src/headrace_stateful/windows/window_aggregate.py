@@ -93,6 +93,11 @@ class WindowSpec(StateInColumns):
             settings["takes rows back"] = True
         return StateDefinition(self.name, settings, self.keys, kept_columns(columns, self.keys), held)
 
+    @property
+    def maps_state(self) -> bool:  # type: ignore[override]
+        # Sessions that give changes are kept as lists in Python.
+        return not (self.window.kind == "session" and gives_changes(self.emit))
+
     def own_settings(self) -> dict[str, Any]:
         """Return what else must stay the same for the state to go on."""
         return {}

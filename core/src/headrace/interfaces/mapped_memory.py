@@ -1,0 +1,211 @@
+"""Memory in files: what an operator keeps for long lies in mapped files on the local disk, and only what is in use counts as memory.
+
+The files have no name: they are gone with the process, also when it is killed. What counts is in the state store.
+"""
+
+from __future__ import annotations
+
+import io
+import mmap
+import os
+import tempfile
+import weakref
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    import numpy as np
+    import polars as pl
+    from numpy.typing import NDArray
+
+T = TypeVar("T")
+_PAGE_BYTES = mmap.PAGESIZE
+#: Files are as large as this, without taking room on the disk before they are used: few of them, so few open files.
+_FILE_BYTES = 1 << 30
+#: What is smaller stays where it is: a page is the least that can leave memory.
+_LEAST_BYTES = 1 << 16
+#: So much is let go at a time; the least part of the limit that is left then.
+_STEP_BYTES, _LEFT = 1 << 24, 0.75
+
+
+class MappedMemory:
+    """Gives out arrays and frames that lie in mapped files, and lets go of what is resident of them when that is too much.
+
+    Made by a backend, used by one thread. ``bytes_max``: how much of them may be resident after ``trim``, about. ``stored`` calls an
+    action until the disk has taken it, or raises what ends the job.
+    """
+
+    def __init__(
+        self,
+        directory: str | os.PathLike[str],
+        bytes_max: int,
+        *,
+        stored: Callable[[Callable[[], T]], T] | None = None,
+        file_bytes: int = _FILE_BYTES,
+    ) -> None:
+        self._directory = Path(directory)
+        self._bytes_max = bytes_max
+        self._stored: Callable[[Callable[[], Any]], Any] = stored or _once
+        self._file_bytes = file_bytes
+        self._least_bytes = min(_LEAST_BYTES, max(1, bytes_max // 64))
+        self._files: list[_File] = []
+        #: What was given back, by whichever thread dropped the last reference: taken when something is wanted.
+        self._dropped: deque[tuple[_File, int, int]] = deque()
+        #: Resident memory of other files, those of libraries above all; found anew when everything was let go.
+        self._others = _resident_of_files()
+        self._at = (0, 0)
+        #: Bytes in use, resident or not.
+        self.size_bytes = 0
+
+    def array(self, values: NDArray[Any]) -> NDArray[Any]:
+        """Return an array of the same values in a file; a small one as it is."""
+        if values.nbytes < self._least_bytes:
+            return values
+        made = self._room(values.nbytes).view(values.dtype)
+        made[:] = values
+        return made
+
+    def grown(self, values: NDArray[Any], count: int, fill: Any = 0) -> NDArray[Any]:
+        """Return a larger array that begins with these values; the others are ``fill``."""
+        import numpy as np
+
+        size = count * values.dtype.itemsize
+        if size < self._least_bytes:
+            made: NDArray[Any] = np.empty(count, dtype=values.dtype)
+        else:
+            made = self._room(size).view(values.dtype)
+        made[: len(values)] = values
+        made[len(values) :] = fill
+        return made
+
+    def frame(self, frame: pl.DataFrame) -> pl.DataFrame:
+        """Return the same rows in a file; few as they are, and those with columns of types that Arrow's files do not have."""
+        import polars as pl
+        import pyarrow as pa
+
+        if frame.estimated_size() < self._least_bytes:
+            return frame
+        buffer = io.BytesIO()
+        try:
+            frame.write_ipc(buffer, compression="uncompressed", compat_level=pl.CompatLevel.newest())
+            room = self._room(buffer.tell())
+            room[:] = memoryview(buffer.getbuffer())
+            made = pl.from_arrow(pa.ipc.open_file(pa.py_buffer(room)).read_all(), rechunk=False)
+        except (pa.ArrowException, pl.exceptions.PolarsError):
+            return frame
+        assert isinstance(made, pl.DataFrame)
+        return made if made.schema == frame.schema else frame
+
+    def trim(self) -> None:
+        """Let go of resident memory when it is too much: what is used again comes from the system's cache, or from the disk."""
+        if not self._files:
+            return
+        resident = _resident_of_files() - self._others
+        if resident <= self._bytes_max:
+            return
+        wanted, let_go = int(self._bytes_max * _LEFT), 0
+        while resident > wanted and let_go < sum(file.end for file in self._files):
+            let_go += self._let_go()
+            resident = _resident_of_files() - self._others
+        if resident > wanted:
+            self._others = _resident_of_files()
+
+    def _let_go(self) -> int:
+        number, begin = self._at
+        file = self._files[number % len(self._files)]
+        size = max(0, min(_STEP_BYTES, file.end - begin))
+        if size:
+            file.memory.madvise(mmap.MADV_DONTNEED, begin, size)
+        begin += size
+        self._at = ((number + 1) % len(self._files), 0) if begin >= file.end else (number, begin)
+        return max(size, 1)
+
+    def _room(self, size: int) -> NDArray[np.uint8]:
+        """Return so many bytes, whatever is in them. They are given back with the last array or frame that lies in them."""
+        import numpy as np
+
+        while self._dropped:
+            file, begin, count = self._dropped.popleft()
+            self._stored(lambda file=file, begin=begin, count=count: file.give_back(begin, count))  # type: ignore[misc]
+            self.size_bytes -= count
+        pages = -(-size // _PAGE_BYTES) * _PAGE_BYTES
+        file, begin = self._stored(lambda: self._taken(pages))
+        self.size_bytes += pages
+        made = np.frombuffer(file.memory, dtype=np.uint8, count=size, offset=begin)
+        # What is made of it (views, Arrow's buffers, frames) holds this array.
+        weakref.finalize(made, self._dropped.append, (file, begin, pages)).atexit = False
+        return made
+
+    def _taken(self, size: int) -> tuple[_File, int]:
+        for file in self._files:
+            begin = file.take(size)
+            if begin is not None:
+                return file, begin
+        file = _File(self._directory, max(self._file_bytes, size))
+        begin = file.take(size)
+        assert begin is not None, "the file is as large"
+        self._files.append(file)
+        return file, begin
+
+    def close(self) -> None:
+        """Forget the files: each goes when nothing lies in it any more. May be called twice."""
+        self._files.clear()
+        self._dropped.clear()
+        self._at = (0, 0)
+
+
+class _File:
+    """A file without a name, mapped as a whole, and which ranges of it are free."""
+
+    def __init__(self, directory: Path, size: int) -> None:
+        with tempfile.TemporaryFile(dir=directory) as file:
+            os.ftruncate(file.fileno(), size)
+            self.memory = mmap.mmap(file.fileno(), size)
+            self._descriptor = os.dup(file.fileno())
+        weakref.finalize(self, os.close, self._descriptor)
+        #: By their begin; none touches the next.
+        self._free: dict[int, int] = {0: size}
+        #: Nothing was ever given behind this.
+        self.end = 0
+
+    def take(self, size: int) -> int | None:
+        """Return where so many bytes are, which are on the disk from now on; None: there is no room. Raises OSError."""
+        found = next((begin for begin, count in sorted(self._free.items()) if count >= size), None)
+        if found is None:
+            return None
+        # Without this a full disk would end the process when the memory is written.
+        os.posix_fallocate(self._descriptor, found, size)
+        count = self._free.pop(found)
+        if count > size:
+            self._free[found + size] = count - size
+        self.end = max(self.end, found + size)
+        return found
+
+    def give_back(self, begin: int, size: int) -> None:
+        """Let a range be free, also on the disk where the file system can."""
+        try:
+            self.memory.madvise(getattr(mmap, "MADV_REMOVE", mmap.MADV_DONTNEED), begin, size)
+        except OSError:
+            self.memory.madvise(mmap.MADV_DONTNEED, begin, size)
+        if (behind := self._free.pop(begin + size, None)) is not None:
+            size += behind
+        before = next((at for at, count in self._free.items() if at + count == begin), None)
+        if before is not None:
+            size += self._free.pop(before)
+            begin = before
+        self._free[begin] = size
+
+
+def _resident_of_files() -> int:
+    """Return how much of mapped files is resident in this process; 0 where the system does not tell it (other than Linux)."""
+    try:
+        with open("/proc/self/statm", "rb") as file:
+            return int(file.read().split()[2]) * _PAGE_BYTES
+    except OSError:
+        return 0
+
+
+def _once(action: Callable[[], T]) -> T:
+    return action()
