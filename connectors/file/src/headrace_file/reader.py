@@ -39,6 +39,7 @@ class FileReader(Reader):
             self._cursor.prepare()
         else:
             self._cursor = self._cursor_at(start)
+        context.tracker.reached(name, self._cursor.place)
         self._spare_descriptor()
 
     def poll(self, max_records: int, timeout: timedelta) -> RawBatch | None:

@@ -162,12 +162,14 @@ class Mark:
 def holds(path: str, compression: str, file: FileIdentity, marks: Sequence[Mark], files: FileSystem = LOCAL) -> bool:
     """Return whether the file at ``path`` begins as ``file`` did and has the same bytes before the marks.
 
-    Of a compressed file only the first mark is looked at, where reading is to go on. Raises BrokenQueueError when it cannot be
-    read or decompressed.
+    Every file begins as one of which no bytes are known: such a one must have the inode, too. Of a compressed file only the first mark
+    is looked at, where reading is to go on. Raises BrokenQueueError when it cannot be read or decompressed.
     """
     seen = glimpse(path, compression, files)
     if seen is None or not file.head.matches(seen.head):
         return False
+    if not file.head.length and seen.identity.inode != file.inode:
+        return False  # the list of the directory that gave the path was made before it led to another file
     looked_at = [mark for mark in (marks[:1] if seen.compressed else marks) if mark.byte]
     if not looked_at:
         return True

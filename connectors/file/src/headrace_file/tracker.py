@@ -7,9 +7,10 @@ other queues do not continue with them.
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -44,6 +45,8 @@ class QueueFiles:
     past: list[FileIdentity] = field(default_factory=list)
     claimed: list[FileIdentity] = field(default_factory=list)
     gone: bool = False
+    #: Whether a reader has looked at the file: when no bytes of it are known, it had none.
+    looked_at: bool = False
     missing_since: float | None = None
     lock: threading.RLock = field(default_factory=lambda: threading.RLock())
     ahead: Any = None
@@ -65,8 +68,29 @@ class QueueFiles:
                 yield known
 
 
-#: Which queue each file belongs to, and what is known of the file.
-Owners = dict[Key, tuple[QueueFiles, FileIdentity]]
+class Owners:
+    """Which queues may own a file, and what each knows of it: inodes are used again, so that several may have known one."""
+
+    def __init__(self, states: Iterable[QueueFiles]) -> None:
+        self._owners: dict[Key, list[tuple[QueueFiles, FileIdentity]]] = {}
+        for state in states:
+            for file in state.files():
+                self.add(state, file)
+
+    def add(self, state: QueueFiles, file: FileIdentity) -> None:
+        self._owners.setdefault(file.key, []).append((state, file))
+
+    def owner(self, key: Key, look: Callable[[], Glimpse | None]) -> QueueFiles | None:
+        """Return the queue that owns the file with this key; ``look`` shows it, if that is needed.
+
+        A queue owns it that knows how it begins, else one that has not seen any bytes of it.
+        """
+        known = self._owners.get(key, ())
+        unseen = next((state for state, file in known if not file.head.length), None)
+        if all(not file.head.length for _, file in known):
+            return unseen
+        seen = look()
+        return next((s for s, file in known if file.head.length and seen and seen.is_same_as(file)), unseen)
 
 
 class Tracker:
@@ -128,16 +152,17 @@ class Tracker:
         with self._lock:
             state = self.queue(name)
             if (place.generation, place.offset) >= (state.place.generation, state.place.offset):
-                state.place, self._settled = place, None
+                state.place, state.looked_at, self._settled = place, True, None
                 self.version += 1
                 state.past += [known for known in past_of(position.hint) if known not in state.past]
                 self._note(state.name, *state.files())
         return place
 
     def reached(self, name: str, place: Place) -> None:
-        """Store how far a queue was read or planned."""
+        """Store how far a queue was read or planned, or that its file was looked at."""
         with self._lock:
             state = self.queue(name)
+            state.looked_at = True
             if (place.generation, place.offset) >= (state.place.generation, state.place.offset):
                 self._move(state, place)
 
@@ -174,7 +199,9 @@ class Tracker:
         """
         with self._lock:
             own = self._queues.get(name)
-            read = [known for known in own.past if known.generation < current.generation] if own is not None else []
+            # What a reader has read to its end in this moment is still the current file here.
+            own_files = (*own.past, own.current) if own is not None else ()
+            read = [f for f in own_files if f is not None and f.head.length and f.generation < current.generation]
             if any(seen.is_same_as(known) for known in read):
                 return True
             if any(seen.is_copy_of(known) for known in [*read, current]):
@@ -216,7 +243,7 @@ class Tracker:
         """Return which of the queues whose path has changed still exist, and the new ones."""
         self.version += 1
         known = dict(self._queues)
-        owners = {f.key: (state, f) for state in known.values() for f in state.files()}
+        owners = Owners(known.values())
         # Shorter names first: app.log claims its rotated files before app.log.1 asks for what now bears its name.
         ordered = sorted(changed, key=lambda state: (len(state.name), state.name))
         names = [state.name for state in ordered if self._exists(state, found, owners)]
@@ -228,7 +255,7 @@ class Tracker:
             if owner == "":
                 postponed = True
             elif owner is None:
-                owners[file.key] = (self._add(name, file), file)
+                owners.add(self._add(name, file), file)
                 names.append(name)
         if not postponed:
             self._forget_past({file.key for file in found.values()})
@@ -247,16 +274,13 @@ class Tracker:
     def _exists(self, state: QueueFiles, found: Mapping[str, FileIdentity], owners: Owners) -> bool:
         """Return whether a known queue is still there; claim the files that a rotation has given it."""
         file, current = found.get(state.name), state.current
-        if file is not None and file.key in owners and owners[file.key][0] is not state:
-            if self._really_owned(state.name, file.key, owners):
-                file = None  # another queue's rotated file has taken the name
-            else:
-                del owners[file.key]
+        if file is not None and self._owner_of(state.name, file.key, owners) not in (None, state):
+            file = None  # another queue's rotated file has taken the name
         if state.gone:
             if file is None:
                 return False
             self._revive(state, file)
-            owners[file.key] = (state, file)
+            owners.add(state, file)
             return True
         if current is None or (file is not None and file.key == current.key):
             state.missing_since = None
@@ -267,7 +291,7 @@ class Tracker:
         except BrokenQueueError:
             return True  # its folder cannot be read: the error comes when the file is read
         if file is not None:
-            owners[file.key] = (state, file)
+            owners.add(state, file)
             state.claimed.append(file)
             state.missing_since = None
             return True
@@ -299,13 +323,9 @@ class Tracker:
                     return sibling.path
         return None
 
-    def _really_owned(self, name: str, key: Key, owners: Owners) -> bool:
-        """Return whether the file is the one its owner knows, and not a new one that was given an old inode."""
-        known = owners[key][1]
-        if not known.head.length:
-            return True
-        seen = self._glimpse(name)
-        return seen is not None and seen.is_same_as(known)
+    def _owner_of(self, path: str, key: Key, owners: Owners) -> QueueFiles | None:
+        """Return the queue that owns the file at ``path``: none if it is a new one that was given an old inode."""
+        return owners.owner(key, lambda: self._glimpse(path))
 
     def _revive(self, state: QueueFiles, file: FileIdentity) -> None:
         """A file appears again under a name that had disappeared: record numbers continue after the last one."""
@@ -328,15 +348,22 @@ class Tracker:
     def _claim_after_truncation(self, state: QueueFiles, owners: Owners) -> None:
         """Claim the copies that were made when the queue's file was copied and truncated: the inode does not show this."""
         current = state.current
-        if state.gone or current is None or not current.head.length:
+        if state.gone or current is None:
             return
         status = self._files.status_or_none(state.name)
-        if status is not None and (status.st_dev, status.st_ino) == current.key and not self._is_current(state):
+        if status is None or (status.st_dev, status.st_ino) != current.key:
+            return
+        if not current.head.length:  # empty when it was looked at: whatever was written since may be in a copy
+            if state.looked_at and status.st_mtime_ns != current.modified_ns:
+                self._claim_successors(state, current, None, owners)
+        elif not self._is_current(state):
             self._claim_successors(state, current, self._locate(state, current), owners)
 
     def _claim_successors(self, state: QueueFiles, current: FileIdentity, located: str | None, owners: Owners) -> None:
         status = self._files.status_or_none(located) if located is not None else None
         after = order_key(located or "", status.st_mtime_ns if status is not None else current.modified_ns)
+        if located is None and not current.head.length:
+            after = (current.modified_ns, -sys.maxsize, "")  # it was written when this one was empty, or later
         is_rotated = self._names.matcher(state.name)
         beside = self.directories.beside(state.name, self._looked_seconds)
         for sibling in beside.starting_with(self._names.prefix(state.name)):
@@ -346,9 +373,9 @@ class Tracker:
             if status is None or order_key(sibling.path, status.st_mtime_ns) <= after:
                 continue
             key = (status.st_dev, status.st_ino)
-            if key not in owners or not self._really_owned(sibling.path, key, owners):
+            if self._owner_of(sibling.path, key, owners) is None:
                 identity = FileIdentity(key)
-                owners[key] = (state, identity)
+                owners.add(state, identity)
                 state.claimed.append(identity)
 
     def _has_unread(self, state: QueueFiles, located: str) -> bool:
@@ -371,17 +398,15 @@ class Tracker:
     def _owner(self, name: str, file: FileIdentity, owners: Owners, known: Mapping[str, QueueFiles]) -> str | None:
         """Return the queue that a new name belongs to, None when it is a queue of its own, "" when it is too early."""
         key = file.key
-        if key in owners:
-            if self._really_owned(name, key, owners):
-                return owners[key][0].name
-            del owners[key]
+        if (owner := self._owner_of(name, key, owners)) is not None:
+            return owner.name
         for original in self._names.possible_originals(name):
             state = known.get(original)
             if state is None or not self._names.matcher(original)(name):
                 continue
             self._claim_after_truncation(state, owners)
-            if key in owners:
-                return owners[key][0].name
+            if (owner := self._owner_of(name, key, owners)) is not None:
+                return owner.name
             try:
                 seen = glimpse(name, self._compression, self._files)
             except DataError:
@@ -393,14 +418,14 @@ class Tracker:
                 # A copy, made by copytruncate or compression.
                 copy = replace(seen.identity, generation=copied.generation)
                 state.past.append(copy)
-                owners[key] = (state, copy)
+                owners.add(state, copy)
                 return original
             if self._clock.now() - seen.identity.modified_ns / 1e9 < self._rotate_wait_seconds:
                 return ""  # the copy may not be complete yet
             other = self._read_under_another_name(seen) if seen.compressed else None
             if other is not None:
                 other.past.append(replace(seen.identity, generation=other.place.generation))
-                owners[key] = (other, other.past[-1])
+                owners.add(other, other.past[-1])
                 return other.name
         return None
 
