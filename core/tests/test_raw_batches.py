@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import polars as pl
+import pytest
 from headrace.flow.messages import Bodies, RawBatch, ReadPosition
 
 RECORDS = [b"one", b"", b"three\nlines", b"four", b"five"]
@@ -47,3 +50,11 @@ def test_frames_are_joined_too() -> None:
     assert whole.frame["a"].to_list() == whole.offsets.tolist() == [0, 1, 2]
     assert whole.next_position == ReadPosition(3)
     assert whole.times is None
+
+
+def test_batches_of_other_fields_are_not_joined() -> None:
+    first, second = (replace(raw(0, 2), fields=fields) for fields in (("a", "b"), ("b", "a")))
+    assert RawBatch.joined([first, first]).fields == ("a", "b")
+    assert first.until(ReadPosition(1)).fields == ("a", "b")
+    with pytest.raises(ValueError, match="other fields"):
+        RawBatch.joined([first, second])

@@ -24,6 +24,18 @@ def test_tables_hold_every_option(heading: str, settings: type[Settings]) -> Non
     assert table == declared
 
 
+def test_columns_by_header(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "orders").mkdir()
+    section = PAGE.partition("\n### Columns by the names in a header\n")[2].partition("\n### ")[0]
+    for name, content in re.findall(r"```csv (\S+)\n(.*?)```", section, re.DOTALL):
+        (tmp_path / name).write_text(content)
+    code, output = re.findall(r"```(?:python|text output)\n(.*?)```", section, re.DOTALL)
+    exec(code, {})
+    printed = [json.loads(line) for line in capsys.readouterr().out.splitlines() if line.startswith("{")]
+    assert printed == [json.loads(line) for line in output.splitlines()]
+
+
 def test_stack_traces_are_rows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

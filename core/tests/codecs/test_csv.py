@@ -15,7 +15,7 @@ import polars as pl
 import pytest
 from headrace.codecs.csv import CsvCodec, CsvSettings
 from headrace.codecs.csv_records import Dialect, malformed_rows, split_record, without_carriage_returns
-from headrace.flow.messages import ROW, Bodies
+from headrace.flow.messages import ROW, Bodies, RawBatch, ReadPosition
 from headrace.flow.rows import pack_rows
 from headrace.flow.schema import Schema
 from headrace.foundation.errors import DataError, OptionError
@@ -333,3 +333,31 @@ def test_rows_that_have_no_form_are_refused() -> None:
         CsvCodec(CsvSettings(columns=("x",))).encoder(None).encode(pl.DataFrame({ROW: pack_rows([{"x": 1, "y": 2}])}))
     missing = CsvCodec(CsvSettings(columns=("x", "y"))).encoder(None)
     assert missing.encode(pl.DataFrame({ROW: pack_rows([{"y": True}, {}])})) == [b",true", b","]
+
+
+@pytest.mark.parametrize("null_value", ["", "NULL"])
+def test_fields_with_names_find_their_columns(null_value: str) -> None:
+    schema = Schema.of({"s": "string", "n": "int64", "l": "array<int64>"})
+    decoder = CsvCodec(CsvSettings(null_value=null_value)).decoder(schema, ["n", "s", "l"])
+
+    def decode(fields: tuple[str, ...] | None, *bodies: bytes) -> tuple[list[tuple[Any, ...]], list[str]]:
+        offsets = np.arange(len(bodies), dtype=np.int64)
+        found = decoder.decode_records(RawBatch(offsets, ReadPosition(len(bodies)), Bodies.of(bodies), fields=fields))
+        return found.frame.rows(), [bad.reason for bad in found.bad]
+
+    assert decode(None, b"a,1,[2]") == ([(1, "a", [2])], [])
+    assert decode(("x", "l", "n", "s"), b"0,[2],1,a", b"0,[2],y,a") == (
+        [(1, "a", [2])],
+        ["column 'n' (field 3): expected int64, found \"y\""],
+    )
+    assert decode(("n", "x"), b"1,0", b"2", b'"3",') == (
+        [(1, None, None), (3, None, None)],
+        ["expected 2 fields, found 1"],
+    )
+    assert decode(("x", "y"), b"1,0", b'"', b"") == (
+        [(None, None, None)],
+        ["field 1: the closing quote is missing", "expected 2 fields, found 1"],
+    )
+    assert decode(("x",), b"") == ([(None, None, None)], [])
+    for number in range(200):  # more than are kept
+        assert decode((f"c{number}", "n"), b"0,1") == ([(1, None, None)], [])

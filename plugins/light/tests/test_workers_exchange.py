@@ -6,6 +6,7 @@ import os
 import threading
 
 import headrace as hr
+import msgspec
 import numpy as np
 import polars as pl
 import pytest
@@ -74,10 +75,16 @@ def test_a_slot_does_not_keep_the_memory_of_one_large_batch() -> None:
     has_times=st.booleans(),
     has_keys=st.booleans(),
     has_headers=st.booleans(),
+    fields=st.none() | st.lists(st.text(max_size=3), max_size=3).map(tuple),
     taken=st.booleans(),
 )
 def test_a_raw_batch_crosses_as_it_is(
-    bodies: list[bytes], has_times: bool, has_keys: bool, has_headers: bool, taken: bool
+    bodies: list[bytes],
+    has_times: bool,
+    has_keys: bool,
+    has_headers: bool,
+    fields: tuple[str, ...] | None,
+    taken: bool,
 ) -> None:
     count = len(bodies)
     held = Bodies.of(bodies)
@@ -91,19 +98,21 @@ def test_a_raw_batch_crosses_as_it_is(
         times=np.arange(count, dtype=np.int64) if has_times else None,
         keys=[None if n % 2 else b"k%d" % n for n in range(count)] if has_keys else None,
         headers=[{"h": b"%d" % n} for n in range(count)] if has_headers else None,
+        fields=fields,
     )
     request = Request(
         queue=("q", "s", ""), has_times=has_times, newline_separated=held.newline_separated,
         keys=None if raw.keys is None else list(raw.keys),
-        headers=None if raw.headers is None else [dict(each) for each in raw.headers],
+        headers=None if raw.headers is None else [dict(each) for each in raw.headers], fields=raw.fields,
     )  # fmt: skip
+    request = Request.read(msgspec.msgpack.encode(request))
     found = raw_batch_of(request, [memoryview(bytes(part)) for part in buffers_of(raw)])
     assert found.offsets.tolist() == raw.offsets.tolist()
     assert found.bodies is not None
     assert list(found.bodies) == bodies
     assert found.bodies.newline_separated is held.newline_separated
     assert (found.times is None) == (raw.times is None)
-    assert (found.keys, found.headers) == (raw.keys, raw.headers)
+    assert (found.keys, found.headers, found.fields) == (raw.keys, raw.headers, raw.fields)
 
 
 def test_frames_and_what_lanes_give_cross_as_they_are() -> None:

@@ -57,6 +57,8 @@ class Cursor:
         self._stream: ByteStream | None = None
         self._bound: Place | None = None
         self.reading = ReadSize(context.settings.read_bytes)
+        #: The names in the header of the file, once they are known and if they matter.
+        self.fields: tuple[str, ...] | None = None
         #: How far an overlong record was searched for its newline.
         self._searched = 0
         self._before_taking: tuple[int, int] | None = None
@@ -156,6 +158,12 @@ class Cursor:
             return False
         return True
 
+    def know_fields(self) -> None:
+        """Read the header of the file, if columns go by it and it is not known. Raises FileMovedError, BrokenQueueError."""
+        context = self._context
+        if self.fields is None and context.header.names_columns and self._stream is not None:
+            self.fields = context.header.read_again(self.name, self._stream, context.framing, context.max_record_bytes)
+
     @property
     def reads_from_anywhere(self) -> bool:
         """Whether reading can begin at any byte: not in compressed files, where all before it is decompressed first."""
@@ -220,7 +228,7 @@ class Cursor:
     def _count(self, data: bytes, lead: int, begin: int, max_records: int, at_end: bool) -> Segment | None:
         """Move over the complete records of ``data`` by their number alone; None: each must be looked at."""
         context, last = self._context, data.rfind(b"\n", begin)
-        in_header = not self.byte and context.header_records > 0
+        in_header = not self.byte and context.header.records > 0
         if in_header or self.taken or not context.framing.counts_newlines:
             return None
         if last < 0 or last - begin > context.max_record_bytes:  # there may be an overlong one
@@ -265,17 +273,9 @@ class Cursor:
 
     def _pass_over(self, data: bytes, lead: int, begin: int, ends: NDArray[np.int64]) -> tuple[int, NDArray[np.int64]]:
         """Leave out what is no record: the header, and a taken line to which only the newline was added."""
-        header = self._context.header_records
+        header = self._context.header.records
         if not self.byte and header and len(ends) >= header:
-            if isinstance(self._stream, CompressedStream) and self._stream.holds_several_files:
-                raise BrokenQueueError(
-                    f"{self._stream.file.path} holds several files: only the first header would be known as one",
-                    plugin="file",
-                    hint="put each into an archive of its own, or read them without header and skip_lines",
-                )
-            if self._settings.header and self._context.check_header is not None:
-                start = begin if header == 1 else int(ends[header - 2]) + 1
-                self._context.check_header(self.name, data[start : ends[header - 1]])
+            self.fields = self._context.header.passed(self.name, self._stream, data, begin, ends)
             self._move(data, lead, int(ends[header - 1]) + 1)
             raise _Again
         if not self.byte and header:
@@ -301,7 +301,7 @@ class Cursor:
             return self._step_overlong(data, lead, begin, at_bound, build, cross)
         self.more = False
         rest = len(data) - lead
-        in_header = not self.byte and self._context.header_records > 0
+        in_header = not self.byte and self._context.header.records > 0
         if rest and rest != self.taken and not in_header and (at_bound or self._takes()):
             if len(data) - begin > limit:
                 return self._step_overlong(data, lead, begin, at_bound, build, cross)
@@ -569,6 +569,7 @@ class Cursor:
         self._file, self.generation, self.first = file, generation, self.offset
         self.byte = self.taken = self._searched = self.reading.window = 0
         self._tail, self._tail_mark, self.more = b"", Fingerprint(), False
+        self.fields = None
         self._before_taking = None
 
     def _lost(self, why: str) -> None:
@@ -592,5 +593,5 @@ class Cursor:
     def _skip_to(self, place: Place) -> None:
         self.close()
         self.offset, self.generation, self.first = place.offset, place.generation, place.first
-        self.byte, self.taken, self._file = place.byte, place.taken, place.file
+        self.byte, self.taken, self._file, self.fields = place.byte, place.taken, place.file, None
         self._tail, self._tail_mark = None if place.byte else b"", place.tail

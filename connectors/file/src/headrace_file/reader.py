@@ -7,13 +7,14 @@ from collections.abc import Sequence
 from datetime import timedelta
 
 from headrace.flow.messages import RawBatch, ReadPosition
-from headrace.foundation.errors import BrokenQueueError, DataError
+from headrace.foundation.errors import BrokenQueueError, DataError, RetriableError
 from headrace.interfaces.source import Reader
 
 from headrace_file.context import Context
 from headrace_file.cursor import Cursor
 from headrace_file.identity import Place
 from headrace_file.segment import Segment
+from headrace_file.streams import FileMovedError
 
 _COUNT_RECORDS = 1_000_000
 #: What is waited for while time passes.
@@ -53,8 +54,11 @@ class FileReader(Reader):
         clock = self._context.clock
         deadline = clock.monotonic() + timeout.total_seconds() if timeout else None
         while True:
+            before = self.position if self._context.header.names_columns else None
             segment = self._cursor.advance(max_records, build=True)
             if segment is not None:
+                if before is not None:
+                    self._know_fields(before)
                 return self._batch(segment)
             # While nothing changes there is nothing to store: a process may wait for very many files.
             if not (self._cursor.found_quiet and self._is_unmoved):
@@ -71,7 +75,22 @@ class FileReader(Reader):
 
     def _batch(self, segment: Segment) -> RawBatch:
         self._rest()
-        return RawBatch(offsets=segment.offsets, next_position=self.position, bodies=segment.bodies)
+        return RawBatch(
+            offsets=segment.offsets, next_position=self.position, bodies=segment.bodies, fields=self._cursor.fields
+        )
+
+    def _know_fields(self, before: ReadPosition) -> None:
+        """Learn the names of the fields of what was read, else go back to ``before``."""
+        try:
+            self._cursor.know_fields()
+        except FileMovedError as error:
+            self.seek(before)
+            raise RetriableError(
+                f"{self._name} was moved while it was read", plugin="file", queue=self._name
+            ) from error
+        except BrokenQueueError:
+            self.seek(before)
+            raise
 
     def _rest(self) -> None:
         """Store the position; close the descriptor between polls when too many are open."""

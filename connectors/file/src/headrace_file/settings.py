@@ -50,6 +50,20 @@ class FileSourceSettings(Settings, frozen=True, kw_only=True):
         option("compression of the files; auto: recognised by the first bytes of each file"),
     ] = "auto"
     header: Annotated[bool, option("whether the first record of each file is a header with the column names")] = False
+    columns_by: Annotated[
+        Literal["order", "header"],
+        option(
+            "how the fields of csv find their columns: by the order of the schema, with which the header is compared; or by the names in "
+            "the header of each file, in whatever order"
+        ),
+    ] = "order"
+    missing_columns: Annotated[
+        Literal["fail", "null"],
+        option(
+            "with columns_by='header', what happens to a column that a header does not name: the file becomes a broken queue, or its "
+            "rows have NULL there"
+        ),
+    ] = "fail"
     skip_lines: Annotated[int, option("number of lines to skip at the start of each file, before the header", ge=0)] = 0
     blank_lines: Annotated[
         Literal["skip", "keep"],

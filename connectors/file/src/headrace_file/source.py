@@ -18,7 +18,7 @@ from headrace_file.context import Context
 from headrace_file.entry_framing import CriFraming, DockerJsonFraming, JournalExportFraming
 from headrace_file.file_system import file_system
 from headrace_file.framing import CsvFraming, Framing, NewlineFraming
-from headrace_file.header import HeaderCheck
+from headrace_file.header import FileHeader
 from headrace_file.multiline_framing import MultilineFraming
 from headrace_file.reader import FileReader
 from headrace_file.rotation import RotatedNames
@@ -57,6 +57,7 @@ class FileSource(Source):
         self._csv_options: tuple[str, str | None] = (settings.csv_delimiter or ",", settings.csv_quote or '"')
         self._body_bytes_max = 0
         self._columns: tuple[str, ...] | None = None
+        self._codec_columns: tuple[str, ...] = ()
         self._until_end = False
         self._context: Context | None = None
         self._listed: tuple[Sequence[str], tuple[Queue, ...]] = (), ()
@@ -80,7 +81,8 @@ class FileSource(Source):
             self.settings.csv_quote or framing.quote,
         )
         self._body_bytes_max = framing.body_bytes_max
-        columns = framing.fields or tuple(schema or ())
+        self._codec_columns = tuple(framing.fields)
+        columns = self._codec_columns or tuple(schema or ())
         self._columns = columns if columns and format == "csv" else None
 
     def use_run(self, *, until: Literal["end"] | None) -> None:
@@ -114,11 +116,28 @@ class FileSource(Source):
         elif patterns != (None, None):
             raise OptionError(f"first_line and continuation are for framing='multiline', not {self.framing!r}", plugin="file",
                               option="framing", hint="leave framing out")  # fmt: skip
+        self._check_header_options()
         if self.framing == "csv" and len(set(self._csv_options)) < 2:
             raise OptionError("delimiter and quote are the same character", plugin="file", option="csv_quote")
         if self.settings.rotate_wait.total_seconds() < 0 or self.settings.last_line_timeout.total_seconds() < 0:
             raise OptionError("a time to wait is negative", plugin="file", option="rotate_wait")
         file_system(self.settings).close()  # raises for what no installed package reads
+
+    def _check_header_options(self) -> None:
+        settings = self.settings
+        if settings.columns_by == "order":
+            if settings.missing_columns != "fail":
+                raise OptionError("it is for columns_by='header'", plugin="file", option="missing_columns")
+            return
+        if not settings.header:
+            raise OptionError("there is no header to take the names of columns from", plugin="file", option="columns_by",
+                              hint="add header=True")  # fmt: skip
+        if self._format is not None and self._format != "csv":
+            raise OptionError(f"only the fields of csv have no names of their own, those of {self._format!r} have",
+                              plugin="file", option="columns_by", hint="leave it out")  # fmt: skip
+        if self._codec_columns:
+            raise OptionError("the names in the header take the place of the option 'columns' of csv", plugin="file",
+                              option="columns_by", hint="leave 'columns' out")  # fmt: skip
 
     # ------------------------------------------------------------------------------------------------ running
 
@@ -143,11 +162,11 @@ class FileSource(Source):
                     clock=clock,
                     files=files,
                 ),
+                FileHeader(settings, self._columns, self._csv_options),
                 clock,
                 self._until_end,
                 # A record that is cut is longer than the format takes, so that it is refused there.
                 max(settings.max_record_bytes, self._body_bytes_max),
-                HeaderCheck(self._columns, self._csv_options) if self._columns is not None else None,
                 files=files,
             )
         return self._context

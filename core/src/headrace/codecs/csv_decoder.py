@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -25,7 +26,7 @@ from headrace.codecs.csv_records import (
     without_carriage_returns,
 )
 from headrace.codecs.text_columns import UNEXPLAINED, TextColumn, either, shown
-from headrace.flow.messages import Bodies
+from headrace.flow.messages import Bodies, RawBatch
 from headrace.flow.schema import type_name
 from headrace.foundation.errors import DataError
 from headrace.interfaces.codec import BadBody, Decoded, Decoder
@@ -34,11 +35,15 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
+#: Decoders for other headers that one keeps: a directory may have files of many programs, but of few versions of each.
+_OTHERS_MAX = 64
+
+
 @dataclass(frozen=True, slots=True)
 class CsvColumn:
-    """A wanted column: which field of the record it is, from 0, and how its text is read."""
+    """A wanted column: which field of the record it is, from 0 (None: not in the record, NULL), and how its text is read."""
 
-    field: int
+    field: int | None
     text: TextColumn
 
 
@@ -50,6 +55,26 @@ class CsvDecoder(Decoder):
         self._width = width
         self._dialect = dialect
         self._max_body_bytes = max_body_bytes
+        self._wanted = sorted({column.field for column in columns.values() if column.field is not None})
+        #: Of records whose fields have the names of the key, in this order.
+        self._others: OrderedDict[tuple[str, ...], CsvDecoder] = OrderedDict()
+
+    def decode_records(self, raw: RawBatch) -> Decoded:
+        """Decode records whose fields may have names: columns are taken by name then, and those without a field are NULL."""
+        assert raw.bodies is not None
+        return (self if raw.fields is None else self._of_fields(raw.fields)).decode(raw.bodies)
+
+    def _of_fields(self, fields: tuple[str, ...]) -> CsvDecoder:
+        decoder = self._others.get(fields)
+        if decoder is None:
+            columns = {
+                name: CsvColumn(fields.index(name) if name in fields else None, column.text)
+                for name, column in self._columns.items()
+            }
+            decoder = self._others[fields] = CsvDecoder(columns, len(fields), self._dialect, self._max_body_bytes)
+            if len(self._others) > _OTHERS_MAX:
+                self._others.popitem(last=False)
+        return decoder
 
     def decode(self, bodies: Bodies) -> Decoded:
         """Decode all bodies; see ``Decoder``."""
@@ -65,7 +90,12 @@ class CsvDecoder(Decoder):
         series: list[pl.Series] = []
         bad: NDArray[np.bool_] | None = None
         for name, column in self._columns.items():
-            converted, bad_here = column.text.convert(texts[str(column.field)])
+            found = (
+                pl.Series([None], dtype=pl.String).new_from_index(0, len(rows))
+                if column.field is None
+                else texts[str(column.field)]
+            )
+            converted, bad_here = column.text.convert(found)
             series.append(converted.alias(name))
             bad = either(bad, bad_here)
         frame = pl.DataFrame(series) if series else pl.DataFrame(height=len(rows))
@@ -92,7 +122,7 @@ class CsvDecoder(Decoder):
 
     def _read(self, records: Bodies) -> pl.DataFrame:
         """Return the wanted fields of well-formed records."""
-        wanted = sorted({column.field for column in self._columns.values()})
+        wanted = self._wanted
         if not len(records) or not wanted:
             return self._frame_of([])
         if self._width == 1 and (records.starts == records.ends).any():
@@ -136,7 +166,7 @@ class CsvDecoder(Decoder):
         return pl.DataFrame(
             [
                 pl.Series(str(field), [record[field].value(self._dialect) for record in records], dtype=pl.String)
-                for field in sorted({column.field for column in self._columns.values()})
+                for field in self._wanted
             ]
         )
 
@@ -155,6 +185,8 @@ class CsvDecoder(Decoder):
         if len(fields) != self._width:
             return f"expected {self._width} fields, found {len(fields)}"
         for name, column in self._columns.items():
+            if column.field is None:
+                continue
             text = fields[column.field].value(self._dialect)
             _, bad = column.text.convert(pl.Series([text], dtype=pl.String))
             if bad is not None:

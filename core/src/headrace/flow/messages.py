@@ -169,6 +169,8 @@ class RawBatch:
     times: NDArray[np.int64] | None = None
     keys: Sequence[bytes | None] | None = None
     headers: Sequence[Mapping[str, bytes]] | None = None
+    #: The names of the fields of all bodies, in their order, where the source knows them: from the header of a csv file.
+    fields: tuple[str, ...] | None = None
 
     def __len__(self) -> int:
         return len(self.offsets)
@@ -201,12 +203,14 @@ class RawBatch:
 
     @classmethod
     def joined(cls, batches: Sequence[RawBatch]) -> RawBatch:
-        """Return consecutive batches as one batch."""
+        """Return consecutive batches as one batch. Raises ValueError if their bodies have other fields."""
         import numpy as np
 
         if len(batches) == 1:
             return batches[0]
         first, last = batches[0], batches[-1]
+        if any(batch.fields != first.fields for batch in batches):
+            raise ValueError("batches whose bodies have other fields are not joined")
         frame = None
         if first.frame is not None:
             import polars as pl
@@ -222,6 +226,7 @@ class RawBatch:
             times=None if first.times is None else np.concatenate([b.times for b in batches if b.times is not None]),
             keys=None if first.keys is None else [key for batch in batches for key in batch.keys or ()],
             headers=None if first.headers is None else [header for batch in batches for header in batch.headers or ()],
+            fields=first.fields,
         )
 
 

@@ -83,6 +83,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     newline_separated: bool | None = None
     keys: list[bytes | None] | None = None
     headers: list[dict[str, bytes]] | None = None
+    #: Names of the fields of bodies (``RawBatch.fields``).
+    fields: tuple[str, ...] | None = None
 
     @classmethod
     def read(cls, header: Buffer) -> Request:
@@ -171,7 +173,15 @@ def raw_batch_of(request: Request, parts: Sequence[memoryview]) -> RawBatch:
         return RawBatch(offsets, nowhere, frame=frame, times=times, keys=request.keys, headers=request.headers)
     starts, ends = numbers(), numbers()
     bodies = Bodies(bytes(next(arrays)), starts, ends, newline_separated=request.newline_separated)
-    return RawBatch(offsets, nowhere, bodies=bodies, times=times, keys=request.keys, headers=request.headers)
+    return RawBatch(
+        offsets,
+        nowhere,
+        bodies=bodies,
+        times=times,
+        keys=request.keys,
+        headers=request.headers,
+        fields=request.fields,
+    )
 
 
 def told(deliveries: Sequence[Delivery], shipments: Sequence[Shipment]) -> tuple[list[Told], list[Told], list[Buffer]]:

@@ -231,6 +231,7 @@ class _Worker:
             newline_separated=None if bodies is None else bodies.newline_separated,
             keys=None if raw.keys is None else list(raw.keys),
             headers=None if raw.headers is None else [dict(each) for each in raw.headers],
+            fields=raw.fields,
         )
         self.channel.send_bytes(Message.put(number, slot, self.requests, request, buffers_of(raw)))
 
