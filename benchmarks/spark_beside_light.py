@@ -3,7 +3,8 @@
     python -m benchmarks.spark_beside_light [--events 48000000]       # everything, as JSON lines and then a table
     python -m benchmarks.spark_beside_light make PLACE [--events N]   # only the input, for several measurements:
     python -m benchmarks.spark_beside_light --place PLACE --jobs where rules
-    python -m benchmarks.spark_beside_light run BACKEND JOB PLACE     # one job, as JSON
+    python -m benchmarks.spark_beside_light --place PLACE --output /dev/shm   # results into memory: without the waits for the disk
+    python -m benchmarks.spark_beside_light run BACKEND JOB PLACE OUTPUT      # one job, as JSON
     python -m benchmarks.spark_beside_light start PLACE               # a session: its first rows, its second query, micro-batches
 
 ``where`` filters and projects, ``rules`` has 41 rules, ``windows`` counts and adds up per key in windows of 10 s, ``join`` joins each
@@ -93,12 +94,12 @@ def job_of(name: str, place: Path, out: Path) -> Any:
     return stream.to_file(out, format="json")
 
 
-def run(backend: str, name: str, place: Path) -> dict[str, Any]:
-    """Run a job twice; return what the second run took."""
+def run(backend: str, name: str, place: Path, output: Path) -> dict[str, Any]:
+    """Run a job twice, into directories in ``output``; return what the second run took."""
     options: dict[str, Any] = {"master": "local[2]"} if backend == "spark" else {}
     figures: dict[str, Any] = {}
     for turn in range(2):
-        out = place / f"out-{os.getpid()}-{turn}"
+        out = output / f"out-{os.getpid()}-{turn}"
         begun, begun_cpu, begun_machine = time.perf_counter(), cpu_seconds(), machine_seconds()
         report = job_of(name, place, out).run(backend, show_progress=False, **options)
         seconds, cpu = time.perf_counter() - begun, cpu_seconds() - begun_cpu
@@ -161,15 +162,14 @@ def session(place: Path) -> None:
     print(json.dumps({"session": taken.figures, "peak_mb": taken.peak_rss_mb, "load": os.getloadavg()[0]}), flush=True)
 
 
-def beside(place: Path, names: Sequence[str]) -> None:
+def beside(place: Path, names: Sequence[str], output: Path) -> None:
     """Run jobs on both backends; print their figures and a table of the ratios."""
     found: dict[tuple[str, str], dict[str, Any]] = {}
     for name in names:
         for backend, cores in (("light", [0]), ("spark", [0, 1])):
             environment = {"POLARS_MAX_THREADS": "1"} if backend == "light" else None
-            taken = measure(
-                "benchmarks.spark_beside_light", "run", backend, name, str(place), cores=cores, environment=environment
-            )
+            arguments = "run", backend, name, str(place), str(output)
+            taken = measure("benchmarks.spark_beside_light", *arguments, cores=cores, environment=environment)
             figures = {"job": name, "backend": backend, **taken.figures, "peak_mb": taken.peak_rss_mb}
             found[name, backend] = figures
             print(json.dumps({**figures, "load": os.getloadavg()[0]}), flush=True)
@@ -187,7 +187,7 @@ def beside(place: Path, names: Sequence[str]) -> None:
 
 def main() -> None:
     if sys.argv[1:2] == ["run"]:
-        print(json.dumps(run(sys.argv[2], sys.argv[3], Path(sys.argv[4]))))
+        print(json.dumps(run(sys.argv[2], sys.argv[3], Path(sys.argv[4]), Path(sys.argv[5]))))
     elif sys.argv[1:2] == ["start"]:
         print(json.dumps(start(Path(sys.argv[2]))))
     else:
@@ -195,17 +195,18 @@ def main() -> None:
         parser.add_argument("made", nargs="*", metavar="make PLACE", help="only write the input")
         parser.add_argument("--events", type=int, default=48_000_000)
         parser.add_argument("--place", type=Path, help="input that was made before; the jobs alone are run")
+        parser.add_argument("--output", type=Path, help="where results go; default: beside the input")
         parser.add_argument("--jobs", nargs="*", choices=JOBS, default=JOBS)
         given = parser.parse_args()
         if given.made:
             make(Path(given.made[1]), given.events)
         elif given.place is not None:
-            beside(given.place, given.jobs)
+            beside(given.place, given.jobs, given.output or given.place)
         else:
             with tempfile.TemporaryDirectory(prefix="headrace-benchmark-") as directory:
                 make(Path(directory), given.events)
                 session(Path(directory))
-                beside(Path(directory), given.jobs)
+                beside(Path(directory), given.jobs, given.output or Path(directory))
 
 
 if __name__ == "__main__":

@@ -80,7 +80,7 @@ def test_a_worker_sets_what_libraries_read_at_their_import_unless_the_user_has(
     monkeypatch.delenv("_RJEM_MALLOC_CONF")
     payload_of(job_of(source, sink)).plan()
     assert os.environ["POLARS_MAX_THREADS"] == "7"
-    assert os.environ["_RJEM_MALLOC_CONF"] == "oversize_threshold:0"
+    assert os.environ["_RJEM_MALLOC_CONF"] == "narenas:1,oversize_threshold:0"
 
 
 def test_a_range_is_read_and_written_exactly(source: CountingSource, sink: DatabaseSink) -> None:

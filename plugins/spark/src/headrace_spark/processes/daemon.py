@@ -45,7 +45,8 @@ _KEPT_MS = 5_000
 def prepare() -> None:
     """Import what workers need and exempt it from garbage collection."""
     # Their memory allocators would start a thread of their own. That of polars keeps freed memory for the next batch, also large pieces.
-    kept = f"dirty_decay_ms:{_KEPT_MS},muzzy_decay_ms:-1,oversize_threshold:0"
+    # In one arena: what one thread of a worker frees, its others take, without new pages of the system.
+    kept = f"narenas:1,dirty_decay_ms:{_KEPT_MS},muzzy_decay_ms:-1,oversize_threshold:0"
     os.environ.setdefault("_RJEM_MALLOC_CONF", f"background_thread:false,{kept}")
     os.environ.setdefault("JE_ARROW_MALLOC_CONF", "background_thread:false")
     keep_freed_memory(_KEPT_BYTES_MAX)

@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 
 cloudpickle: Any = untyped_cloudpickle
 #: The allocator of polars gives blocks of 8 MB and more back to the system at once, so that each large frame is fetched page by page anew.
-#: It reads this when polars is imported.
-_KEEP_LARGE_BLOCKS = ("_RJEM_MALLOC_CONF", "oversize_threshold:0")
+#: It reads this when polars is imported. In one arena: what one thread of a worker frees, its others take.
+_KEEP_LARGE_BLOCKS = ("_RJEM_MALLOC_CONF", "narenas:1,oversize_threshold:0")
 #: Plans kept per process. More than one only while jobs of one session overlap.
 _PLANS_MAX = 4
 _plans: OrderedDict[str, Plan] = OrderedDict()
