@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from headrace_rules.database_cache import DatabaseCache
+from headrace_rules.disk_cache import DatabaseCache
 from headrace_rules.scanning import HyperscanScanner, PolarsScanner, Scanner, hyperscan_is_installed
 from hypothesis import given, settings
 from hypothesis import strategies as st

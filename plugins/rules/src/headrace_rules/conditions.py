@@ -13,17 +13,17 @@ headrace_columnar evaluates all other conditions (``NotNativeError``).
 from __future__ import annotations
 
 import operator
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import polars as pl
 from headrace.flow.schema import Schema
 from headrace_columnar import regular_expressions
-from headrace_columnar.expressions import CompiledExpression, compile_node
+from headrace_columnar.expressions import compile_node
 from headrace_columnar.functions.web import Networks, is_network
 from sqlglot import exp
 
+from headrace_rules.slots import NotNativeError, Slots
 from headrace_rules.text_conditions import Condition, contains, ends, equals, like, like_any, listed, starts
 from headrace_rules.triggers import is_cast_to_text, operands
 
@@ -38,55 +38,6 @@ _COMPARISONS: Mapping[type[exp.Expr], Callable[[Any, Any], bool]] = {
     exp.EQ: operator.eq, exp.NEQ: operator.ne, exp.LT: operator.lt, exp.LTE: operator.le, exp.GT: operator.gt,
     exp.GTE: operator.ge,
 }  # fmt: skip
-
-
-class NotNativeError(Exception):
-    """The condition cannot become a Python function: headrace_columnar has to evaluate it."""
-
-
-class Slots:
-    """The values of a row that conditions read: columns, and expressions computed from them.
-
-    Several threads may add to it, for example one that checks changed files and one that prepares new rules.
-    """
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._places: dict[str, tuple[int, str]] = {}
-        self.expressions: list[pl.Expr] = []
-        #: The columns that each of the expressions reads.
-        self.read: list[frozenset[str]] = []
-        self.columns: set[str] = set()
-
-    def column(self, name: str, kind: pl.DataType) -> tuple[int, str]:
-        """Return the slot of a column, and what kind of value it has."""
-        key = f"column {name}"
-        return self.find(key) or self._add(key, pl.col(name), frozenset({name}), kind)
-
-    def find(self, key: str) -> tuple[int, str] | None:
-        """Return the slot of an expression that was added before, and what kind of value it has."""
-        return self._places.get(key)
-
-    def computed(self, key: str, compiled: CompiledExpression) -> tuple[int, str]:
-        """Add an expression that cannot fail; return its slot and what kind of value it has."""
-        return self._add(key, compiled.expression, compiled.columns, compiled.data_type)
-
-    def lowered(self, key: str, compiled: CompiledExpression) -> tuple[int, str]:
-        """Add the lower case of a text that cannot fail; return as ``computed``."""
-        return self._add(key, compiled.expression.str.to_lowercase(), compiled.columns, compiled.data_type)
-
-    def _add(self, key: str, expression: pl.Expr, columns: frozenset[str], kind: pl.DataType) -> tuple[int, str]:
-        value_kind = _kind_of(kind)
-        with self._lock:
-            found = self._places.get(key)
-            if found is not None:
-                return found
-            place = len(self.expressions), value_kind
-            self.read.append(columns)
-            self.expressions.append(expression.alias(str(place[0])))
-            self.columns |= columns
-            self._places[key] = place
-        return place
 
 
 def native_condition(
@@ -387,16 +338,6 @@ def _compared_with_networks(slot: int, networks: Sequence[str]) -> Condition:
     return within
 
 
-def _kind_of(kind: pl.DataType) -> str:
-    if isinstance(kind, pl.String):
-        return "text"
-    if kind.is_integer():
-        return "integer"
-    if isinstance(kind, pl.Boolean):
-        return "boolean"
-    raise NotNativeError
-
-
 def _compared_with_constant(compare: _Comparison, slot: int, constant: Any) -> Condition:
     if compare is operator.eq:
         return equals(slot, constant)
@@ -449,33 +390,6 @@ def _any(parts: Sequence[Condition]) -> Condition:
         return None if unknown else False
 
     return some
-
-
-def all_true(parts: Sequence[Condition]) -> Condition:
-    """Return a function that tells whether all conditions are true in a row. Unlike AND it takes NULL as FALSE."""
-    if len(parts) == 1:
-        return parts[0]
-    if len(parts) == 2:
-        first, second = parts
-
-        def both(row: Sequence[Any], first: Condition = first, second: Condition = second) -> bool | None:
-            return first(row) and second(row)
-
-        return both
-    if len(parts) == 3:
-        one, two, three = parts
-
-        def all_three(
-            row: Sequence[Any], one: Condition = one, two: Condition = two, three: Condition = three
-        ) -> bool | None:
-            return one(row) and two(row) and three(row)
-
-        return all_three
-
-    def every(row: Sequence[Any], parts: Sequence[Condition] = parts) -> bool:
-        return all(part(row) for part in parts)
-
-    return every
 
 
 def _not(inner: Condition) -> Condition:

@@ -21,12 +21,12 @@ from headrace_columnar.expressions import compile_expression, conjuncts, evaluat
 from headrace_console.job_files import load_job
 from headrace_console.reporting import say
 
+from headrace_rules.atoms import Atom
 from headrace_rules.engine import EngineOptions, RuleEngine
 from headrace_rules.loading import check_rules, load
 from headrace_rules.model import Rejection, Rule, RulesError, RuleSet
 from headrace_rules.prepared import Preparer
 from headrace_rules.raw_scan import saved
-from headrace_rules.triggers import Atom
 from headrace_rules.verb import Rules
 
 _SAMPLE_MESSAGES = 1000

@@ -13,8 +13,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from headrace_rules.conditions import Slots
-from headrace_rules.prepared import CheapPart, PreparedCondition
+from headrace_rules.prepared import CheapPart, PreparedCondition, Preparer
 
 Integers = NDArray[np.int64]
 Booleans = NDArray[np.bool_]
@@ -26,6 +25,8 @@ _KEPT_MAX = 0.1
 _COMBINATIONS_MAX = 1 << 20
 #: With fewer rows it is as fast to evaluate whole columns.
 _ROWS_MIN = 200
+#: Parts of a condition, with the columns that each reads.
+_Parts = list[tuple[tuple[str, ...], CheapPart]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,14 +40,11 @@ class _Values:
 class DistinctValues:
     """Finds the rows that rules without a trigger may match."""
 
-    def __init__(self, conditions: Sequence[PreparedCondition], slots: Slots) -> None:
-        self._slots = slots
-        #: Of each rule the parts that read columns, with these; those of few columns and the cheapest first.
-        self._parts: list[list[tuple[tuple[str, ...], CheapPart]]] = []
-        for condition in conditions:
-            parts = [(tuple(sorted(part.columns_of(slots))), part) for part in condition.cheap if part.slots]
-            parts.sort(key=lambda found: (len(found[0]), found[1].cost))
-            self._parts.append(parts if condition.whole is None else [])
+    def __init__(self, conditions: Sequence[PreparedCondition], preparer: Preparer) -> None:
+        self._conditions = conditions
+        self._preparer = preparer
+        self._slots = preparer.slots
+        self._known_parts: dict[int, _Parts] = {}
 
     def candidates(self, frame: pl.DataFrame, rules: Integers, count: int) -> tuple[Integers, Integers]:
         """Return candidates (``row * count + rule``, in any order) of some of the rules, and the rules that this decides nothing of."""
@@ -56,13 +54,24 @@ class DistinctValues:
         pairs = []
         rest = []
         for rule in rules.tolist():
-            rows = self._rows(frame, self._parts[rule], known)
+            rows = self._rows(frame, self._parts(rule), known)
             if rows is None or len(rows) > _KEPT_MAX * frame.height:
                 rest.append(rule)
             else:
                 pairs.append(rows * count + rule)
         found = np.concatenate(pairs) if pairs else np.zeros(0, dtype=np.int64)
         return found, np.array(rest, dtype=np.int64)
+
+    def _parts(self, rule: int) -> _Parts:
+        """Return the parts of a rule that read columns, with these; those of few columns and the cheapest first."""
+        found = self._known_parts.get(rule)
+        if found is None:
+            condition = self._conditions[rule]
+            cheap = () if condition.is_whole else self._preparer.parts(condition).cheap
+            found = [(tuple(sorted(part.columns_of(self._slots))), part) for part in cheap if part.slots]
+            found.sort(key=lambda one: (len(one[0]), one[1].cost))
+            self._known_parts[rule] = found
+        return found
 
     def _rows(
         self,

@@ -21,7 +21,7 @@ from headrace.runtime.batch_trials import may_be_the_rows_fault
 from numpy.typing import NDArray
 
 from headrace_rules.background import behind_batches
-from headrace_rules.database_cache import DatabaseCache
+from headrace_rules.disk_cache import DatabaseCache
 from headrace_rules.prepared import Preparer
 from headrace_rules.trigger_plan import TriggerPlan, measured_cost, plan_triggers
 from headrace_rules.verification import Matches, VerdictCache, Verifier
@@ -43,7 +43,7 @@ class EngineOptions:
     background: bool = True
     #: Results of conditions with user functions that are kept; 0: none.
     verdict_cache_entries: int = 0
-    #: Whether compiled databases are kept on disk.
+    #: Whether compiled databases, and what conditions need, are kept on disk.
     cache: bool = True
 
 
@@ -75,6 +75,7 @@ class RuleEngine:
     ) -> None:
         self.options = options or EngineOptions()
         self._preparer = preparer or Preparer(schema, functions if functions is not None else {})
+        self._preparer.prepare_many(texts)
         self.conditions = [self._preparer.prepare(text) for text in texts]
         self._cache = DatabaseCache() if self.options.cache else None
         self._plan: TriggerPlan | None = None

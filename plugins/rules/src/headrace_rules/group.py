@@ -21,7 +21,8 @@ from headrace.flow.schema import Schema
 from headrace.foundation.clock import Clock, SystemClock
 from numpy.typing import NDArray
 
-from headrace_rules.background import behind_batches, pause
+from headrace_rules.background import behind_batches
+from headrace_rules.condition_cache import ConditionCache
 from headrace_rules.engine import EngineOptions, RuleEngine
 from headrace_rules.journal import FIRST
 from headrace_rules.loading import RulesInput
@@ -35,7 +36,7 @@ logger = logging.getLogger(__name__)
 Integers = NDArray[np.int64]
 #: Engines kept per run: the one in use, the one that replaces it, and one for records that are read again.
 _ENGINES_MAX = 3
-#: The preparer is replaced when it computes more than twice the first number of values per row, plus this number.
+#: The preparer is replaced when it knows so many values of a row that the rules in use do not read, and more than they read.
 _SLOTS_SPARE = 50
 #: A batch that comes so long after the one before waits for new rules. New rules are prepared only when a batch comes.
 #: Without the wait, records of a quiet stream would be tested against rules that were replaced long ago.
@@ -147,7 +148,7 @@ class RuleGroup:
         with self._lock:
             run = self._runs.get(key)
             if run is None:
-                preparer = self._preparers.setdefault(key, Preparer(schema, self.functions))
+                preparer = self._preparers.setdefault(key, new_preparer(schema, self))
                 run = self._runs[key] = GroupRun(self, schema, preparer=preparer)
                 if self._follows:
                     run.follow()
@@ -174,7 +175,7 @@ class GroupRun:
         self._members = group.members
         self._options = group.options
         self._clock = clock or SystemClock()
-        self.preparer = preparer or Preparer(schema, group.functions)
+        self.preparer = preparer or new_preparer(schema, group)
         self._versions = [member.versions(self.preparer, self._clock) for member in group.members]
         self._engines: OrderedDict[tuple[int, ...], RuleEngine] = OrderedDict()
         self._lock = threading.RLock()
@@ -182,8 +183,6 @@ class GroupRun:
         self._building: threading.Thread | None = None
         self._sample: pl.DataFrame | None = None
         self._looked_seconds = self._clock.monotonic()
-        #: How many values per row the preparer computes for the first engine that was made with it; 0: there is none yet.
-        self._slots_settled = 0
 
     def segments(self, place: int, batch: Batch) -> list[Segment]:
         """Return the matches of the member at ``place``, for consecutive parts of the batch's rows."""
@@ -340,9 +339,10 @@ class GroupRun:
 
     def _renew_preparer(self) -> None:
         """Use a new preparer if the one in use computes many values per row that only replaced rules needed."""
-        if len(self.preparer.slots.expressions) > 2 * self._slots_settled + _SLOTS_SPARE:
-            self.preparer = Preparer(self.preparer.schema, self.preparer.functions)
-            self._slots_settled = 0
+        before = self.preparer
+        in_use = Preparer.slots_of(self.engine().conditions)
+        if len(before.slots.expressions) > in_use + max(in_use, _SLOTS_SPARE):
+            self.preparer = Preparer(before.schema, before.functions, stored=before.stored)
             for versions in self._versions:
                 if versions is not None:
                     versions.preparer = self.preparer
@@ -350,9 +350,7 @@ class GroupRun:
     def _prepare_politely(self, numbers: tuple[int, ...]) -> None:
         """Parse the rules one by one with pauses, so that the threads that process batches get the interpreter's lock."""
         for place, number in enumerate(numbers):
-            for rule in self._rules(place, number):
-                self.preparer.prepare(rule.expression)
-                pause()
+            self.preparer.prepare_many([rule.expression for rule in self._rules(place, number)])
 
     def _engine_for(self, numbers: tuple[int, ...]) -> RuleEngine:
         with self._lock:
@@ -368,7 +366,6 @@ class GroupRun:
 
     def _keep(self, numbers: tuple[int, ...], engine: RuleEngine) -> None:
         self._engines[numbers] = engine
-        self._slots_settled = self._slots_settled or len(self.preparer.slots.expressions)
         while len(self._engines) > _ENGINES_MAX:
             self._engines.popitem(last=False)
         self.preparer.forget_others(one.text for kept in self._engines.values() for one in kept.conditions)
@@ -376,6 +373,11 @@ class GroupRun:
     def _rules(self, place: int, number: int) -> RuleSet:
         versions = self._versions[place]
         return self._members[place].rules if versions is None else versions.rules(number)
+
+
+def new_preparer(schema: Schema, group: RuleGroup) -> Preparer:
+    """Return a preparer for rows of these columns, with the functions and options of a group."""
+    return Preparer(schema, group.functions, stored=ConditionCache() if group.options.cache else None)
 
 
 def _version_at(history: Sequence[tuple[int, int]], offset: int) -> int:

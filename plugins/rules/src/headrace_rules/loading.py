@@ -288,9 +288,10 @@ def sql_rules(text: str, path: str) -> Iterable[Rule | Rejection]:
             head, condition, first_line = {}, [], number + 1
 
 
-def check_rules(rules: Iterable[Rule], preparer: Preparer) -> tuple[list[Rule], list[Rejection]]:
+def check_rules(rules: Sequence[Rule], preparer: Preparer) -> tuple[list[Rule], list[Rejection]]:
     """Compile each rule for the preparer's columns. Return the rules that compile, and for each other rule the reason."""
     good, rejections = [], []
+    preparer.prepare_many([rule.expression for rule in rules])
     for rule in rules:
         pause()
         try:

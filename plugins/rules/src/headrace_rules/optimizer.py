@@ -14,15 +14,14 @@ from headrace.foundation.errors import HeadraceError
 from headrace.jobs.dsl import FunctionCatalog
 from headrace.plan.graph import Node, OperatorNode, Plan, SourceNode, input_schema, rebuilt
 from headrace.plan.same_origins import same_origins
-from headrace_columnar import dialect
 from headrace_columnar.verbs.selection import Where
 
+from headrace_rules.atoms import TextAtom, all_atoms
 from headrace_rules.engine import EngineOptions
 from headrace_rules.group import Member, RuleGroup
 from headrace_rules.journal import temporary_place
 from headrace_rules.plugin import PATTERNS_MIN
 from headrace_rules.raw_scan import RawScan
-from headrace_rules.triggers import TextAtom, all_atoms, need_of
 from headrace_rules.verb import EngineWhere, Rules
 from headrace_rules.versions import now_text
 
@@ -64,6 +63,10 @@ def _siblings(plan: Plan) -> list[list[OperatorNode]]:
 
 def _patterns(node: OperatorNode) -> int:
     """Return how many texts a ``where`` searches for; 0 if a scan cannot help it."""
+    from headrace_columnar import dialect  # imports sqlglot, which takes a while
+
+    from headrace_rules.triggers import need_of
+
     assert isinstance(node.spec, Where)
     schema = input_schema(node.input)
     assert schema is not None

@@ -22,14 +22,14 @@ from headrace.flow.schema import Schema
 from headrace.interfaces.codec import BodyFilter
 from numpy.typing import NDArray
 
-from headrace_rules.database_cache import DatabaseCache
+from headrace_rules.atoms import Atom, TextAtom, ValueAtom, all_atoms, cheapest
+from headrace_rules.disk_cache import DatabaseCache
 from headrace_rules.engine import RuleEngine
 from headrace_rules.group import RuleGroup
 from headrace_rules.literals import LENGTH_MAX
 from headrace_rules.prepared import PreparedCondition
 from headrace_rules.scanning import Scanner, make_scanner
 from headrace_rules.trigger_plan import Groups, distinct, length_cost, rows_of, scanned_as
-from headrace_rules.triggers import Atom, TextAtom, ValueAtom, all_atoms, cheapest
 
 logger = logging.getLogger(__name__)
 Integers = NDArray[np.int64]
@@ -179,7 +179,7 @@ def _wanted(engine: RuleEngine, bodies: Bodies) -> list[list[tuple[bytes, bool]]
     atoms: set[Atom] = set()
     for condition in engine.conditions:
         # A condition that can fail is also evaluated where a column is NULL, and the bytes do not show where it is.
-        if condition.need is None or condition.whole is not None:
+        if condition.need is None or condition.is_whole:
             logger.info(
                 "rules: bodies are not scanned before parsing: the condition %r needs every row", condition.text
             )

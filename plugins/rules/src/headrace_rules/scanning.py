@@ -16,7 +16,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from headrace_rules.database_cache import DatabaseCache
+from headrace_rules.disk_cache import DatabaseCache
 
 #: For each occurrence the index of the literal, and the byte offset in the buffer at which the occurrence ends.
 Occurrences = tuple[NDArray[np.int64], NDArray[np.int64]]
@@ -57,6 +57,7 @@ class HyperscanScanner(Scanner):
             )
             if cache is not None and use_cache:
                 cache.store(key, hyperscan.dumpb(found))
+                cache.trim()
         self._database = found
 
     def _loaded(self, content: bytes) -> Any:

@@ -1,15 +1,12 @@
 """Finds the triggers of a condition in its syntax tree: what a row must have so that the condition can be true.
 
-A trigger is a set of *atoms*: "this column contains this text" or "this column has this value". A condition gives a
-*need*, from which its trigger is chosen. Wherever the condition is true, at least one atom of the trigger is met. Where no
-atom is met and no column of the atoms is NULL, the condition is FALSE, not NULL: conditions that can fail rely on that.
+See ``atoms`` for what a trigger is made of.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import Any
 
 import polars as pl
@@ -17,6 +14,7 @@ from headrace.flow.schema import Schema
 from headrace_columnar import patterns, regular_expressions
 from sqlglot import exp
 
+from headrace_rules.atoms import Atoms, Need, Source, TextAtom, Union, ValueAtom, choice, shared_source
 from headrace_rules.letter_case import changed_candidates, has_one_case
 from headrace_rules.literals import (
     Candidate,
@@ -32,120 +30,6 @@ _LOWER = frozenset({"lower", "lcase"})
 _UPPER = frozenset({"upper", "ucase"})
 _SEARCHES = frozenset({"contains", "startswith", "starts_with", "endswith", "ends_with"})
 _REGEX_SEARCHES = frozenset({"regexp_like", "regexp", "rlike"})
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class Source:
-    """A column, or a field within a column of structs: ``("labels", "zone")``."""
-
-    path: tuple[str, ...]
-
-    @property
-    def column(self) -> str:
-        return self.path[0]
-
-    def expression(self) -> pl.Expr:
-        """Return the polars expression that reads it."""
-        made = pl.col(self.path[0])
-        for name in self.path[1:]:
-            made = made.struct.field(name)
-        return made
-
-    def values(self, frame: pl.DataFrame) -> pl.Series:
-        """Return its values in the rows of a frame."""
-        if len(self.path) == 1:
-            return frame.get_column(self.path[0])
-        return frame.select(self.expression().alias("value")).to_series()
-
-    def __str__(self) -> str:
-        return ".".join(self.path)
-
-
-@lru_cache(maxsize=10_000)
-def _source(*path: str) -> Source:
-    """Return the source of a path, the same object for all conditions."""
-    return Source(path)
-
-
-@dataclass(frozen=True, slots=True)
-class TextAtom:
-    """The column contains the text. With a fold, letters are compared without regard to case.
-
-    ``first``, ``last``: the column begins, or ends, with it.
-    """
-
-    source: Source
-    text: str
-    fold: Fold = Fold.EXACT
-    first: bool = False
-    last: bool = False
-
-    def __str__(self) -> str:
-        case = "" if self.fold is Fold.EXACT else " in any case"
-        verb = {(False, False): "contains", (True, False): "begins with", (False, True): "ends with"}
-        return f"{self.source} {verb.get((self.first, self.last), 'is')} {self.text!r}{case}"
-
-
-@dataclass(frozen=True, slots=True)
-class ValueAtom:
-    """The column of texts or whole numbers has exactly the value."""
-
-    source: Source
-    value: str | int
-
-    def __str__(self) -> str:
-        return f"{self.source} is {self.value!r}"
-
-
-Atom = TextAtom | ValueAtom
-
-
-@dataclass(frozen=True, slots=True)
-class Atoms:
-    """At least one of these is met."""
-
-    atoms: frozenset[Atom]
-
-
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """All of these needs are met (AND): the atoms of any one of them are enough as a trigger."""
-
-    needs: tuple[Need, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Union:
-    """At least one of these needs is met (OR): a trigger must have atoms of each of them."""
-
-    needs: tuple[Need, ...]
-
-
-Need = Atoms | Choice | Union
-
-
-def choice(needs: list[Need]) -> Need | None:
-    """Return the need of several conditions that must all be true."""
-    if not needs:
-        return None
-    return needs[0] if len(needs) == 1 else Choice(tuple(needs))
-
-
-def cheapest(need: Need, cost: Callable[[Atom], float]) -> tuple[float, frozenset[Atom]]:
-    """Return the atoms of a need that cost least, and what they cost together."""
-    if isinstance(need, Atoms):
-        return sum(map(cost, need.atoms)), need.atoms
-    parts = [cheapest(part, cost) for part in need.needs]
-    if isinstance(need, Choice):
-        return min(parts, key=lambda part: part[0])
-    return sum(part[0] for part in parts), frozenset().union(*(part[1] for part in parts))
-
-
-def all_atoms(need: Need) -> frozenset[Atom]:
-    """Return all atoms of a need: every trigger consists of some of them."""
-    if isinstance(need, Atoms):
-        return need.atoms
-    return frozenset().union(*map(all_atoms, need.needs))
 
 
 def need_of(node: exp.Expr, schema: Schema, functions: Mapping[str, Any]) -> Need | None:
@@ -386,7 +270,7 @@ class _Finder:
             kind = next((field.dtype for field in kind.fields if field.name == name), None)
         if kind is None:
             return None
-        return _source(*names), kind if isinstance(kind, pl.DataType) else kind()
+        return shared_source(*names), kind if isinstance(kind, pl.DataType) else kind()
 
 
 def _candidates(text: str, fold: Fold, *, first: bool, last: bool) -> list[Candidate]:

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from headrace_rules.background import behind_batches
 from headrace_rules.engine import EngineOptions
 from headrace_rules.figures import RULE_HITS
-from headrace_rules.group import GroupRun, Member, RuleGroup, Segment
+from headrace_rules.group import GroupRun, Member, RuleGroup, Segment, new_preparer
 from headrace_rules.journal import RuleJournal
 from headrace_rules.loading import RulesInput, check_rules, load, load_strictly
 from headrace_rules.model import SEVERITIES, RulesError, RuleSet
@@ -44,6 +44,11 @@ class GroupedSpec(VerbSpec):
     def __init__(self, group: RuleGroup, place: int) -> None:
         self.group = group
         self.place = place
+
+    @property
+    def gives_all_rows(self) -> bool:
+        """Whether rows come out that no condition matches."""
+        return False
 
     def open(self, schema: Schema | None) -> Operator:
         if schema is None:
@@ -84,9 +89,10 @@ class GroupedOperator(Operator):
         for segment in self._run.segments(self._spec.place, batch):
             if self.meter.enabled:
                 self._spec.count_hits(segment, self.meter)
-            frame = self._spec.results(segment.frame, segment)
-            if frame.height:
-                made.append(frame)
+            if len(segment.rows) or self._spec.gives_all_rows:
+                frame = self._spec.results(segment.frame, segment)
+                if frame.height:
+                    made.append(frame)
             if segment.failures:
                 rejected.append(rejections(self._spec, segment))
         if made:
@@ -184,6 +190,10 @@ class Rules(GroupedSpec):
         self._checked: dict[tuple[Any, ...], frozenset[str]] = {}
         self._replacing: Preparer | None = None
 
+    @property
+    def gives_all_rows(self) -> bool:
+        return self.output == "tag"
+
     def output_schema(self, schema: Schema | None, output: str = "") -> Schema | None:
         if schema is None:
             return None
@@ -221,7 +231,7 @@ class Rules(GroupedSpec):
         place = member.journal
         assert place is not None, "the plan of a running job was optimized"
         if self._replacing is None:
-            self._replacing = Preparer(schema, self.functions)
+            self._replacing = new_preparer(schema, self.group)
         at = now_text(SystemClock())
         with behind_batches():
             return update(RuleJournal(place), self.rules, load(rules, self.sigma), self._replacing, who=who or whoami(), at=at,

@@ -14,11 +14,11 @@ from headrace.runtime.batch_trials import may_be_the_rows_fault
 from headrace_columnar.expressions import CompiledExpression, evaluate, evaluate_all
 from numpy.typing import NDArray
 
-from headrace_rules.background import pause
+from headrace_rules.atoms import Atom, Source
 from headrace_rules.distinct_values import DistinctValues
 from headrace_rules.prepared import Clause, PreparedCondition, Preparer
+from headrace_rules.text_conditions import Condition
 from headrace_rules.trigger_plan import ValueCodes
-from headrace_rules.triggers import Atom, Source
 
 Integers = NDArray[np.int64]
 #: (row, rule, what went wrong)
@@ -141,6 +141,18 @@ def _places(rows: Integers) -> tuple[Integers, Integers]:
     return rows[is_new], np.cumsum(is_new) - 1
 
 
+@dataclass(frozen=True, eq=False, slots=True)
+class _Check:
+    """How a condition is verified: its cheap parts as one function of a row, and the slots that this reads."""
+
+    cheap: Condition | None
+    read: frozenset[int]
+    clauses: tuple[Clause, ...]
+    #: Whether the cheap parts are the whole condition.
+    is_plain: bool
+    is_whole: bool
+
+
 class Verifier:
     """Verifies candidates of one list of conditions with their triggers. Used by one thread at a time."""
 
@@ -154,14 +166,11 @@ class Verifier:
         self._conditions = conditions
         self._preparer = preparer
         self._slots = preparer.slots
-        self._cheap = []
-        for one, trigger in zip(conditions, triggers, strict=True):
-            pause()
-            self._cheap.append(one.check(trigger))
-        self._read = [sorted(frozenset().union(*(part.slots for part in one.cheap))) for one in conditions]
-        self._is_plain = [condition.whole is None and not condition.clauses for condition in conditions]
+        self._triggers = triggers
+        #: What verifies each condition; None where no row was to be verified yet.
+        self._checks: list[_Check | None] = [None] * len(conditions)
         self._equalities = _Equalities(conditions)
-        self._distinct = DistinctValues(conditions, preparer.slots)
+        self._distinct = DistinctValues(conditions, preparer)
         self.cache = cache
 
     def verify(self, frame: pl.DataFrame, candidates: Integers) -> Matches:
@@ -204,14 +213,15 @@ class Verifier:
         plain: list[int] = []
         clauses: dict[int, list[int]] = {}
         wholes: dict[int, list[int]] = {}
-        cheap, is_plain = self._cheap, self._is_plain
+        checks = self._checks
         for number, (place, rule) in enumerate(zip(places.tolist(), rules.tolist(), strict=True)):
-            condition = cheap[rule]
-            if condition is not None and not condition(values[place]):
+            check = checks[rule]
+            assert check is not None
+            if check.cheap is not None and not check.cheap(values[place]):
                 continue
-            if is_plain[rule]:
+            if check.is_plain:
                 plain.append(number)
-            elif self._conditions[rule].whole is not None:
+            elif check.is_whole:
                 wholes.setdefault(rule, []).append(number)
             else:
                 clauses.setdefault(rule, []).append(number)
@@ -224,6 +234,21 @@ class Verifier:
         matched = np.sort(np.concatenate(kept))
         return Matches(candidates[matched], count, failures)
 
+    def _check(self, rule: int) -> _Check:
+        """Return how a condition is verified. Most are never asked for: their triggers are in no row."""
+        made = self._checks[rule]
+        if made is None:
+            condition = self._conditions[rule]
+            parts = self._preparer.parts(condition)
+            made = self._checks[rule] = _Check(
+                parts.check(self._triggers[rule]),
+                frozenset().union(*(part.slots for part in parts.cheap)),
+                parts.clauses,
+                not condition.is_whole and not parts.clauses,
+                condition.is_whole,
+            )
+        return made
+
     def _columns(self, frame: pl.DataFrame, rules: Integers) -> list[str]:
         """Return the columns that some rules read."""
         read = frozenset().union(*{self._conditions[rule].columns for rule in np.unique(rules).tolist()})
@@ -231,7 +256,7 @@ class Verifier:
 
     def _values(self, hits: pl.DataFrame, rules: Integers) -> list[tuple[Any, ...]]:
         """Return the values of the slots in each row; those that none of the rules reads are left out (None)."""
-        wanted = sorted({slot for rule in np.unique(rules).tolist() for slot in self._read[rule]})
+        wanted = sorted(frozenset().union(*(self._check(rule).read for rule in np.unique(rules).tolist())))
         if not wanted:
             return [()] * hits.height
         expressions = self._slots.expressions
@@ -248,8 +273,8 @@ class Verifier:
     def verify_everywhere(self, frame: pl.DataFrame, rules: Integers) -> Matches:
         """Return the matches of rules without a trigger, evaluated on whole columns."""
         count = len(self._conditions)
-        together = [rule for rule in rules.tolist() if self._conditions[rule].whole is None]
-        alone = [rule for rule in rules.tolist() if self._conditions[rule].whole is not None]
+        together = [rule for rule in rules.tolist() if not self._conditions[rule].is_whole]
+        alone = [rule for rule in rules.tolist() if self._conditions[rule].is_whole]
         pairs = []
         failures: list[RuleFailure] = []
         if together and frame.height:
@@ -292,14 +317,14 @@ class Verifier:
         wanted: dict[Clause, list[Integers]] = {}
         numbers_of = {rule: np.array(numbers, dtype=np.int64) for rule, numbers in waiting.items()}
         for rule, numbers in numbers_of.items():
-            for clause in self._conditions[rule].clauses:
+            for clause in self._check(rule).clauses:
                 wanted.setdefault(clause, []).append(places[numbers])
         rows_of = {clause: np.unique(np.concatenate(parts)) for clause, parts in wanted.items()}
         holds = _evaluate_clauses(hits, rows_of)
         kept = []
         for rule, numbers in numbers_of.items():
             passed = np.ones(len(numbers), dtype=bool)
-            for clause in self._conditions[rule].clauses:
+            for clause in self._check(rule).clauses:
                 passed &= holds[clause][places[numbers]]
             kept.append(numbers[passed])
         return np.concatenate(kept)
