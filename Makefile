@@ -8,6 +8,11 @@ TESTS := $(wildcard $(addsuffix /tests,$(PACKAGES)) tests)
 SERVER_CONTRACTS := $(foreach name,kafka rocketmq mysql postgres elasticsearch,$(wildcard connectors/$(name)/tests/*contract*.py)) contrib/redis/tests/test_redis_contracts.py contrib/mqtt/tests/test_mqtt_contracts.py tests/cluster
 SERVER_CHOICE := (ConfluentSource or RedisSource or RedisStreamSink or MqttSink or ConfluentTransactionalSink or RocketMQSource or IdempotentSink or Upsert or Scan or RowIds or Shards or cluster_gives) and not outage
 
+# What `make unit` runs: these tests of all folders, or of the files that `make test` gives it.
+MARKS_OF_UNIT := not slow and not servers
+FILES_OF_UNIT := .venv/files-of-unit
+UNIT_TESTS ?= $(TESTS)
+
 # Test processes: more than cores, since tests of Spark, kills, servers and disks wait half of their time; up to 4, as with more of them
 # they wait for each other. Each may start a Spark, which wants memory: two more than cores with 12 GB, else one more.
 WORKERS := $(shell cores=$$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2); pages=$$(getconf _PHYS_PAGES 2>/dev/null || echo 0); \
@@ -41,7 +46,7 @@ docs: setup  ## the site of docs/, in site/
 
 test: setup lint  ## what CI runs
 	$(MAKE) -j 2 spark-classes test-modules
-	$(MAKE) -j 3 unit contracts types
+	$(MAKE) -j 3 unit contracts types UNIT_TESTS=@$(FILES_OF_UNIT)
 
 lint: setup
 	$(BIN)/ruff check .
@@ -55,7 +60,7 @@ unit: export POLARS_MAX_THREADS := 1
 # Generated tests try a fifth of their examples in what every change runs, and all of them in `make nightly`.
 unit: export HEADRACE_TEST_EFFORT ?= 0.2
 unit: setup
-	$(BIN)/python -m pytest -m "not slow and not servers" -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations=25 $(TESTS)
+	$(BIN)/python -m pytest -m "$(MARKS_OF_UNIT)" -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations=25 $(UNIT_TESTS)
 
 whole-unit:  ## `make unit` with all examples of generated tests
 	$(MAKE) unit HEADRACE_TEST_EFFORT=1
@@ -65,9 +70,10 @@ spark-classes: setup  ## the archive of classes with which Spark's Java starts i
 	$(BIN)/python -m tests.spark_classes
 
 # Where pytest has not read a module of tests before, it rewrites its assertions, which takes longer than the rest of reading it: here
-# once, not in each of the test processes, which start at the same time.
-test-modules: setup  ## reads all modules of tests, as a first run of pytest does
-	@found=$$($(BIN)/python -m pytest --collect-only -qq $(TESTS)) || { echo "$$found"; exit 1; }
+# once, not in each of the test processes, which start at the same time. And each of them reads all files that it is given: those
+# without a test to run are left out.
+test-modules: setup  ## reads all modules of tests, as a first run of pytest does, and notes which have tests for `make unit`
+	@$(BIN)/python -m tests.reading_tests $(FILES_OF_UNIT) "$(MARKS_OF_UNIT)" $(TESTS)
 
 # auto: a server is left out, with the reason, where the machine has no program or no way to fetch it. One that does not start fails
 # the tests. HEADRACE_TEST_SERVERS=required: leaves out none.

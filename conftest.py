@@ -48,8 +48,9 @@ _COLLECTOR_THRESHOLDS = (20_000, 20, 50)
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put files that take long first: test processes take whole files, and should not wait for the last one of them."""
-    with_spark = {item.path for item in items if item.get_closest_marker("spark")}
-    items.sort(key=lambda item: not (item.path in with_spark or any(part in str(item.path) for part in _LONG)))
+    long = {item.path for item in items if item.get_closest_marker("spark")}
+    long |= {path for path in {item.path for item in items} if any(part in str(path) for part in _LONG)}
+    items.sort(key=lambda item: item.path not in long)
 
 
 def pytest_collection_finish() -> None:

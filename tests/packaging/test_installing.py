@@ -16,7 +16,7 @@ import pytest
 from packaging.requirements import Requirement
 from uv import find_uv_bin
 
-from tests.packaging.wheels import DISTRIBUTIONS, ROOT, build_wheels
+from tests.packaging.wheels import DISTRIBUTIONS, ROOT, build_wheels_here
 
 SCRIPT = """
 import sys
@@ -36,7 +36,7 @@ for what in (job.run, lambda: job.run(backend="light"), lambda: stream.where("a 
 
 @pytest.fixture(scope="module")
 def wheels(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    return build_wheels(tmp_path_factory.mktemp("wheels"))
+    return build_wheels_here(tmp_path_factory.mktemp("wheels"))
 
 
 def installed(place: Path, *requirements: str, wheels: Sequence[Path]) -> Path:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -72,3 +73,17 @@ def test_every_suite_is_part_of_what_ci_or_the_nightly_run_calls() -> None:
     test = " ".join(re.findall(r"^\t\$\(MAKE\) -j [23] (.*)$", text, re.MULTILINE))
     called = set(re.findall(r"[a-z][a-z-]+", f"{nightly} {test}")) | {"lint"}
     assert set(targets.split()) - called == BY_HAND
+
+
+def test_make_test_gives_unit_only_files_with_tests_to_run(tmp_path: Path) -> None:
+    """Each of the test processes reads all files that it is given; a third of all have slow tests or such of servers only."""
+    files = ["tests/packaging/test_links.py", "tests/chaos/test_kill_storm.py", "tests/packaging/test_nightly.py"]
+    command = [sys.executable, "-m", "tests.reading_tests", str(tmp_path / "files"), "not slow and not servers"]
+    subprocess.run([*command, *files], cwd=ROOT, check=True)
+    assert (tmp_path / "files").read_text().splitlines() == [files[0], files[2]]
+    broken = subprocess.run([*command, "tests/there_is_none.py"], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert broken.returncode == 1
+    assert "there_is_none.py" in broken.stderr
+    done = subprocess.run(["make", "--dry-run", "test"], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert re.search(r'pytest -m "not slow and not servers" .*@\.venv/files-of-unit$', done.stdout, re.MULTILINE)
+    assert re.search(r'tests\.reading_tests \.venv/files-of-unit "not slow and not servers" ', done.stdout)

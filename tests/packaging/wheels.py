@@ -4,9 +4,17 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
+_BUILDING = """
+import os, sys
+from hatchling.build import build_wheel
+for directory in sys.argv[2:]:
+    os.chdir(directory)
+    build_wheel(sys.argv[1])
+"""
 DISTRIBUTIONS = [ROOT / "core", *sorted(path.parent for path in ROOT.glob("*/*/pyproject.toml"))]
 
 
@@ -17,6 +25,19 @@ def build_wheels(place: Path) -> list[Path]:
     for directory in DISTRIBUTIONS:
         command = [find_uv_bin(), "build", "--quiet", "--wheel", "--no-create-gitignore", "--python", sys.executable]
         subprocess.run([*command, "--out-dir", place, directory], check=True, cwd=place)
+    return sorted(place.glob("headrace*.whl"))
+
+
+def build_wheels_here(place: Path) -> list[Path]:
+    """Build all wheels as ``build_wheels`` does, in one process, with the build backend of this environment; return them.
+
+    They are the same to the byte. An environment of its own for each, with its installed backend, takes ten times as long.
+    """
+    backends = {
+        tomllib.loads((each / "pyproject.toml").read_text())["build-system"]["build-backend"] for each in DISTRIBUTIONS
+    }
+    assert backends == {"hatchling.build"}
+    subprocess.run([sys.executable, "-c", _BUILDING, place, *DISTRIBUTIONS], check=True)
     return sorted(place.glob("headrace*.whl"))
 
 
