@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -74,6 +76,12 @@ def test_without_a_compiled_kernel_the_plain_decoder_works(
         found = decoder({"a": "int64"})
         assert isinstance(found, JsonDecoder)
         assert found.decode(Bodies.of([b'{"a": 1}'])).frame["a"].to_list() == [1]
+
+
+def test_what_looks_for_the_kernel_does_not_import_pyarrow() -> None:
+    """A process without a kernel has no use for it: 28 MB."""
+    code = "import sys, headrace_turbo.offer; headrace_turbo.offer.library(); assert 'pyarrow' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 @pytest.fixture

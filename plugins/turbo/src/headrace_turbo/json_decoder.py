@@ -5,6 +5,7 @@ So rows, and the reasons of bad records, are the same with and without this pack
 
 from __future__ import annotations
 
+import ctypes
 import enum
 import logging
 import struct
@@ -17,7 +18,6 @@ import pyarrow as pa
 from headrace.interfaces.codec import BadBody, Decoded, Decoder, DecoderRequest
 
 from headrace_turbo.kernel import KernelDecoder, KernelError
-from headrace_turbo.library import library
 
 if TYPE_CHECKING:
     from headrace.flow.messages import Bodies
@@ -54,11 +54,8 @@ class NotForKernel(Exception):
     """The kernel has no column of this type."""
 
 
-def faster_json_decoder(request: DecoderRequest) -> Decoder | None:
-    """Return a decoder that uses the kernel, or None: there is no kernel here, or a column is of a type that it does not have."""
-    kernel = library()
-    if kernel is None:
-        return None
+def decoder_of(kernel: ctypes.CDLL, request: DecoderRequest) -> Decoder | None:
+    """Return a decoder that uses the kernel, or None: a column is of a type that the kernel does not have."""
     try:
         columns = {name: _KernelColumn.of(name, data_type, request) for name, data_type in request.columns.items()}
     except NotForKernel:

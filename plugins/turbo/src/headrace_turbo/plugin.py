@@ -9,7 +9,7 @@ from headrace.interfaces.hookspecs import hookimpl
 
 @hookimpl
 def headrace_decoders() -> Mapping[str, str]:
-    return {"json": "headrace_turbo.json_decoder:faster_json_decoder"}
+    return {"json": "headrace_turbo.offer:faster_json_decoder"}
 
 
 @hookimpl
