@@ -6,6 +6,7 @@ from dataclasses import replace
 from random import Random
 
 from tests.simulation.histories import History, history_of
+from tests.simulation.inputs import BROKERS
 from tests.simulation.instances import SharedHistory, run_shared, shared_history_of
 from tests.simulation.jobs import SHAPES
 from tests.simulation.outputs import CONNECTORS
@@ -21,6 +22,8 @@ def connector_history_of(seed: int) -> History | SharedHistory:
     # Of several instances, changes of a key need a sink that fences: a document by key would be written by a zombie.
     if SHAPES[history.shape].changes and (seed % 2 or sink == "elasticsearch creates"):
         sink = "mysql"
+    if isinstance(history, SharedHistory):
+        return replace(history, sink=sink, broker=random.choice(BROKERS))
     return replace(history, sink=sink)
 
 

@@ -19,11 +19,11 @@ from typing import Any
 import headrace as hr
 from headrace.foundation.errors import JobFailedError
 from headrace.interfaces.sink import SinkSettings
-from headrace_contract.memory_topics import MemoryTopicSettings, MemoryTopicSource
+from headrace.interfaces.source import Source
 
-from tests.simulation.brokers import Broker
 from tests.simulation.entering import inside, memory
 from tests.simulation.histories import PLACES
+from tests.simulation.inputs import input_of
 from tests.simulation.jobs import BEGIN, SCHEMA, SHAPES, Input, body_of, expected, make_input
 from tests.simulation.outputs import output_of
 from tests.simulation.running import sink_options
@@ -34,9 +34,6 @@ from tests.simulation.world.scheduler import Process, World
 
 _real_close = os.close
 _TICK_US = 100_000
-#: All rows must be there so long after the last fault, and the last record.
-_PROGRESS_US = 120_000_000
-_STEPS_MAX = 60_000
 #: What closes all windows: one record in every queue, behind all others. Its key is left out of what is compared.
 _LAST = {"id": -1, "k": "~", "v": 0, "ts": BEGIN + timedelta(days=1)}
 #: What an instance may end with while its broker or its table is away and it is to stop.
@@ -82,11 +79,12 @@ class SharedHistory:
     preempt: float = 0.05
     lossy: float = 0.0
     away: Mapping[str, tuple[tuple[int, int], ...]] = field(default_factory=dict)
+    broker: str = "memory"
 
     def __str__(self) -> str:
         count = sum(len(records) for queues in self.input.values() for records in queues.values())
         events = ", ".join(f"{each.kind} {each.instance} at {each.us / 1e6:.2f} s" for each in self.events)
-        what = f"{self.instances} instances, {self.shape}, {self.sink} sink, {count} records"
+        what = f"{self.instances} instances, {self.broker}, {self.shape}, {self.sink} sink, {count} records"
         return f"seed {self.seed}: {what}, {dict(self.options)}, {events}"
 
 
@@ -139,7 +137,7 @@ def run_shared(history: SharedHistory) -> Outcome:
     """Run a history."""
     with tempfile.TemporaryDirectory(prefix="headrace-world-", dir=memory()) as place:
         os.mkdir(disk_place := os.path.join(place, "disk"))
-        world = World(f"world {history.seed}", preempt=history.preempt, steps_max=_STEPS_MAX)
+        world = World(f"world {history.seed}", preempt=history.preempt)
         disk = Disk(world, disk_place)
         with inside(world, disk):
             run = _Run(history, world, disk)
@@ -157,7 +155,7 @@ class _Instance:
         self.number = number
         self.process: Process | None = None
         self.handle: Any = None
-        self.source: list[MemoryTopicSource] = []
+        self.source: list[Source] = []
         self.stop_asked = False
         self.ended_us = 0
         #: What waits for it to pass a seam: the event, and how often it had passed it before.
@@ -171,7 +169,8 @@ class _Run:
         self._history = history
         self._shape = SHAPES[history.shape]
         self._world, self._disk = world, disk
-        self._broker = Broker(world, session_us=int(history.options["session"] * 1e6))
+        self._broker = input_of(history.broker, world, int(history.options["session"] * 1e6))
+        world.steps_left = self._broker.steps_max
         self.out, self._bad = output_of(history.sink, world, self._shape), Table(world, "bad")
         for server in (self._broker.server, self.out.server):
             server.away = list(history.away.get(server.name, ()))
@@ -199,7 +198,7 @@ class _Run:
             for instance in self._instances:
                 self._keep_running(instance)
             if events or not self._sent or any(each.waiting for each in self._instances if world.us < 10_000_000):
-                until_us = world.us + _PROGRESS_US
+                until_us = world.us + self._broker.progress_us
             elif not self._model - self._there():
                 rest_us -= _TICK_US
                 if rest_us <= 0:
@@ -234,8 +233,8 @@ class _Run:
 
     def _coordinate(self) -> None:
         while True:
-            self._world.pause(300_000)
-            self._broker.expel_silent()
+            self._world.pause(self._broker.tick_us)
+            self._broker.tick()
 
     # ---------------------------------------------------------------------------------------------- instances
 
@@ -244,7 +243,9 @@ class _Run:
         if process is not None and process.ended:
             self._disk.release(process.descriptors, _real_close)
             if process.stacks:
-                self.wrong.append(f"no end after {_STEPS_MAX} steps, {self._world.us / 1e6:.1f} s:\n{process.stacks}")
+                self.wrong.append(
+                    f"no end after {self._broker.steps_max} steps, {self._world.us / 1e6:.1f} s:\n{process.stacks}"
+                )
             if process.errors:
                 self.wrong.append(f"a thread ended with an error: {process.errors}")
             if process.error is not None:
@@ -281,10 +282,7 @@ class _Run:
 
     def _job(self, instance: _Instance) -> Any:
         pipe = hr.stream("simulated", "job")
-        instance.source = [
-            MemoryTopicSource(MemoryTopicSettings(broker=self._broker.name, topic=name, group="job"))
-            for name in self._history.input
-        ]
+        instance.source = [self._broker.source(name) for name in self._history.input]
         streams = {
             name: pipe.from_(source, format="json", schema=SCHEMA, name=name)
             for name, source in zip(self._history.input, instance.source, strict=True)
@@ -322,9 +320,7 @@ class _Run:
         elif event.kind == "pause":
             process.frozen_until_us = self._world.us + event.span_us
         elif event.kind == "expel":
-            for source in instance.source:
-                if source.member is not None:
-                    self._broker._remove(source.settings.topic, source.settings.group_id, source.member)
+            self._broker.expel(instance.source, process)
         else:
             self._stop(instance, process)
 
@@ -335,7 +331,7 @@ class _Run:
             self._world.spawn(stopper, process, f"{process.name}/stopper")
 
     def _stop_all(self) -> None:
-        until_us = self._world.us + _PROGRESS_US
+        until_us = self._world.us + self._broker.progress_us
         running = [each for each in self._instances if each.process is not None and each.handle is not None]
         for each in running:
             assert each.process is not None

@@ -22,6 +22,7 @@ PACKAGES = (
     "plugins/changes/src",
     "connectors/mysql/src",
     "connectors/elasticsearch/src",
+    "connectors/rocketmq/src",
 )
 #: Modules through which the outside is reached.
 OUTSIDE = {
@@ -45,7 +46,10 @@ HARMLESS = {
         *(f"O_{name}" for name in _OPEN),
         *(f"POSIX_FADV_{name}" for name in ("DONTNEED", "SEQUENTIAL", "WILLNEED")),
     },
-    "threading": {"Event", "Condition", "Thread", "Timer", "get_ident", "current_thread", "main_thread", "local", "enumerate", "Semaphore"},
+    "threading": {
+        "Event", "Condition", "Thread", "Timer", "Semaphore", "BoundedSemaphore", "get_ident", "current_thread", "main_thread", "local",
+        "enumerate",
+    },
     "fcntl": {"flock", "LOCK_EX", "LOCK_SH", "LOCK_NB", "LOCK_UN"},  # real locks of real files
     "shutil": {"rmtree", "get_terminal_size"},
     "uuid": {"uuid4", "UUID", "uuid5", "NAMESPACE_URL"},
@@ -53,7 +57,7 @@ HARMLESS = {
     "random": {"Random", "random"},
     "queue": {"Empty"},
     "ssl": {"SSLContext", "SSLError", "CERT_NONE", "create_default_context"},  # options of connections
-    "socket": {"inet_pton", "inet_ntoa", "AF_INET", "AF_INET6"},  # texts of addresses
+    "socket": {"inet_pton", "inet_ntoa", "AF_INET", "AF_INET6", "gethostname"},  # texts of addresses
 }  # fmt: skip
 #: Files that reach further, and why that does not matter to what is simulated.
 EXCEPTIONS = {
@@ -67,6 +71,10 @@ EXCEPTIONS = {
     "core/src/headrace/runtime/control.py": "sends a signal to see whether a process lives: only who asks a job from outside does",
     "plugins/light/src/headrace_light/state_memory.py": "RocksDB writes its files itself, for state that does not fit into memory",
     "plugins/light/src/headrace_light/workers": "other processes: not simulated yet (ADR 043)",
+    "connectors/rocketmq/src/headrace_rocketmq/transport.py": "options of sockets, and TLS, which is not simulated; it connects by a seam",
+    "connectors/rocketmq/src/headrace_rocketmq/native_child.py": "another process, with a library in C",
+    "connectors/rocketmq/src/headrace_rocketmq/native_consumer.py": "another process, with a library in C",
+    "connectors/rocketmq/src/headrace_rocketmq/native_source.py": "reads what that process gives",
     "connectors/mysql/src/headrace_mysql/binlog": "reads a server's log over a socket: not simulated; it writes nothing",
     "connectors/file/src/headrace_file/streams.py": "pipes and compressed streams that other programs fill: not simulated",
 }

@@ -12,19 +12,18 @@ import confluent_kafka as ck
 
 from tests.soak.model import QUEUES, event
 
-_BURSTS_PER_SECOND = 20
-
 
 class Feed:
     """A burst to each partition in turn. An idempotent producer repeats what a restarted broker did not answer, and doubles nothing."""
 
-    def __init__(self, servers: str, topic: str, per_second: int) -> None:
+    def __init__(self, servers: str, topic: str, per_second: int, bursts_per_second: int = 20) -> None:
         self.sent = 0
         #: The first number of each burst, and when it was sent, seconds since the Unix epoch.
         self.firsts: list[int] = []
         self.times: list[float] = []
         self._topic = topic
-        self._burst = max(1, per_second // _BURSTS_PER_SECOND)
+        self._pause_seconds = 1 / bursts_per_second
+        self._burst = max(1, per_second // bursts_per_second)
         self._producer: Any = ck.Producer(
             {"bootstrap.servers": servers, "enable.idempotence": True, "delivery.timeout.ms": 900_000, "log_level": 0}
         )
@@ -52,7 +51,7 @@ class Feed:
     def _run(self) -> None:
         turn = 0
         try:
-            while not self._stop.wait(1 / _BURSTS_PER_SECOND):
+            while not self._stop.wait(self._pause_seconds):
                 numbers = range(self.sent, self.sent + self._burst)
                 now = time.time()
                 self._write([(turn % QUEUES, json.dumps(event(number)).encode()) for number in numbers])

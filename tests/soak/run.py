@@ -158,7 +158,7 @@ def soak(world: SoakWorld, given: argparse.Namespace) -> tuple[dict[str, Any], s
     """Run it and write the page. Returns what the page says first, and what is wrong (empty: nothing)."""
     for job in ("windows", "windows", "rules", "documents"):
         world.start(job)
-    run, failure = Run(world, feed_of(world, given.per_second), given), ""
+    run, failure = Run(world, feed_of(world, given.per_second, given.bursts), given), ""
     try:
         run.go()
         run.finish()
@@ -179,6 +179,8 @@ def main() -> int:
     parser.add_argument("--hours", type=float, default=4.0)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--per-second", type=int, default=200, help="events a second")
+    parser.add_argument("--bursts", type=int, default=20, help="in how many bursts a second they come")
+    parser.add_argument("--checkpoint-interval", default="300 ms", help="of the jobs on light")
     parser.add_argument("--every", type=float, default=25.0, help="mean seconds between two faults")
     parser.add_argument("--no-spark", dest="spark", action="store_false", help="documents by light instead of Spark")
     parser.add_argument("--keep", type=Path, help="directory for logs, checkpoints and samples")
@@ -186,7 +188,9 @@ def main() -> int:
     given = parser.parse_args()
     with (
         tempfile.TemporaryDirectory(prefix="headrace-soak-") as scratch,
-        soak_world(given.keep or Path(scratch), given.seed, spark=given.spark) as world,
+        soak_world(
+            given.keep or Path(scratch), given.seed, spark=given.spark, checkpoint_interval=given.checkpoint_interval
+        ) as world,
     ):
         said, failure = soak(world, given)
     print(json.dumps(said, indent=1), flush=True)

@@ -62,6 +62,7 @@ class SoakWorld:
     index: Index
     chance: random.Random
     spark: bool
+    checkpoint_interval: str = "300 ms"
     running: list[Running] = field(default_factory=list)
     versions: int = 0
     done: Counter[str] = field(default_factory=Counter)
@@ -97,7 +98,7 @@ class SoakWorld:
         }  # fmt: skip
         given: dict[str, Any] = {"job": job, "kafka": kafka}
         run: dict[str, Any] = {
-            "backend": "light", "checkpoint_interval": "300 ms", "max_batch_records": 500, "retry_timeout": "10 min",
+            "backend": "light", "checkpoint_interval": self.checkpoint_interval, "max_batch_records": 500, "retry_timeout": "10 min",
             "checkpoint": str(self.directory / job),
         }  # fmt: skip
         if job == "windows":
@@ -213,7 +214,7 @@ class SoakWorld:
 
 
 @contextmanager
-def soak_world(directory: Path, seed: int, *, spark: bool) -> Iterator[SoakWorld]:
+def soak_world(directory: Path, seed: int, *, spark: bool, checkpoint_interval: str) -> Iterator[SoakWorld]:
     """Start servers, make topic, tables, index; all is gone at the end."""
     directory.mkdir(parents=True, exist_ok=True)
     with ExitStack() as stack:
@@ -226,7 +227,15 @@ def soak_world(directory: Path, seed: int, *, spark: bool) -> Iterator[SoakWorld
         stack.callback(alerts.close)
         stack.callback(index.close)
         world = SoakWorld(
-            directory, servers, topic, Tables(servers["mysql"]), alerts, index, random.Random(seed), spark
+            directory,
+            servers,
+            topic,
+            Tables(servers["mysql"]),
+            alerts,
+            index,
+            random.Random(seed),
+            spark,
+            checkpoint_interval,
         )
         world.replace_rules()
         try:
@@ -235,6 +244,6 @@ def soak_world(directory: Path, seed: int, *, spark: bool) -> Iterator[SoakWorld
             world.kill_all()
 
 
-def feed_of(world: SoakWorld, per_second: int) -> Feed:
+def feed_of(world: SoakWorld, per_second: int, bursts_per_second: int) -> Feed:
     """Begin to write events."""
-    return Feed(world.servers["kafka"].bootstrap, world.topic, per_second)
+    return Feed(world.servers["kafka"].bootstrap, world.topic, per_second, bursts_per_second)

@@ -92,6 +92,8 @@ class World:
         self.watch: Callable[[Process, str, str], None] | None = None
         #: How often the machine was started.
         self.boots = 1
+        #: Servers that sockets can reach (``network.Network``); None: the network is the real one.
+        self.network: Any = None
         self._processes = 0
         self._timers: list[tuple[int, int, Task, int]] = []
         self._timer_count = 0

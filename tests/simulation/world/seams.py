@@ -15,6 +15,7 @@ import random
 import re
 import secrets
 import shutil
+import socket
 import tempfile
 import threading
 import time
@@ -121,6 +122,18 @@ def _pid() -> int:
     return _getpid() if world is None else 1000 + world.current.process.number
 
 
+# ------------------------------------------------------------------------------------------------------- network
+
+_create_connection = socket.create_connection
+
+
+def _connected(address: tuple[str, int], *arguments: Any, **options: Any) -> Any:
+    world = current()
+    if world is None or world.network is None:
+        return _create_connection(address, *arguments, **options)
+    return world.network.connect(address)
+
+
 # --------------------------------------------------------------------------------------------------------- files
 
 
@@ -197,7 +210,7 @@ _FILES: dict[tuple[Any, str], Any] = {
     (builtins, "open"): _file_opened,
 }
 #: What is replaced: by (module or class, name).
-SEAMS = {**_TIME, **_THREADS, **_RANDOMNESS, **_FILES}
+SEAMS = {**_TIME, **_THREADS, **_RANDOMNESS, **_FILES, (socket, "create_connection"): _connected}
 
 
 class Entered:

@@ -29,7 +29,13 @@ from headrace_rocketmq.transport import Transport
 logger = logging.getLogger("headrace_rocketmq")
 
 Clock = Callable[[], float]
-"""Seconds from any origin, never backwards; time.monotonic outside of tests."""
+"""Seconds from any origin, never backwards; ``monotonic_seconds`` outside of tests."""
+
+
+def monotonic_seconds() -> float:
+    """The clock of the machine. It is looked up at each call, so that a simulation can replace it."""
+    return time.monotonic()
+
 
 Callback = Callable[[Frame | RocketMQError], None]
 _OPAQUE_MASK = 0x7FFFFFFF
@@ -82,7 +88,7 @@ class Connection:
         credentials: Credentials | None = None,
         on_request: Callable[[Connection, Frame], None] | None = None,
         on_lost: Callable[[Connection], None] | None = None,
-        clock: Clock = time.monotonic,
+        clock: Clock = monotonic_seconds,
     ) -> None:
         """Start reading.
 

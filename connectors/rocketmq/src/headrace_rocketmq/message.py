@@ -143,6 +143,11 @@ def encode_batch_entry(body: bytes, properties: str, flag: int = 0) -> bytes:
     return b"".join((_BATCH_ENTRY.pack(size, 0, 0, flag, len(body)), body, _LENGTH.pack(len(text)), text))
 
 
+def now_seconds() -> float:
+    """Seconds since 1970 by the clock of the machine, which is looked up at each call, so that a simulation can replace it."""
+    return time.time()
+
+
 class UniqueIds:
     """Makes ids for messages: 32 hexadecimal digits, unique as far as random numbers are.
 
@@ -150,7 +155,7 @@ class UniqueIds:
     bytes process id, 4 bytes random, 4 bytes milliseconds since the month began, 2 bytes counter. Thread safe.
     """
 
-    def __init__(self, now: Callable[[], float] = time.time) -> None:
+    def __init__(self, now: Callable[[], float] = now_seconds) -> None:
         """`now` gives seconds since 1970."""
         self._now = now
         self._prefix = (

@@ -7,13 +7,12 @@ import os
 import random
 import ssl
 import threading
-import time
 from collections.abc import Callable, Mapping
 
 from headrace.foundation.retrying import Backoff
 
 from headrace_rocketmq.codes import RequestCode, ResponseCode
-from headrace_rocketmq.connection import Clock, Connection
+from headrace_rocketmq.connection import Clock, Connection, monotonic_seconds
 from headrace_rocketmq.credentials import Credentials
 from headrace_rocketmq.errors import ClientClosedError, ConnectionFailedError
 from headrace_rocketmq.frame import Frame
@@ -45,7 +44,7 @@ class ConnectionPool:
         credentials: Credentials | None = None,
         connect_timeout_s: float = 5.0,
         address_map: Mapping[str, str] | None = None,
-        clock: Clock = time.monotonic,
+        clock: Clock = monotonic_seconds,
     ) -> None:
         """Opens nothing yet. `address_map`: address to connect to, by the address that a name server gives."""
         self._context = context

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import threading
-import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
@@ -28,6 +27,7 @@ from headrace_rocketmq.message import (
     UniqueIds,
     encode_batch_entry,
     encode_properties,
+    now_seconds,
 )
 from headrace_rocketmq.remoting import Call, Remoting, check_answer
 from headrace_rocketmq.routes import MessageQueue, RouteTable
@@ -91,7 +91,7 @@ class Producer:
         compress_over_bytes: int = 4096,
         batch_bytes_max: int = 1024 * 1024,
         in_flight_max: int = 64,
-        now: Callable[[], float] = time.time,
+        now: Callable[[], float] = now_seconds,
     ) -> None:
         """Sends nothing yet.
 

@@ -8,7 +8,7 @@ from datetime import timedelta
 
 import numpy as np
 from headrace.flow.messages import Bodies, Queue, RawBatch, ReadPosition
-from headrace.foundation.errors import DataError
+from headrace.foundation.errors import DataError, RetriableError
 from headrace.interfaces.source import Reader
 
 from headrace_rocketmq.batch import MessageBatch
@@ -96,15 +96,26 @@ class RocketMQReader(Reader):
 
     @property
     def earliest(self) -> int:
-        self._raise_failure(self._reader)
-        with explained(self._settings, self._client, queue=self._queue.id):
-            return self._client.earliest_offsets([self._at])[self._at]
+        return self._bound(self._client.earliest_offsets)
 
     @property
     def latest(self) -> int:
-        self._raise_failure(self._reader)
-        with explained(self._settings, self._client, queue=self._queue.id):
-            return self._client.latest_offsets([self._at])[self._at]
+        return self._bound(self._client.latest_offsets)
+
+    def _bound(self, ask: Callable[[list[MessageQueue]], dict[MessageQueue, int]]) -> int:
+        """Return a bound of the queue. Raises RetriableError, at once where the broker was away a moment ago.
+
+        Not until a poll has succeeded: who waits for a bound before the next poll would wait for ever.
+        """
+        if self._reader.is_pausing(self._at):
+            self._raise_failure(self._reader)
+        try:
+            with explained(self._settings, self._client, queue=self._queue.id):
+                return ask([self._at])[self._at]
+        except RetriableError:
+            self._reader.postpone(self._at)
+            self._on_failure()
+            raise
 
     def close(self) -> None:
         self._reader.close()
@@ -120,7 +131,7 @@ class RocketMQReader(Reader):
         return None
 
     def _raise_failure(self, reader: ClientReader) -> None:
-        """Raise RetriableError while the queue cannot be read. The client continues to try."""
+        """Raise RetriableError while the queue could not be read. Each poll tries again."""
         failure = reader.failure(self._at)
         if failure is not None:
             self._on_failure()

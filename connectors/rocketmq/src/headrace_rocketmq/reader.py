@@ -173,6 +173,14 @@ class Reader:
         """
         return self._sources[queue].failure
 
+    def is_pausing(self, queue: MessageQueue) -> bool:
+        """Whether, after a failure, the next poll would not ask the queue's broker yet. KeyError if the queue is not read."""
+        return self._sources[queue].backoff.remaining_seconds() > 0
+
+    def postpone(self, queue: MessageQueue) -> None:
+        """Say that the queue's broker was found to be away, by another request: the next pull is a little later. KeyError as above."""
+        self._sources[queue].backoff.failed()
+
     def poll(self, max_messages: int, timeout: timedelta) -> list[MessageBatch]:
         """What has come, at most `max_messages` in all, one batch for each queue that has any; waits for the first.
 

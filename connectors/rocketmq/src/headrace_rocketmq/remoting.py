@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
 from headrace_rocketmq.codes import RequestCode, ResponseCode
-from headrace_rocketmq.connection import Clock, Connection, Reply, Request
+from headrace_rocketmq.connection import Clock, Connection, Reply, Request, monotonic_seconds
 from headrace_rocketmq.errors import (
     ClientClosedError,
     ConfigurationError,
@@ -86,7 +85,7 @@ class Remoting:
         name_servers: Sequence[str],
         *,
         timeout_s: float,
-        clock: Clock = time.monotonic,
+        clock: Clock = monotonic_seconds,
     ) -> None:
         self.pool = pool
         self.timeout_s = timeout_s

@@ -273,9 +273,13 @@ def check_connection(settings: RocketMQSettings) -> None:
 
 
 def memberships_of(settings: RocketMQSourceSettings, group: str) -> list[str]:
-    """Return what a member of the group takes queues of. See ``GroupSource.memberships``."""
+    """Return what a member of the group takes queues of. See ``GroupSource.memberships``.
+
+    That is the whole group, whatever its topics: each member counts for every topic of the group, so queues of one topic would be assigned
+    to members that read another one only, and nobody would read them.
+    """
     servers = ";".join(sorted(settings.name_servers.replace(" ", "").split(";")))
-    return [f"group {group!r} of RocketMQ at {servers} for topic {topic!r}" for topic in settings.topics]
+    return [f"group {group!r} of RocketMQ at {servers}"]
 
 
 def make_client(settings: RocketMQSettings) -> Client:

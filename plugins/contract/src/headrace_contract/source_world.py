@@ -259,8 +259,8 @@ class SourceWorldChecks(SourceHarness):
         """During an outage no queue counts as removed, and errors are RetriableError; after it reading continues.
 
         Steps: read 5 records; make the external system unreachable; list queues and poll; end the outage; write 5 and read.
-        Passes when listing raises RetriableError or still has the queue, polling raises RetriableError or no error, and the
-        same reader gives the 5.
+        Passes when listing raises RetriableError or still has the queue, polling raises RetriableError or no error, after the
+        outage ``latest`` is told before the next poll (a job that asks for it first would wait for ever), and the same reader gives the 5.
         """
         self.need("begin_outage", "end_outage")
         name = self.filled_queue(5)
@@ -278,6 +278,11 @@ class SourceWorldChecks(SourceHarness):
                 )
             finally:
                 self.end_outage()
+            self.eventually(
+                lambda: not isinstance(_attempt(lambda: reader.latest), Exception),
+                expected="latest is told after the outage, before the next poll",
+                mend="ask the server for it again, whatever the last poll has raised",
+            )
             for what, result in (("queues()", listed), ("poll()", polled)):
                 expect(
                     not isinstance(result, Exception) or isinstance(result, RetriableError),

@@ -1,0 +1,105 @@
+"""What instances that share a job read: topics of a broker, which also has those of the job itself."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from typing import Any
+
+from headrace.interfaces.source import Source
+from headrace_contract.memory_topics import MemoryTopicSettings, MemoryTopicSource
+from headrace_rocketmq.settings import RocketMQSourceSettings
+from headrace_rocketmq.source import RocketMQSource
+
+from tests.simulation.brokers import Broker
+from tests.simulation.rocketmq import RocketMQ
+from tests.simulation.world.network import Network
+from tests.simulation.world.scheduler import Process, World
+
+#: The kinds of brokers, by what histories call them.
+BROKERS = ("memory", "rocketmq")
+
+
+class SharedInput(ABC):
+    """A broker. ``server``: whose calls fail."""
+
+    server: Any
+    #: How often ``tick`` is called, and within which time all rows must be there after the last fault.
+    tick_us = 300_000
+    progress_us = 120_000_000
+    steps_max = 60_000
+
+    @abstractmethod
+    def add_queue(self, topic: str) -> None:
+        """Make one more queue of a topic."""
+
+    @abstractmethod
+    def put(self, topic: str, queue: int, body: bytes) -> None:
+        """Append a record, as a producer beside the job whose calls do not fail."""
+
+    @abstractmethod
+    def tick(self) -> None:
+        """Do what a broker does from time to time. Called by a process of the broker."""
+
+    @abstractmethod
+    def source(self, topic: str) -> Source:
+        """Return a new source. Called in the process of an instance."""
+
+    @abstractmethod
+    def expel(self, sources: Iterable[Source], process: Process) -> None:
+        """Take the members of a process for dead."""
+
+
+class _Memory(SharedInput):
+    def __init__(self, world: World, session_us: int) -> None:
+        self._broker = Broker(world, session_us=session_us)
+        self.server = self._broker.server
+
+    def add_queue(self, topic: str) -> None:
+        self._broker.add_queue(topic)
+
+    def put(self, topic: str, queue: int, body: bytes) -> None:
+        self._broker.put(topic, queue, body)
+
+    def tick(self) -> None:
+        self._broker.expel_silent()
+
+    def source(self, topic: str) -> Source:
+        return MemoryTopicSource(MemoryTopicSettings(broker=self._broker.name, topic=topic, group="job"))
+
+    def expel(self, sources: Iterable[Source], process: Process) -> None:
+        for source in sources:
+            if isinstance(source, MemoryTopicSource) and source.member is not None:
+                self._broker._remove(source.settings.topic, source.settings.group_id, source.member)
+
+
+class _RocketMQ(SharedInput):
+    tick_us = 100_000
+    # A member that has lost its broker waits for the others, and looks every 20 s whether something has changed.
+    progress_us = 400_000_000
+    steps_max = 400_000
+
+    def __init__(self, world: World) -> None:
+        world.network = world.network or Network(world)
+        self.server = self.broker = RocketMQ(world, "broker", world.network)
+
+    def add_queue(self, topic: str) -> None:
+        self.broker.add_queue(topic)
+
+    def put(self, topic: str, queue: int, body: bytes) -> None:
+        self.broker.put(topic, queue, body)
+
+    def tick(self) -> None:
+        self.broker.tick()
+
+    def source(self, topic: str) -> Source:
+        given = {"topic": topic, "name_servers": "mq:9876"}
+        return RocketMQSource(RocketMQSourceSettings.of(given, plugin="rocketmq"))
+
+    def expel(self, sources: Iterable[Source], process: Process) -> None:
+        self.broker.expel(lambda connection: connection.process is process)
+
+
+def input_of(kind: str, world: World, session_us: int) -> SharedInput:
+    """Return the broker that a history calls so."""
+    return _RocketMQ(world) if kind == "rocketmq" else _Memory(world, session_us)
