@@ -23,7 +23,8 @@ class BodyReader:
 
     def __init__(self, settings: RedisSourceSettings) -> None:
         self._field = settings.field.encode()
-        self._as_columns = settings.entry == "columns"
+        self._is_table = settings.key_prefix is not None
+        self._as_columns = settings.entry == "columns" or self._is_table
         self._json_names: frozenset[bytes] = frozenset()
 
     def use_format(self, format: str | None, schema: Schema | None) -> None:
@@ -31,9 +32,10 @@ class BodyReader:
         if not self._as_columns:
             return
         if format != "json":
+            what, option = ("a table", "value") if self._is_table else ("entry='columns'", "entry")
             raise OptionError(
-                f"entry='columns' makes JSON objects of the entries, which the format {format!r} does not read", plugin=PLUGIN,
-                option="entry", hint="format='json'",
+                f"{what} makes JSON objects, which the format {format!r} does not read", plugin=PLUGIN, option=option,
+                hint="format='json'",
             )  # fmt: skip
         if schema is not None:
             self._json_names = frozenset(
@@ -49,7 +51,7 @@ class BodyReader:
     def bodies(self, entries: Sequence[Fields]) -> Bodies:
         """Return one body per entry; an empty one for an entry without the field."""
         if self._as_columns:
-            return Bodies.of([self._object(fields) for fields in entries])
+            return Bodies.of([self.object_of(fields) for fields in entries])
         field = self._field
         return Bodies.of([fields.get(field, b"") for fields in entries])
 
@@ -63,7 +65,7 @@ class BodyReader:
             for fields in entries
         ]
 
-    def _object(self, fields: Fields) -> bytes:
+    def object_of(self, fields: Fields) -> bytes:
         """Return fields as a JSON object. What is no UTF-8 stays as it is, so that the codec refuses the record and says why."""
         return b"{" + b",".join(_text(name) + b":" + self._value(name, value) for name, value in fields.items()) + b"}"
 

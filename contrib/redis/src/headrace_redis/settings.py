@@ -40,14 +40,15 @@ _Field = Annotated[str, option("field of the entries that holds the record, with
 class RedisSourceSettings(Settings, frozen=True, kw_only=True):
     """Options of ``from_redis``."""
 
-    in_pictures: ClassVar[tuple[str, ...]] = ("stream",)
+    in_pictures: ClassVar[tuple[str, ...]] = ("stream", "key_prefix")
 
     stream: Annotated[
-        str,
+        str | None,
         option(
-            "streams to read: keys, or patterns with *, ? and [...], separated by commas; new keys that fit a pattern are read"
+            "streams to read: keys, or patterns with *, ? and [...], separated by commas; new keys that fit a pattern are read; either "
+            "this or key_prefix is given"
         ),
-    ]
+    ] = None
     host: _Host = "localhost"
     port: _Port = 6379
     database: _Database = 0
@@ -59,6 +60,20 @@ class RedisSourceSettings(Settings, frozen=True, kw_only=True):
     discovery_interval: Annotated[timedelta, option("how often keys that fit a pattern are looked for")] = timedelta(
         seconds=5
     )
+    key_prefix: Annotated[
+        str | None, option("a table is read: each key that begins with this is a row, for lookup_join")
+    ] = None
+    key: Annotated[
+        str | list[str] | None,
+        option("of a table: column, or columns, that get what follows the prefix in a key; default: none"),
+    ] = None
+    value: Annotated[
+        Literal["hash", "json", "text"],
+        option(
+            "of a table: what a key holds: hash: a field for each column; json: a string with a JSON object; text: a string"
+        ),
+    ] = "hash"
+    value_column: Annotated[str, option("of a table: column that gets the string, with value='text'")] = "value"
     user: _User = None
     password: Password = None
     plaintext_login: PlaintextLogin = False
@@ -71,13 +86,37 @@ class RedisSourceSettings(Settings, frozen=True, kw_only=True):
 
     def validate(self) -> None:
         check_connection(self)
-        if not self.streams:
+        if (self.stream is None) == (self.key_prefix is None):
+            raise refused(
+                "stream", "either stream or key_prefix is given", "stream='events' reads entries, key_prefix='user:' the rows of a table",
+            )  # fmt: skip
+        if self.stream is not None and not self.streams:
             raise refused("stream", "names no stream", "stream='events'")
+        of_tables, of_streams = ("key", "value", "value_column"), ("entry", "field", "trim", "discovery_interval")
+        for name in of_tables if self.key_prefix is None else of_streams:
+            if getattr(self, name) != getattr(_UNSET, name):
+                raise refused(name, f"it is of {'tables' if self.key_prefix is None else 'streams'}", "leave it out")
+
+    @property
+    def key_columns(self) -> tuple[str, ...]:
+        """The columns that get parts of the key of a table."""
+        return () if self.key is None else (self.key,) if isinstance(self.key, str) else tuple(self.key)
+
+    @property
+    def queue_name(self) -> str:
+        """The name of the queue that a table is."""
+        return f"{self.key_prefix}*"
 
     @property
     def streams(self) -> tuple[str, ...]:
         """The names and patterns, each once, in the order given."""
+        if self.stream is None:
+            return ()
         return tuple(dict.fromkeys(name.strip() for name in self.stream.split(",") if name.strip()))
+
+
+#: What options are when nobody gives them. Not checked: it names neither a stream nor a table.
+_UNSET = RedisSourceSettings()
 
 
 class RedisSinkSettings(SinkSettings, frozen=True, kw_only=True):

@@ -5,17 +5,18 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Mapping
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import redis
 from headrace.flow.messages import Queue, ReadPosition
-from headrace.foundation.errors import JobError, did_you_mean
+from headrace.foundation.errors import JobError, OptionError, did_you_mean
 from headrace.interfaces.settings import Settings
 from headrace.interfaces.source import EARLIEST, Reader, Source, StartAt, StartPosition
 
 from headrace_redis.client import make_client, translating
 from headrace_redis.entries import BodyReader
 from headrace_redis.entry_ids import SEQUENCE_BITS, id_of
+from headrace_redis.key_reader import RedisKeyReader
 from headrace_redis.reader import READ, RedisReader, state_of
 from headrace_redis.settings import PLUGIN, RedisSourceSettings
 from headrace_redis.streams import StreamState
@@ -40,7 +41,15 @@ class RedisSource(Source):
     Settings: ClassVar[type[Settings]] = RedisSourceSettings
     table_options = SOURCE_TABLES
     #: The server gives ids in ascending order by its own clock, and the time of a record is the one in its id.
-    time_delay = timedelta(0)
+    time_delay: timedelta | None = timedelta(0)
+
+    def __new__(cls, settings: RedisSourceSettings) -> RedisSource:
+        if cls is RedisSource and settings.key_prefix is not None:
+            return super().__new__(RedisTableSource)
+        return super().__new__(cls)
+
+    def __getnewargs__(self) -> tuple[RedisSourceSettings]:
+        return (self.settings,)
 
     def __init__(self, settings: RedisSourceSettings) -> None:
         self.settings: RedisSourceSettings = settings
@@ -132,6 +141,32 @@ class RedisSource(Source):
             found.update(map(_name, client.scan_iter(match=pattern, count=1000, _type="stream")))
         self._found, self._looked_seconds = sorted(found), now
         return self._found
+
+
+class RedisTableSource(RedisSource):
+    """Reads keys as the rows of a table: one queue, read once from its beginning to its end. For ``lookup_join`` and runs that end.
+
+    Keys have no order in time, so that nothing can be followed. Values are read one after the other, not as they were at one moment.
+    """
+
+    time_delay = None
+
+    def use_run(self, *, until: Literal["end"] | None) -> None:
+        if until != "end":
+            raise OptionError(
+                "the keys of a table cannot be followed: they have no order", plugin=PLUGIN, option="key_prefix",
+                hint="look the table up by lookup_join with refresh=, run to the end of the input, or read a stream",
+            )  # fmt: skip
+
+    def queues(self) -> Collection[Queue]:
+        return [Queue(self.settings.queue_name)]
+
+    def open(self, queue: Queue, start: StartPosition) -> Reader:
+        position = start if isinstance(start, ReadPosition) else ReadPosition(0)
+        return RedisKeyReader(self._connected(), self.settings, position, self._body_reader)
+
+    def stored(self, positions: Mapping[Queue, ReadPosition]) -> None:
+        pass
 
 
 def _is_pattern(name: str) -> bool:
