@@ -167,10 +167,60 @@ def test_rules_for_other_log_sources_are_left_out(tmp_path: Path) -> None:
     assert load(str(tmp_path), options).left_out == 2
 
 
+def routed(rule_source: dict[str, str], options: SigmaOptions) -> str | None:
+    """Return the condition of a rule for a log source; None: it is left out."""
+    document = {"title": "t", "logsource": rule_source, "detection": {"s": {"x": "y"}, "condition": "s"}}
+    rule = rule_of(document, "", options)
+    assert isinstance(rule, Rule)
+    return rule.expression if options.applies(rule_source) else None
+
+
+def test_rows_of_several_log_sources() -> None:
+    options = SigmaOptions.of({
+        "fields": {"kind": "event.kind"},
+        "logsource": [
+            {"product": "linux", "category": "process_creation", "where": "type = 'execve'"},
+            {"product": "linux", "service": "sshd", "where": {"kind": "ssh", "port": [22, 2222]}},
+            {"category": "proxy"},
+        ],
+    })  # fmt: skip
+    own = "(\"x\" ILIKE 'y')"
+    assert routed({"product": "linux", "category": "process_creation"}, options) == f"(type = 'execve') AND {own}"
+    assert routed({"category": "process_creation"}, options) == f"(type = 'execve') AND {own}"
+    ssh = "(\"event\".\"kind\" ILIKE 'ssh' AND CAST(\"port\" AS STRING) IN ('22', '2222'))"
+    assert routed({"product": "linux"}, options) == f"((type = 'execve') OR {ssh}) AND {own}", (
+        "a rule of all of a product"
+    )
+    assert routed({"category": "proxy"}, options) == own[1:-1], "its rows are known by nothing"
+    assert routed({"product": "windows"}, options) is None
+    assert routed({}, options) == own[1:-1]
+
+
+def test_events_of_windows_by_their_channel() -> None:
+    options = SigmaOptions.of({"logsource": "windows"})
+    found = {
+        category: routed({"product": "windows", "category": category}, options)
+        for category in ("ps_script", "file_delete")
+    }
+    assert found["ps_script"] is not None
+    channels = "ILIKE ANY ('Microsoft-Windows-PowerShell/Operational', 'PowerShellCore/Operational')"
+    assert found["ps_script"].startswith(f'("Channel" {channels} AND CAST("EventID" AS STRING) = \'4104\')')
+    assert found["file_delete"] is not None
+    assert "CAST(\"EventID\" AS STRING) IN ('23', '26')" in found["file_delete"]
+    assert routed({"product": "windows", "service": "sysmon"}, options) == (
+        "\"Channel\" ILIKE 'Microsoft-Windows-Sysmon/Operational' AND (\"x\" ILIKE 'y')"
+    )  # not each of its categories
+    assert routed({"product": "windows"}, options) == '"Channel" IS NOT NULL AND ("x" ILIKE \'y\')'
+    assert routed({"product": "windows", "category": "file_access"}, options) is None, "it is in no channel"
+
+
 @pytest.mark.parametrize(
     ("given", "reason"),
     [({"field": {}}, "unknown option 'field'"), ({"fields": []}, "fields of sigma is a mapping"), (3, "a mapping of options"),
-     ({"logsource": {"os": "x"}}, "logsource of sigma has")],
+     ({"logsource": {"os": "x"}}, "logsource of sigma has"), ({"logsource": 3}, "a mapping or a list of them"),
+     ({"logsource": "window"}, "no log source is called 'window'"), ({"logsource": [{"where": "a = 1"}]}, "names product, category or"),
+     ({"logsource": {"product": "x", "where": "a ="}}, "where of the logsource"),
+     ({"logsource": [{"product": "x", "where": {}}]}, "fields with values")],
 )  # fmt: skip
 def test_wrong_options(given: Any, reason: str) -> None:
     with pytest.raises(OptionError, match=reason):

@@ -15,6 +15,7 @@ from headrace_columnar.regular_expressions import (
     is_column_pattern,
     refuse_patterns,
 )
+from headrace_columnar.search_patterns import shortened
 from headrace_columnar.sql_types import Typed, is_text, shown
 
 if TYPE_CHECKING:
@@ -130,7 +131,7 @@ def similar_regex(pattern: str, escape: str | None) -> str:
 def regex_find(compiler: Compiler, value: pl.Expr, pattern: str) -> pl.Expr:
     """Compile whether the regular expression matches somewhere in the value. Raises PatternError."""
     if engine(pattern) == "rust":
-        return value.str.contains(pattern)
+        return value.str.contains(shortened(pattern))
     return backtracking(compiler, pattern, _found, pl.Boolean(), [value])
 
 

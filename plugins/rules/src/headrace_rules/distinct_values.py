@@ -1,44 +1,34 @@
-"""Parts of rules without a trigger, evaluated once for each distinct value of a column, or of several together.
+"""Parts of rules, evaluated once for each distinct value of a column, or of several together (see ``coded_columns``).
 
-Columns such as the path of a program or the name of a browser have few values. A part of a condition that reads only such columns is
-evaluated on these values. Rows that no part excludes are candidates, which are verified as all others.
+Of a rule without a trigger this finds the rows that it may match: rows that no part excludes are candidates, which are verified as all
+others. Of a rule whose trigger is met in many rows it excludes most of these before they are verified row by row.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from headrace_rules.coded_columns import ROWS_MIN, CodedColumns, held
 from headrace_rules.prepared import CheapPart, PreparedCondition, Preparer
 
 Integers = NDArray[np.int64]
 Booleans = NDArray[np.bool_]
-#: Of a column with more values than this part of its rows the values are not looked at.
-_DISTINCT_MAX = 0.25
 #: A rule that more than this part of the rows may match is evaluated on whole columns.
 _KEPT_MAX = 0.1
-#: Columns with more combinations of values than this are not looked at together.
-_COMBINATIONS_MAX = 1 << 20
-#: With fewer rows it is as fast to evaluate whole columns.
-_ROWS_MIN = 200
+#: A rule with fewer candidates is verified row by row.
+_MANY = 100
+#: A part is evaluated for values only if there are so many rows for each.
+_ROWS_PER_VALUE = 2
 #: Parts of a condition, with the columns that each reads.
 _Parts = list[tuple[tuple[str, ...], CheapPart]]
 
 
-@dataclass(frozen=True, slots=True)
-class _Values:
-    """The distinct values of a column, and for each row the place of its value."""
-
-    values: pl.DataFrame
-    codes: Integers
-
-
 class DistinctValues:
-    """Finds the rows that rules without a trigger may match."""
+    """Finds the rows that rules may match, by the values of columns that have few."""
 
     def __init__(self, conditions: Sequence[PreparedCondition], preparer: Preparer) -> None:
         self._conditions = conditions
@@ -46,21 +36,39 @@ class DistinctValues:
         self._slots = preparer.slots
         self._known_parts: dict[int, _Parts] = {}
 
-    def candidates(self, frame: pl.DataFrame, rules: Integers, count: int) -> tuple[Integers, Integers]:
+    def candidates(
+        self, frame: pl.DataFrame, coded: CodedColumns, rules: Integers, count: int
+    ) -> tuple[Integers, Integers]:
         """Return candidates (``row * count + rule``, in any order) of some of the rules, and the rules that this decides nothing of."""
-        if frame.height < _ROWS_MIN:
+        if frame.height < ROWS_MIN:
             return np.zeros(0, dtype=np.int64), rules
-        known: dict[tuple[str, ...], _Values | None] = {}
         pairs = []
         rest = []
         for rule in rules.tolist():
-            rows = self._rows(frame, self._parts(rule), known)
-            if rows is None or len(rows) > _KEPT_MAX * frame.height:
+            kept = self._kept(coded, rule)
+            if kept is None or kept.sum() > _KEPT_MAX * frame.height:
                 rest.append(rule)
             else:
-                pairs.append(rows * count + rule)
+                pairs.append(np.flatnonzero(kept) * count + rule)
         found = np.concatenate(pairs) if pairs else np.zeros(0, dtype=np.int64)
         return found, np.array(rest, dtype=np.int64)
+
+    def possible(self, coded: CodedColumns, candidates: Integers, count: int) -> Integers:
+        """Return the candidates (ordered) without those of rules with many that the values of columns exclude."""
+        rules = candidates % count
+        sizes = np.bincount(rules, minlength=count)
+        many = np.flatnonzero(sizes >= _MANY)
+        if not len(many):
+            return candidates
+        order = np.argsort(rules.astype(np.uint16) if count < 1 << 16 else rules, kind="stable")
+        ends = np.cumsum(sizes)
+        stays = np.ones(len(candidates), dtype=np.bool_)
+        for rule in many.tolist():
+            places = order[ends[rule] - sizes[rule] : ends[rule]]
+            kept = self._kept(coded, rule, candidates[places] // count)
+            if kept is not None:
+                stays[places[~kept]] = False
+        return candidates[stays]
 
     def _parts(self, rule: int) -> _Parts:
         """Return the parts of a rule that read columns, with these; those of few columns and the cheapest first."""
@@ -73,86 +81,29 @@ class DistinctValues:
             self._known_parts[rule] = found
         return found
 
-    def _rows(
-        self,
-        frame: pl.DataFrame,
-        parts: Iterable[tuple[tuple[str, ...], CheapPart]],
-        known: dict[tuple[str, ...], _Values | None],
-    ) -> Integers | None:
-        """Return the rows that no part excludes; None if there is no part that can be looked at."""
+    def _kept(self, coded: CodedColumns, rule: int, rows: Integers | None = None) -> Booleans | None:
+        """Return which of some rows (default: all) no part excludes; None if there is no part that can be looked at."""
         kept: Booleans | None = None
-        for names, part in parts:
-            values = _known_values(frame, names, known)
+        condition = self._conditions[rule]
+        needed = self._preparer.parts(condition).needed if rows is None and not condition.is_whole else None
+        if needed:
+            kept = coded.present(needed)
+            if not kept.any():
+                return kept
+        for names, part in self._parts(rule):
+            values = coded.of(*names)
             if values is None:
                 continue
-            holds = self._holds(values.values, part)[values.codes]
-            kept = holds if kept is None else kept & holds
+            codes = values.codes if rows is None else values.codes[rows]
+            asked = codes if kept is None else codes[kept]
+            present = np.flatnonzero(np.bincount(asked, minlength=values.values.height))
+            if rows is not None and _ROWS_PER_VALUE * len(present) > len(asked):
+                continue
+            parts = {slot: values.computed(slot, self._slots.expressions[slot]) for slot in part.slots}
+            holds = np.zeros(values.values.height, dtype=np.bool_)
+            holds[present] = held(parts, present, part.condition)
+            found = holds[codes]
+            kept = found if kept is None else kept & found
             if not kept.any():
                 break
-        return None if kept is None else np.flatnonzero(kept).astype(np.int64, copy=False)
-
-    def _holds(self, values: pl.DataFrame, part: CheapPart) -> Booleans:
-        wanted = sorted(part.slots)
-        found = values.select([self._slots.expressions[slot] for slot in wanted])
-        columns: list[Sequence[object]] = [()] * (wanted[-1] + 1)
-        for slot, column in zip(wanted, found.get_columns(), strict=True):
-            columns[slot] = column.to_list()
-        condition = part.condition
-        row: list[object] = [None] * len(columns)
-        holds = np.zeros(values.height, dtype=np.bool_)
-        for place in range(values.height):
-            for slot in wanted:
-                row[slot] = columns[slot][place]
-            holds[place] = condition(row) is True
-        return holds
-
-
-def _known_values(
-    frame: pl.DataFrame, names: tuple[str, ...], known: dict[tuple[str, ...], _Values | None]
-) -> _Values | None:
-    """Return the distinct values of some columns together; None if there are too many."""
-    if names not in known:
-        if len(names) == 1:
-            known[names] = _values_of(frame.get_column(names[0]))
-        else:
-            single = [_known_values(frame, (name,), known) for name in names]
-            found = [each for each in single if each is not None]
-            known[names] = _combined(found) if len(found) == len(names) else None
-    return known[names]
-
-
-def _combined(columns: Sequence[_Values]) -> _Values | None:
-    """Return the combinations of values of several columns that there are; None if there are too many."""
-    possible = 1
-    for each in columns:
-        possible *= each.values.height
-    if possible > _COMBINATIONS_MAX:
-        return None
-    keys = np.zeros(len(columns[0].codes), dtype=np.int64)
-    for each in columns:
-        keys = keys * each.values.height + each.codes
-    present = np.flatnonzero(np.bincount(keys, minlength=possible))
-    if len(present) > _DISTINCT_MAX * len(keys):
-        return None
-    place_of = np.zeros(possible, dtype=np.int64)
-    place_of[present] = np.arange(len(present))
-    left, values = present, []
-    for each in reversed(columns):
-        left, places = np.divmod(left, each.values.height)
-        values.append(each.values.to_series()[places])
-    return _Values(pl.DataFrame(values[::-1]), place_of[keys])
-
-
-def _values_of(column: pl.Series) -> _Values | None:
-    """Return the distinct values of a column of texts; None if it has too many, or another type."""
-    if column.dtype != pl.String or column.n_unique() > _DISTINCT_MAX * len(column):
-        return None
-    # Categories of its own: they are freed with it.
-    coded = column.cast(pl.Categorical(pl.Categories.random()))
-    values = coded.unique()
-    numbers = values.to_physical()
-    missing = int(numbers.max() or 0) + 1  # type: ignore[arg-type]
-    place_of = np.zeros(missing + 1, dtype=np.int64)
-    place_of[numbers.fill_null(missing).to_numpy()] = np.arange(len(values))
-    codes = place_of[coded.to_physical().fill_null(missing).to_numpy()]
-    return _Values(values.cast(pl.String).to_frame(), codes)
+        return kept

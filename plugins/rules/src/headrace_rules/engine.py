@@ -21,6 +21,7 @@ from headrace.runtime.batch_trials import may_be_the_rows_fault
 from numpy.typing import NDArray
 
 from headrace_rules.background import behind_batches
+from headrace_rules.coded_columns import CodedColumns, ColumnHabits
 from headrace_rules.disk_cache import DatabaseCache
 from headrace_rules.prepared import Preparer
 from headrace_rules.trigger_plan import TriggerPlan, measured_cost, plan_triggers
@@ -86,6 +87,7 @@ class RuleEngine:
         entries = self.options.verdict_cache_entries
         self.verdict_cache = VerdictCache(entries) if entries else None
         self._verifier: Verifier | None = None
+        self._habits = ColumnHabits()
         count = len(self.conditions)
         self.figures = EngineFigures(0, np.zeros(count, dtype=np.int64), np.zeros(count, dtype=np.int64))
         self._looked_at_rows = 0
@@ -109,8 +111,9 @@ class RuleEngine:
             plan, verifier = self._current_plan(frame)
             begun = time.thread_time()
             everywhere = plan.everywhere
+            coded = CodedColumns(frame, self._habits)
             try:
-                candidates = plan.candidates(frame, len(self.conditions))
+                candidates = plan.candidates(frame, len(self.conditions), coded)
             except BaseException as error:
                 if not may_be_the_rows_fault(error):
                     raise
@@ -119,10 +122,10 @@ class RuleEngine:
             scanned = time.thread_time()
             found = len(candidates)
             if len(everywhere) and len(everywhere) < len(self.conditions):
-                more_candidates, everywhere = verifier.candidates_by_values(frame, everywhere)
+                more_candidates, everywhere = verifier.candidates_by_values(frame, coded, everywhere)
                 if len(more_candidates):
                     candidates = np.sort(np.concatenate([candidates, more_candidates]))
-            matches = verifier.verify(frame, candidates)
+            matches = verifier.verify(frame, candidates, coded)
             if len(everywhere):
                 more = verifier.verify_everywhere(frame, everywhere)
                 pairs = np.sort(np.concatenate([matches.pairs, more.pairs]))

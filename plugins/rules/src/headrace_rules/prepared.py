@@ -60,6 +60,8 @@ class Parts:
     cheap: tuple[CheapPart, ...] = ()
     clauses: tuple[Clause, ...] = ()
     whole: CompiledExpression | None = None
+    #: Columns without whose values the condition is never true.
+    needed: frozenset[str] = frozenset()
 
     def check(self, trigger: frozenset[Atom] | None) -> Condition | None:
         """Return the cheap parts as one function of a row, the cheapest part first. Parts that gave the trigger come last.

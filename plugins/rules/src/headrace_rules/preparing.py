@@ -11,6 +11,7 @@ from sqlglot import exp
 
 from headrace_rules.atoms import Need, ValueAtom, choice
 from headrace_rules.conditions import native_condition
+from headrace_rules.needed_columns import needed_columns
 from headrace_rules.prepared import CheapPart, Clause, Parts, PreparedCondition, Preparer
 from headrace_rules.slots import NotNativeError
 from headrace_rules.triggers import equality_of, need_of, operands
@@ -55,7 +56,7 @@ def prepared(text: str, preparer: Preparer) -> PreparedCondition:
         equalities=tuple(equalities),
         # It may have columns that are not read, because names of fields and units are identifiers too. This does no harm.
         columns=preparer.shared(one.name for one in node.find_all(exp.Identifier) if one.name in schema),
-        parts=Parts(tuple(cheap), tuple(clauses)),
+        parts=Parts(tuple(cheap), tuple(clauses), needed=preparer.shared(needed_columns(node, schema, functions))),
         calls=_calls(node),
     )
 

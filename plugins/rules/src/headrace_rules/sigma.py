@@ -15,6 +15,7 @@ from typing import Any
 
 from headrace_rules.model import SEVERITIES, Rejection, Rule
 from headrace_rules.sigma_fields import NO_OPTIONS, SigmaOptions, field_condition, joined
+from headrace_rules.sigma_sources import sources_for
 from headrace_rules.sigma_values import SigmaError
 
 #: Brackets and ``not`` within each other in a condition, and lists within each other in a search.
@@ -37,13 +38,25 @@ def rule_of(entry: Mapping[str, Any], place: str, options: SigmaOptions = NO_OPT
         return Rejection("", "a Sigma rule needs an id, a name or a title", place)
     try:
         expression = _condition(entry["detection"], options)
+        rows = _rows_of(entry.get("logsource"), options)
     except SigmaError as error:
         return Rejection(rule_id, f"Sigma: {error}", place)
     severity = entry.get("level", "medium")
     if severity not in SEVERITIES:
         return Rejection(rule_id, f"unknown level {severity!r}", place)
+    if rows:
+        expression = f"{rows} AND ({expression})"
     tags = [str(tag) for tag in entry.get("tags") or ()]
     return Rule(rule_id, expression, severity, tuple(tags), str(entry.get("title") or ""), place)
+
+
+def _rows_of(rule_source: Any, options: SigmaOptions) -> str:
+    """Return the condition by which rows of a rule's log source are known; empty: all rows are."""
+    conditions = [
+        f"({one.where})" if isinstance(one.where, str) else _search(one.where, options)
+        for one in sources_for(options.logsource, rule_source) or ()
+    ]
+    return joined(conditions, "OR") if conditions else ""
 
 
 def _condition(detection: Any, options: SigmaOptions) -> str:

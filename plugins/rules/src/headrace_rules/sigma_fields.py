@@ -10,6 +10,7 @@ from typing import Any
 
 from headrace.foundation.errors import OptionError, did_you_mean
 
+from headrace_rules.sigma_sources import LogSource, is_left_out, sources_of
 from headrace_rules.sigma_values import (
     TRANSFORMATIONS,
     Part,
@@ -35,7 +36,6 @@ MODIFIERS = (
     *_PLACES, "all", "cased", "cidr", "exists", "fieldref", "neq", "re", *COMPARISONS, *FLAGS, *MOMENTS, *TRANSFORMATIONS,
 )  # fmt: skip
 _PLAIN_NAME = re.compile(r"[^\"]+")
-_LOG_SOURCE = ("product", "category", "service")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +46,8 @@ class SigmaOptions:
     fields: Mapping[str, str | Sequence[str]] = field(default_factory=dict)
     #: The columns in which values without a field are searched for.
     keywords: Sequence[str] = ()
-    #: The rows' product, category and service: rules for other ones are left out.
-    logsource: Mapping[str, str] = field(default_factory=dict)
+    #: What the rows are: rules for other log sources are left out.
+    logsource: Sequence[LogSource] = ()
     #: Values of placeholders, for the modifier ``expand``.
     placeholders: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
@@ -64,12 +64,10 @@ class SigmaOptions:
                 raise OptionError(f"unknown option {name!r} of Sigma rules", plugin="rules", option="sigma",
                                   hint=did_you_mean(str(name), known, known="options"))  # fmt: skip
         made = {name: value for name, value in given.items() if value is not None}
-        for name in ("fields", "logsource", "placeholders"):
+        for name in ("fields", "placeholders"):
             if not isinstance(made.get(name, {}), Mapping):
                 raise _wrong(f"{name} of sigma is a mapping, not {made[name]!r:.80}")
-        for name in made.get("logsource", {}):
-            if name not in _LOG_SOURCE:
-                raise _wrong(f"logsource of sigma has {', '.join(_LOG_SOURCE)}, not {name!r}")
+        made["logsource"] = sources_of(made["logsource"]) if made.get("logsource") else ()
         columns = made.get("keywords", ())
         made["keywords"] = (columns,) if isinstance(columns, str) else tuple(columns)
         made["placeholders"] = {
@@ -79,12 +77,8 @@ class SigmaOptions:
         return cls(**made)
 
     def applies(self, rule_source: Any) -> bool:
-        """Return whether rules with this ``logsource`` are meant for the rows: what it names must be what the rows are."""
-        if not self.logsource or not isinstance(rule_source, Mapping):
-            return True
-        wanted = {name: str(rule_source[name]).lower() for name in _LOG_SOURCE if rule_source.get(name) is not None}
-        own = {name: str(value).lower() for name, value in self.logsource.items()}
-        return all(own.get(name) == value for name, value in wanted.items())
+        """Return whether rules with this ``logsource`` are meant for rows like these: what it names must be what the rows are."""
+        return not is_left_out(self.logsource, rule_source)
 
     def columns(self, name: str) -> list[str]:
         """Return the columns that a field stands for, as SQL names them. Raises SigmaError for a name that is none."""

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from headrace_rules.atoms import Atom, Source, TextAtom, ValueAtom, all_atoms, cheapest
 from headrace_rules.background import pause
+from headrace_rules.coded_columns import CodedColumns
 from headrace_rules.disk_cache import DatabaseCache
 from headrace_rules.literals import Fold, guards_of
 from headrace_rules.prepared import PreparedCondition
@@ -23,6 +24,9 @@ Integers = NDArray[np.int64]
 RATE_MAX = 0.25
 #: For at most so many rows a Python loop is faster than calls of polars.
 _FEW_ROWS = 500
+#: If more literals per row than this are found in a column, or its rows have more bytes, its values are scanned instead of its rows.
+_OFTEN, _LONG_BYTES = 0.05, 12
+_NONE = np.zeros(0, dtype=np.int64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,18 +76,41 @@ class TextScan:
         self._first = np.array([one[2] for one in listed], dtype=np.bool_)
         self._last = np.array([one[3] for one in listed], dtype=np.bool_)
         self.groups = Groups.of([sorted(rules) for rules in wanted.values()])
+        self._often = False
+        self._bytes = 0
+
+    def pairs(self, frame: pl.DataFrame, coded: CodedColumns, rules: int) -> Integers:
+        """Return ``row * rules + rule`` for every rule whose trigger is met, in any order, some more than once."""
+        few = coded.of(self.source.column) if self._often and len(self.source.path) == 1 else None
+        if few is None:
+            rows, literals = self.find(frame)
+            self._often = len(rows) > _OFTEN * frame.height or self._bytes > _LONG_BYTES * frame.height
+            return _pairs(self.groups, rows, literals, rules)
+        found = distinct(_pairs(self.groups, *self._found(few.values.to_series()), rules))
+        rows, indexes = few.rows_of(found // rules)
+        return rows * rules + found[indexes] % rules
 
     def find(self, frame: pl.DataFrame) -> tuple[Integers, Integers]:
         """Return (row, literal) for every occurrence of a literal at a place where it counts."""
-        texts = self.source.values(frame)
+        return self._found(self.source.values(frame))
+
+    def _found(self, texts: pl.Series) -> tuple[Integers, Integers]:
         if texts.null_count() == len(texts):
-            return np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
+            return _NONE, _NONE
         buffer, starts, ends = side_by_side(texts)
+        self._bytes = len(buffer)
         literals, places = self.scanner.scan(buffer)
         rows = rows_of(ends, places)
         counts = ~self._last[literals] | (places == ends[rows])
         counts &= ~self._first[literals] | (places - self._lengths[literals] == starts[rows])
         return (rows, literals) if counts.all() else (rows[counts], literals[counts])
+
+
+def _pairs(groups: Groups, rows: Integers, keys: Integers, rules: int) -> Integers:
+    if not len(rows):
+        return _NONE
+    pair_rows, pair_rules = groups.expand(rows, keys)
+    return pair_rows * rules + pair_rules
 
 
 def scanned_as(atom: TextAtom) -> list[tuple[bytes, bool]]:
@@ -156,7 +183,12 @@ class ValueCodes:
 
     def find(self, frame: pl.DataFrame) -> tuple[Integers, Integers]:
         """Return the rows whose value is one of the constants, in order, and its code."""
-        column = self.source.values(frame)
+        return self.find_in(self.source.values(frame))
+
+    def find_in(self, column: pl.Series) -> tuple[Integers, Integers]:
+        """Return as ``find`` the places of a column's values."""
+        if column.null_count() == len(column):
+            return _NONE, _NONE
         if len(column) <= _FEW_ROWS:
             return self._found(column)
         if column.dtype.is_integer() and column.dtype != pl.Int64:
@@ -188,6 +220,15 @@ class ValueScan:
         self._codes = ValueCodes(source, rules_of_values)
         self.groups = Groups.of([rules_of_values[value] for value in self._codes.values])
 
+    def pairs(self, frame: pl.DataFrame, coded: CodedColumns, rules: int) -> Integers:
+        """Return ``row * rules + rule`` for every rule whose trigger is met, each once, in any order."""
+        few = coded.of(self.source.column) if len(self.source.path) == 1 else None
+        if few is None:
+            return _pairs(self.groups, *self.find(frame), rules)
+        places, codes = self._codes.find_in(few.values.to_series())
+        rows, indexes = few.rows_of(places)
+        return _pairs(self.groups, rows, codes[indexes], rules)
+
     def find(self, frame: pl.DataFrame) -> tuple[Integers, Integers]:
         """Return (row, code of its value) for every row that has one of the values."""
         return self._codes.find(frame)
@@ -207,21 +248,17 @@ class TriggerPlan:
     #: Candidates expected per row; None if the triggers were chosen without a sample.
     expected_pairs: float | None
 
-    def candidates(self, frame: pl.DataFrame, rules: int) -> Integers:
+    def candidates(self, frame: pl.DataFrame, rules: int, coded: CodedColumns | None = None) -> Integers:
         """Return the rows and rules to verify, as ``row * rules + rule``, each once, ordered."""
-        found = []
+        columns = coded or CodedColumns(frame)
         parts: list[TextScan | ValueScan] = [*self.texts, *self.values]
-        for part in parts:
-            rows, keys = part.find(frame)
-            if len(rows):
-                pair_rows, pair_rules = part.groups.expand(rows, keys)
-                found.append(pair_rows * rules + pair_rules)
+        found = [pairs for part in parts if len(pairs := part.pairs(frame, columns, rules))]
         for source, members in self.on_null:
             missing = source.values(frame).is_null()
             rows = np.flatnonzero(missing.to_numpy()).astype(np.int64)
             found.append((rows[:, None] * rules + members[None, :]).ravel())
         if not found:
-            return np.zeros(0, dtype=np.int64)
+            return _NONE
         return distinct(np.concatenate(found))
 
 

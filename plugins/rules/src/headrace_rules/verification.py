@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,6 +15,7 @@ from headrace_columnar.expressions import CompiledExpression, evaluate, evaluate
 from numpy.typing import NDArray
 
 from headrace_rules.atoms import Atom, Source
+from headrace_rules.coded_columns import CodedColumns
 from headrace_rules.distinct_values import DistinctValues
 from headrace_rules.prepared import Clause, PreparedCondition, Preparer
 from headrace_rules.text_conditions import Condition
@@ -28,6 +29,8 @@ RuleFailure = tuple[int, int, Exception]
 _TOGETHER_MAX = 20_000
 #: With fewer candidates it is as fast to evaluate the conditions one by one.
 _EQUALITIES_FROM = 200
+#: Up to so many values a row of them is made of each candidate, at once.
+_WIDE = 24
 
 
 @dataclass(slots=True)
@@ -173,13 +176,14 @@ class Verifier:
         self._distinct = DistinctValues(conditions, preparer)
         self.cache = cache
 
-    def verify(self, frame: pl.DataFrame, candidates: Integers) -> Matches:
-        """Return the candidates (``row * rules + rule``, ordered) that are matches."""
+    def verify(self, frame: pl.DataFrame, candidates: Integers, coded: CodedColumns | None = None) -> Matches:
+        """Return the candidates (``row * rules + rule``, ordered) that are matches. ``coded``: columns of the frame."""
         count = len(self._conditions)
         if not len(candidates):
             return Matches(candidates, count)
         try:
-            return self._verify_together(frame, candidates)
+            possible = candidates if coded is None else self._distinct.possible(coded, candidates, count)
+            return self._verify_together(frame, possible) if len(possible) else Matches(possible, count)
         except BaseException as error:
             if not may_be_the_rows_fault(error):
                 raise
@@ -209,22 +213,17 @@ class Verifier:
             rows = rows[kept_places]
             taken, again = _places(places)
             hits, places = hits[taken], again
-        values = self._values(hits, rules)
         plain: list[int] = []
         clauses: dict[int, list[int]] = {}
         wholes: dict[int, list[int]] = {}
-        checks = self._checks
-        for number, (place, rule) in enumerate(zip(places.tolist(), rules.tolist(), strict=True)):
-            check = checks[rule]
-            assert check is not None
-            if check.cheap is not None and not check.cheap(values[place]):
-                continue
+        for rule, numbers in self._passed(hits, places, rules):
+            check = self._check(rule)
             if check.is_plain:
-                plain.append(number)
+                plain += numbers
             elif check.is_whole:
-                wholes.setdefault(rule, []).append(number)
+                wholes.setdefault(rule, []).extend(numbers)
             else:
-                clauses.setdefault(rule, []).append(number)
+                clauses.setdefault(rule, []).extend(numbers)
         kept = [np.array(plain, dtype=np.int64)]
         if clauses:
             kept.append(self._verify_clauses(hits, places, clauses))
@@ -254,21 +253,55 @@ class Verifier:
         read = frozenset().union(*{self._conditions[rule].columns for rule in np.unique(rules).tolist()})
         return [name for name in frame.columns if name in read]
 
-    def _values(self, hits: pl.DataFrame, rules: Integers) -> list[tuple[Any, ...]]:
-        """Return the values of the slots in each row; those that none of the rules reads are left out (None)."""
+    def _passed(self, hits: pl.DataFrame, places: Integers, rules: Integers) -> Iterator[tuple[int, list[int]]]:
+        """Yield the rules, each with the candidates (indexes of ``rules``) that its cheap parts do not exclude."""
         wanted = sorted(frozenset().union(*(self._check(rule).read for rule in np.unique(rules).tolist())))
-        if not wanted:
-            return [()] * hits.height
         expressions = self._slots.expressions
-        columns: list[Iterable[Any]] = [itertools.repeat(None)] * (wanted[-1] + 1)
-        found = hits.select([expressions[slot] for slot in wanted])
-        for slot, column in zip(wanted, found.get_columns(), strict=True):
-            columns[slot] = column.to_list()
-        return list(zip(*columns, strict=False))
+        found = hits.select([expressions[slot] for slot in wanted]).get_columns()
+        columns = {slot: column.to_list() for slot, column in zip(wanted, found, strict=True)}
+        width = wanted[-1] + 1 if wanted else 0
+        if width > _WIDE:
+            yield from self._passed_by_rule(columns, width, places.tolist(), rules)
+            return
+        nothing = itertools.repeat(None)
+        parts: list[Iterable[Any]] = [columns.get(slot, nothing) for slot in range(width)]
+        values = list(zip(*parts, strict=False)) if wanted else [()] * hits.height
+        checks = self._checks
+        for number, (place, rule) in enumerate(zip(places.tolist(), rules.tolist(), strict=True)):
+            check = checks[rule]
+            assert check is not None
+            if check.cheap is None or check.cheap(values[place]):
+                yield rule, [number]
 
-    def candidates_by_values(self, frame: pl.DataFrame, rules: Integers) -> tuple[Integers, Integers]:
+    def _passed_by_rule(
+        self, columns: Mapping[int, Sequence[Any]], width: int, places: Sequence[int], rules: Integers
+    ) -> Iterator[tuple[int, list[int]]]:
+        """Yield as ``_passed``. Rows of many values are not made: each rule is given only those that it reads."""
+        order = np.argsort(rules, kind="stable")
+        ordered = rules[order]
+        begins = np.flatnonzero(np.concatenate(([True], ordered[1:] != ordered[:-1])))
+        row: list[Any] = [None] * width
+        for rule, numbers in zip(ordered[begins].tolist(), np.split(order, begins[1:]), strict=True):
+            check = self._check(rule)
+            listed = numbers.tolist()
+            if check.cheap is None:
+                yield rule, listed
+                continue
+            read = [(slot, columns[slot]) for slot in check.read]
+            passed = []
+            for number in listed:
+                for slot, values in read:
+                    row[slot] = values[places[number]]
+                if check.cheap(row):
+                    passed.append(number)
+            if passed:
+                yield rule, passed
+
+    def candidates_by_values(
+        self, frame: pl.DataFrame, coded: CodedColumns, rules: Integers
+    ) -> tuple[Integers, Integers]:
         """Return candidates of rules without a trigger, and those of the rules that are to be evaluated on whole columns."""
-        return self._distinct.candidates(frame, rules, len(self._conditions))
+        return self._distinct.candidates(frame, coded, rules, len(self._conditions))
 
     def verify_everywhere(self, frame: pl.DataFrame, rules: Integers) -> Matches:
         """Return the matches of rules without a trigger, evaluated on whole columns."""

@@ -141,6 +141,9 @@ def is_network(cidr: str) -> bool:
     return _network(cidr) is not None
 
 
+_NO_STARTS: dict[int, set[int]] = {}
+
+
 class Networks:
     """Several networks: whether an address lies in one of them, as ``ip_in_cidr`` says it of each. Raises ValueError for no network."""
 
@@ -160,7 +163,10 @@ class Networks:
         if packed is None:
             return None
         number = int.from_bytes(packed, "big")
-        return any(number & mask in starts for mask, starts in self._starts.get(len(packed), {}).items())
+        for mask, starts in self._starts.get(len(packed), _NO_STARTS).items():  # noqa: SIM110  any() takes twice as long
+            if number & mask in starts:
+                return True
+        return False
 
 
 def in_network(cidr: str, address: str) -> bool | None:
