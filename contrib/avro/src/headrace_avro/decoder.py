@@ -10,6 +10,7 @@ import numpy as np
 import polars as pl
 from headrace.flow.messages import Bodies
 from headrace.interfaces.codec import BadBody, Decoded, Decoder
+from headrace.interfaces.format_parts import too_large
 from numpy.typing import NDArray
 
 from headrace_avro.bodies import BYTES_MAX, BodyBytes
@@ -63,10 +64,7 @@ class RecordDecoder(Decoder):
         count = len(bodies)
         sizes = bodies.ends - bodies.starts
         left = sizes <= self._max_body_bytes
-        reasons = {
-            int(row): f"the body has {sizes[row]} bytes, more than max_body_bytes = {self._max_body_bytes}"
-            for row in np.flatnonzero(~left)
-        }
+        reasons = {int(row): too_large(int(sizes[row]), self._max_body_bytes) for row in np.flatnonzero(~left)}
         pieces: list[tuple[_Columns, NDArray[np.int64]]] = []
         if self._by_columns is not None and left.any():
             rows = np.flatnonzero(left)

@@ -8,6 +8,7 @@ from typing import Annotated
 
 from headrace.foundation.errors import OptionError
 from headrace.interfaces import settings as declared
+from headrace.interfaces.format_parts import MaxBodyBytes
 from headrace.interfaces.settings import option
 
 _NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", re.ASCII)
@@ -37,9 +38,7 @@ class AvroSettings(declared.Settings, frozen=True, kw_only=True):
         str | None, option("File with this schema, in place of reader_schema. It is read when the job is built.")
     ] = None
     record_name: Annotated[str, option("Full name of the record that is made of the declared columns.")] = "record"
-    max_body_bytes: Annotated[
-        int, option("The largest size of a body, in bytes. A larger body is a bad record and is not parsed.", ge=1)
-    ] = 16 * 1024 * 1024
+    max_body_bytes: MaxBodyBytes = 16 * 1024 * 1024
 
     def validate(self) -> None:
         """Check that options do not contradict each other."""

@@ -8,17 +8,9 @@ from typing import Annotated, ClassVar, Literal
 import headrace as hr
 import polars as pl
 from headrace.foundation.errors import did_you_mean
+from headrace.interfaces.format_parts import MaxBodyBytes, ReadOnlyCodec, texts_of
 
-from headrace_grok.bodies import (
-    MAX_BODY_BYTES,
-    LineColumn,
-    MaxBodyBytes,
-    ReadOnlyCodec,
-    TimestampFormat,
-    check_type,
-    decoded,
-    lines_of,
-)
+from headrace_grok.bodies import MAX_BODY_BYTES, LineColumn, TimestampFormat, check_type, decoded
 from headrace_grok.library import Names, definitions_of
 from headrace_grok.matching import Matcher, MatchOptions
 from headrace_grok.programs import Program, compiled, schema_of
@@ -126,7 +118,7 @@ class _Decoder(hr.Decoder):
         self._matcher = Matcher(programs, how, fields)
 
     def decode(self, bodies: hr.Bodies) -> hr.Decoded:
-        lines, rows, bad = lines_of(bodies, self._max_body_bytes)
+        lines, rows, bad = texts_of(bodies, self._max_body_bytes)
         matched = self._matcher.match(lines)
         frame = matched.frame
         if self._line is not None and self._line in self._wanted:

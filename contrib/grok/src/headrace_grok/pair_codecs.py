@@ -9,18 +9,10 @@ from typing import Annotated, Any, ClassVar
 import headrace as hr
 import numpy as np
 import polars as pl
+from headrace.interfaces.format_parts import MaxBodyBytes, ReadOnlyCodec, texts_of
 from numpy.typing import NDArray
 
-from headrace_grok.bodies import (
-    MAX_BODY_BYTES,
-    LineColumn,
-    MaxBodyBytes,
-    ReadOnlyCodec,
-    TimestampFormat,
-    check_type,
-    decoded,
-    lines_of,
-)
+from headrace_grok.bodies import MAX_BODY_BYTES, LineColumn, TimestampFormat, check_type, decoded
 from headrace_grok.library import definitions_of
 from headrace_grok.matching import Matcher
 from headrace_grok.pairs import QuotedPairs, cef_faults, cef_header, cef_pairs, leef_pairs
@@ -87,7 +79,7 @@ class _PairDecoder(hr.Decoder):
         self._max_body_bytes = options.max_body_bytes
 
     def decode(self, bodies: hr.Bodies) -> hr.Decoded:
-        lines, rows, bad = lines_of(bodies, self._max_body_bytes)
+        lines, rows, bad = texts_of(bodies, self._max_body_bytes)
         texts, good, faults = self._codec.texts(lines, [name for name in self._wanted if name != self._line])
         by_name = dict(texts)
         if self._line is not None:

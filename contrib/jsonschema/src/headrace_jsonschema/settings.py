@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar
 
 from headrace.codecs.json import JsonSettings
 from headrace.foundation.errors import OptionError
+from headrace.interfaces.format_parts import JsonColumns, TextTimestampFormat, TimestampUnit
 from headrace.interfaces.settings import option
 from headrace_schemaregistry import RegistrySettings
 
@@ -47,20 +48,9 @@ class ConfluentSettings(RegistrySettings, frozen=True, kw_only=True):
     format_name: ClassVar[str] = CONFLUENT
 
     # As in ``json``.
-    timestamp_unit: Annotated[
-        Literal["s", "ms", "us", "ns"],
-        option("The unit of a timestamp that is a whole number; it counts from 1970-01-01 UTC."),
-    ] = "ms"
-    timestamp_format: Annotated[
-        str | None,
-        option("The layout of timestamps that are texts, in the format codes of strftime. Default: ISO 8601."),
-    ] = None
-    json_columns: Annotated[
-        tuple[str, ...],
-        option(
-            "Columns of type string that hold a JSON value as text. They are written as this value, not as a string."
-        ),
-    ] = ()
+    timestamp_unit: TimestampUnit = "ms"
+    timestamp_format: TextTimestampFormat = None
+    json_columns: JsonColumns = ()
     json_schema: Annotated[
         str | None,
         option(

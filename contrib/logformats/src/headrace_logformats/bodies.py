@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Annotated, ClassVar
+from typing import ClassVar
 
 import headrace as hr
 import numpy as np
 import polars as pl
+from headrace.interfaces.format_parts import MaxBodyBytes, ReadOnlyCodec, not_utf8, too_large
 from numpy.typing import NDArray
 
-MaxBodyBytes = Annotated[int, hr.option("The largest size of a body, in bytes. A larger body is a bad record.", ge=1)]
 MAX_BODY_BYTES = 16 * 1024 * 1024
 _SHOWN_MAX = 60
 _NEWLINE = 10
@@ -22,19 +22,10 @@ class LogSettings(hr.Settings, frozen=True, kw_only=True):
     max_body_bytes: MaxBodyBytes = MAX_BODY_BYTES
 
 
-class ReadOnlyCodec(hr.Codec):
-    """A format that writes nothing."""
+class LogCodec(ReadOnlyCodec):
+    """Base of the formats: logs are only read."""
 
-    name: ClassVar[str]
     Settings: ClassVar[type[hr.Settings]] = LogSettings
-
-    def encoder(self, schema: hr.Schema | None) -> hr.Encoder:
-        """Raise PlanError: the format can only be read."""
-        raise hr.PlanError(
-            f"the format {self.name!r} can only be read",
-            plugin=self.name,
-            hint="write another format, such as format='json'",
-        )
 
 
 def fitting(bodies: hr.Bodies, max_body_bytes: int) -> tuple[hr.Bodies, NDArray[np.int64] | None, dict[int, str]]:
@@ -43,10 +34,7 @@ def fitting(bodies: hr.Bodies, max_body_bytes: int) -> tuple[hr.Bodies, NDArray[
     if not len(bodies) or int(sizes.max()) <= max_body_bytes:
         return bodies, None, {}
     rows = np.flatnonzero(sizes <= max_body_bytes).astype(np.int64)
-    bad = {
-        int(row): f"the body has {int(sizes[row])} bytes, more than max_body_bytes = {max_body_bytes}"
-        for row in np.flatnonzero(sizes > max_body_bytes)
-    }
+    bad = {int(row): too_large(int(sizes[row]), max_body_bytes) for row in np.flatnonzero(sizes > max_body_bytes)}
     return bodies.take(rows), rows, bad
 
 
@@ -78,7 +66,7 @@ def texts_of(bodies: Iterable[bytes]) -> tuple[pl.Series, dict[int, str]]:
             texts.append(body.decode())
         except UnicodeDecodeError as error:
             texts.append(None)
-            bad[row] = f"not valid UTF-8 at byte {error.start}: {error.reason}"
+            bad[row] = not_utf8(error)
     return pl.Series(texts, dtype=pl.String), bad
 
 

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 import headrace as hr
 import numpy as np
 import polars as pl
-from headrace.foundation.errors import did_you_mean
+from headrace.interfaces.format_parts import check_fixed_columns
 from headrace.interfaces.registry import default_registry
 from numpy.typing import NDArray
 
-from headrace_logformats.bodies import ReadOnlyCodec, decoded, fitting, lines_of, shown, texts_of
+from headrace_logformats.bodies import LogCodec, decoded, fitting, lines_of, shown, texts_of
 
 _COLUMNS = hr.Schema.of({"time": "timestamp", "stream": "string", "message": "string", "partial": "boolean"})
 _TIME = "%Y-%m-%dT%H:%M:%S%.f%#z"
@@ -34,7 +34,7 @@ class Lines:
     faults: dict[int, str]
 
 
-class ContainerCodec(ReadOnlyCodec):
+class ContainerCodec(LogCodec):
     """What the formats of containers share: their columns."""
 
     def default_schema(self) -> hr.Schema:
@@ -43,17 +43,7 @@ class ContainerCodec(ReadOnlyCodec):
 
     def decoder(self, schema: hr.Schema, columns: Sequence[str] | None = None) -> hr.Decoder:
         """Return a decoder. Raises OptionError for other columns, or other types."""
-        for name, kind in schema.items():
-            if name not in _COLUMNS:
-                hint = did_you_mean(name, _COLUMNS, known="columns")
-                raise hr.OptionError(f"the format has no column {name!r}", plugin=self.name, option="schema", hint=hint)
-            if kind != _COLUMNS[name]:
-                raise hr.OptionError(
-                    f"column {name!r} has another type in this format",
-                    plugin=self.name,
-                    option="schema",
-                    hint=f"leave the schema out, or declare {name} as in {_COLUMNS}; cast it by an expression",
-                )
+        check_fixed_columns(schema, _COLUMNS, self.name)
         wanted = list(schema if columns is None else columns)
         return _Decoder(self, wanted, self.settings.max_body_bytes)
 

@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from headrace_logformats.bodies import ReadOnlyCodec, decoded, fitting, lines_of, shown, texts_of
+from headrace_logformats.bodies import LogCodec, decoded, fitting, lines_of, shown, texts_of
 
 _DEFAULT = hr.Schema.of(
     {
@@ -30,7 +30,7 @@ _DEFAULT = hr.Schema.of(
 Texts = tuple[Mapping[str, pl.Series], dict[int, str]]
 
 
-class JournalCodec(ReadOnlyCodec):
+class JournalCodec(LogCodec):
     """What both formats share: any field can be a column; timestamps are microseconds since 1970, as the journal writes them."""
 
     def default_schema(self) -> hr.Schema:

@@ -9,9 +9,9 @@ import headrace as hr
 import msgspec
 import numpy as np
 import polars as pl
-from headrace.foundation.errors import did_you_mean
+from headrace.interfaces.format_parts import check_fixed_columns
 
-from headrace_logformats.bodies import ReadOnlyCodec, decoded, fitting, shown, texts_of
+from headrace_logformats.bodies import LogCodec, decoded, fitting, shown, texts_of
 
 _COLUMNS = hr.Schema(
     hr.Schema.of(
@@ -56,7 +56,7 @@ _SYSTEM: dict[str, tuple[str, str | None]] = {
 _TIME = "%Y-%m-%dT%H:%M:%S%.f%#z"
 
 
-class WindowsEventXmlCodec(ReadOnlyCodec):
+class WindowsEventXmlCodec(LogCodec):
     """One event per body, as ``wevtutil qe … /f:xml`` and agents write it. A body that declares a document type is refused."""
 
     name = "windows-event-xml"
@@ -67,17 +67,7 @@ class WindowsEventXmlCodec(ReadOnlyCodec):
 
     def decoder(self, schema: hr.Schema, columns: Sequence[str] | None = None) -> hr.Decoder:
         """Return a decoder. Raises OptionError for other columns, or other types."""
-        for name, kind in schema.items():
-            if name not in _COLUMNS:
-                hint = did_you_mean(name, _COLUMNS, known="columns")
-                raise hr.OptionError(f"the format has no column {name!r}", plugin=self.name, option="schema", hint=hint)
-            if kind != _COLUMNS[name]:
-                raise hr.OptionError(
-                    f"column {name!r} has another type in this format",
-                    plugin=self.name,
-                    option="schema",
-                    hint="leave the schema out, and cast the column by an expression",
-                )
+        check_fixed_columns(schema, _COLUMNS, self.name)
         return _Decoder(list(schema if columns is None else columns), self.settings.max_body_bytes)
 
 

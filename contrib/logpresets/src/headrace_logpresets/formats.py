@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import Annotated, Any, ClassVar, Literal
 
 import headrace as hr
-from headrace.foundation.errors import did_you_mean
-from headrace_grok.bodies import MAX_BODY_BYTES, MaxBodyBytes, ReadOnlyCodec
+from headrace.interfaces.format_parts import MaxBodyBytes, ReadOnlyCodec, check_fixed_columns
+from headrace_grok.bodies import MAX_BODY_BYTES
 
 from headrace_logpresets.ocsf import OcsfNames
 from headrace_logpresets.plugin import NAMES, class_name
@@ -67,18 +67,7 @@ class PresetCodec(ReadOnlyCodec):
 
     def decoder(self, schema: hr.Schema, columns: Sequence[str] | None = None) -> hr.Decoder:
         """Return a decoder. Raises OptionError for columns that the preset does not have, or has in another type."""
-        known = self.default_schema()
-        for name, kind in schema.items():
-            if name not in known:
-                hint = did_you_mean(name, known, known="columns")
-                raise hr.OptionError(f"the format has no column {name!r}", plugin=self.name, option="schema", hint=hint)
-            if kind != known[name]:
-                raise hr.OptionError(
-                    f"column {name!r} has another type in this format",
-                    plugin=self.name,
-                    option="schema",
-                    hint=f"leave the schema out, or declare {name} as in {known}; cast it by an expression",
-                )
+        check_fixed_columns(schema, self.default_schema(), self.name)
         return self._preset.decoder(
             self._choices, {name: schema[name] for name in (schema if columns is None else columns)}
         )

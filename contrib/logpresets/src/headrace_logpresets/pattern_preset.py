@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 import headrace as hr
 import numpy as np
 import polars as pl
-from headrace_grok.bodies import decoded, lines_of
+from headrace.interfaces.format_parts import texts_of
+from headrace_grok.bodies import decoded
 from headrace_grok.library import definitions_of
 from headrace_grok.matching import Matcher
 from headrace_grok.parsing import Definition
@@ -118,7 +119,7 @@ class _PatternDecoder(hr.Decoder):
         self._matcher = Matcher(preset.programs(choices), columns=fields)
 
     def decode(self, bodies: hr.Bodies) -> hr.Decoded:
-        lines, rows, bad = lines_of(bodies, self._choices.max_body_bytes)
+        lines, rows, bad = texts_of(bodies, self._choices.max_body_bytes)
         # What ends a line of Windows, or of a file that was copied from there.
         matched = self._matcher.match(lines.str.strip_suffix("\r"))
         faults = dict(zip(matched.bad_rows, matched.reasons, strict=True))

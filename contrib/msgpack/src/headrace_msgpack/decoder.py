@@ -10,6 +10,7 @@ import msgspec
 import numpy as np
 from headrace.flow.messages import Bodies
 from headrace.interfaces.codec import BadBody, Decoded, Decoder
+from headrace.interfaces.format_parts import too_large
 
 from headrace_msgpack.notations import Notation, NotationError
 
@@ -44,7 +45,7 @@ class BinaryDecoder(Decoder):
 
     def _text(self, body: bytes) -> bytes:
         if len(body) > self._max_body_bytes:
-            raise NotationError(f"the body has {len(body)} bytes, more than max_body_bytes = {self._max_body_bytes}")
+            raise NotationError(too_large(len(body), self._max_body_bytes))
         value = self._notation.read(body)
         try:
             text = self._encode(value)

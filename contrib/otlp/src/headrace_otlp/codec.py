@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 import headrace as hr
 import polars as pl
 from headrace.foundation.errors import did_you_mean
+from headrace.interfaces.format_parts import MaxBodyBytes, ReadOnlyCodec
 
 if TYPE_CHECKING:
     from headrace_http import RequestProtocol
@@ -90,15 +91,12 @@ class OtlpSettings(hr.Settings, frozen=True, kw_only=True):
         Literal["auto", "protobuf", "json"],
         hr.option("How bodies are written; auto: a body that begins with { is JSON, another one Protocol Buffers."),
     ] = "auto"
-    max_body_bytes: Annotated[
-        int, hr.option("The largest size of a body, in bytes. A larger body is a bad record.", ge=1)
-    ] = 64 * 1024 * 1024
+    max_body_bytes: MaxBodyBytes = 64 * 1024 * 1024
 
 
-class _OtlpCodec(hr.Codec):
+class _OtlpCodec(ReadOnlyCodec):
     Settings: ClassVar[type[OtlpSettings]] = OtlpSettings
-    #: The name of the format, what a row is called, its columns, and the module of the signal, which needs Protocol Buffers.
-    _name: ClassVar[str]
+    #: What a row is called, its columns, and the module of the signal, which needs Protocol Buffers.
     _record: ClassVar[str]
     _columns: ClassVar[Mapping[str, str]]
     _module: ClassVar[str]
@@ -122,14 +120,6 @@ class _OtlpCodec(hr.Codec):
 
         return OtlpProtocol(self._signal())
 
-    def encoder(self, schema: hr.Schema | None) -> hr.Encoder:
-        """Raise PlanError: the format can only be read."""
-        raise hr.PlanError(
-            f"the format {self._name!r} can only be read",
-            plugin=self._name,
-            hint="write another format, such as format='json'",
-        )
-
     def _signal(self) -> Signal:
         found: Signal = import_module(self._module).SIGNAL
         return found
@@ -138,7 +128,7 @@ class _OtlpCodec(hr.Codec):
         if name not in self._columns:
             raise hr.OptionError(
                 f"a {self._record} has no column {name!r}",
-                plugin=self._name,
+                plugin=self.name,
                 option="schema",
                 hint=did_you_mean(name, self._columns, known="columns"),
             )
@@ -146,7 +136,7 @@ class _OtlpCodec(hr.Codec):
         if not (isinstance(kind, pl.Datetime) if declared == "timestamp" else kind == self.default_schema()[name]):
             raise hr.OptionError(
                 f"column {name!r} cannot be {kind}",
-                plugin=self._name,
+                plugin=self.name,
                 option="schema",
                 hint=f"declare it {declared}, and convert it by an expression",
             )
@@ -155,7 +145,7 @@ class _OtlpCodec(hr.Codec):
 class OtlpLogsCodec(_OtlpCodec):
     """Requests of OTLP with logs (``ExportLogsServiceRequest``), one row for each log record."""
 
-    _name = "otlp-logs"
+    name = "otlp-logs"
     _record = "log record"
     _columns = LOG_COLUMNS
     _module = "headrace_otlp.log_records"
@@ -164,7 +154,7 @@ class OtlpLogsCodec(_OtlpCodec):
 class OtlpTracesCodec(_OtlpCodec):
     """Requests of OTLP with traces (``ExportTraceServiceRequest``), one row for each span."""
 
-    _name = "otlp-traces"
+    name = "otlp-traces"
     _record = "span"
     _columns = SPAN_COLUMNS
     _module = "headrace_otlp.spans"
@@ -173,7 +163,7 @@ class OtlpTracesCodec(_OtlpCodec):
 class OtlpMetricsCodec(_OtlpCodec):
     """Requests of OTLP with metrics (``ExportMetricsServiceRequest``), one row for each data point."""
 
-    _name = "otlp-metrics"
+    name = "otlp-metrics"
     _record = "data point"
     _columns = DATA_POINT_COLUMNS
     _module = "headrace_otlp.data_points"

@@ -8,6 +8,7 @@ from typing import Any
 import headrace as hr
 import numpy as np
 import polars as pl
+from headrace.interfaces.format_parts import too_large
 from numpy.typing import NDArray
 
 from headrace_otlp.signals import BadRequestError, Encoding, RequestColumns, Signal, columns_of
@@ -50,7 +51,7 @@ class OtlpDecoder(hr.Decoder):
 
     def _columns_of(self, body: bytes) -> RequestColumns:
         if len(body) > self._max_body_bytes:
-            raise BadRequestError(f"the body has {len(body)} bytes, more than max_body_bytes = {self._max_body_bytes}")
+            raise BadRequestError(too_large(len(body), self._max_body_bytes))
         return columns_of(self._signal, body, self._encoding, self._wanted)
 
     def _series(self, columns: RequestColumns) -> list[pl.Series]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 import headrace as hr
 import polars as pl
 from headrace.foundation.errors import did_you_mean
+from headrace.interfaces.format_parts import ReadOnlyCodec
 
 if TYPE_CHECKING:
     from headrace_http import RequestProtocol
@@ -37,9 +38,10 @@ class RemoteWriteSettings(hr.Settings, frozen=True, kw_only=True):
     ] = 64 * 1024 * 1024
 
 
-class RemoteWriteCodec(hr.Codec):
+class RemoteWriteCodec(ReadOnlyCodec):
     """Requests of remote write 1.0 (``WriteRequest``), one row for each sample."""
 
+    name = _NAME
     Settings: ClassVar[type[RemoteWriteSettings]] = RemoteWriteSettings
 
     def default_schema(self) -> hr.Schema:
@@ -65,12 +67,6 @@ class RemoteWriteCodec(hr.Codec):
                 "bodies are decompressed when they come", plugin=_NAME, option="compression", hint="leave it out"
             )
         return RemoteWriteProtocol()
-
-    def encoder(self, schema: hr.Schema | None) -> hr.Encoder:
-        """Raise PlanError: the format can only be read."""
-        raise hr.PlanError(
-            f"the format {_NAME!r} can only be read", plugin=_NAME, hint="write another format, such as format='json'"
-        )
 
 
 def _check(name: str, kind: pl.DataType) -> None:

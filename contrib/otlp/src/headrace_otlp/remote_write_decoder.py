@@ -10,6 +10,7 @@ import numpy as np
 import polars as pl
 from google.protobuf.message import DecodeError
 from headrace.codecs.timestamps import SECONDS_MAX, SECONDS_MIN
+from headrace.interfaces.format_parts import too_large
 from numpy.typing import NDArray
 
 from headrace_otlp.remote_write_messages import WriteRequest
@@ -75,7 +76,7 @@ class RemoteWriteDecoder(hr.Decoder):
         if self._compressed:
             return unsnappy(body, self._max_body_bytes)
         if len(body) > self._max_body_bytes:
-            raise BadWriteError(f"the body has {len(body)} bytes, more than max_body_bytes = {self._max_body_bytes}")
+            raise BadWriteError(too_large(len(body), self._max_body_bytes))
         return body
 
 

@@ -12,6 +12,7 @@ from google.protobuf.message import DecodeError, Message
 from headrace.flow.messages import Bodies
 from headrace.foundation.errors import OptionError, did_you_mean
 from headrace.interfaces.codec import BadBody, Decoded, Decoder
+from headrace.interfaces.format_parts import too_large
 from numpy.typing import NDArray
 
 from headrace_protobuf.fields import TypeMismatchError, taker
@@ -78,7 +79,7 @@ class ProtobufDecoder(Decoder):
     def _single(self, body: bytes) -> Any:
         """Return the message of a body, or why there is none."""
         if len(body) > self._max_body_bytes:
-            return f"the body has {len(body)} bytes, more than max_body_bytes = {self._max_body_bytes}"
+            return too_large(len(body), self._max_body_bytes)
         try:
             made = self._parse(body)
         except (DecodeError, UnicodeDecodeError):

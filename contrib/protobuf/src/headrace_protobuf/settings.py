@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from headrace.interfaces import settings as declared
+from headrace.interfaces.format_parts import MaxBodyBytes
 from headrace.interfaces.settings import option
 
 
@@ -25,6 +26,4 @@ class ProtobufSettings(declared.Settings, frozen=True, kw_only=True):
             "such a row is refused."
         ),
     ] = False
-    max_body_bytes: Annotated[
-        int, option("The largest size of a body, in bytes. A larger body is a bad record and is not parsed.", ge=1)
-    ] = 16 * 1024 * 1024
+    max_body_bytes: MaxBodyBytes = 16 * 1024 * 1024

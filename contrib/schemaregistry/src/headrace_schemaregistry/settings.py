@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 from headrace.foundation.addresses import is_loopback
 from headrace.foundation.errors import OptionError
 from headrace.interfaces import settings as declared
+from headrace.interfaces.format_parts import MaxBodyBytes
 from headrace.interfaces.settings import Secret, option
 
 
@@ -56,9 +57,7 @@ class RegistrySettings(declared.Settings, frozen=True, kw_only=True):
             "it reads nothing more of the queue."
         ),
     ] = timedelta(0)
-    max_body_bytes: Annotated[
-        int, option("The largest size of a body, in bytes. A larger body is a bad record and is not parsed.", ge=1)
-    ] = 16 * 1024 * 1024
+    max_body_bytes: MaxBodyBytes = 16 * 1024 * 1024
 
     def validate(self) -> None:
         """Check the address, and that options do not contradict each other. Errors never quote what may be a password."""

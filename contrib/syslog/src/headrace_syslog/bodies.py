@@ -6,6 +6,7 @@ import headrace as hr
 import numpy as np
 import polars as pl
 import pyarrow as pa
+from headrace.interfaces.format_parts import texts_of
 from numpy.typing import NDArray
 
 #: What senders put behind a message, beside its framing.
@@ -21,23 +22,8 @@ def lines_of(
             return _ended(_together(bodies)), None, []
         except pl.exceptions.ComputeError:
             pass  # some body is not UTF-8: each is looked at
-    texts: list[str] = []
-    rows: list[int] = []
-    bad: list[hr.BadBody] = []
-    for row, body in enumerate(bodies):
-        if len(body) > max_body_bytes:
-            why = f"the body has {len(body)} bytes, more than max_body_bytes = {max_body_bytes}"
-            bad.append(hr.BadBody(row, why))
-            continue
-        try:
-            texts.append(body.decode())
-        except UnicodeDecodeError as error:
-            if not latin_1:
-                bad.append(hr.BadBody(row, f"not valid UTF-8 at byte {error.start}: {error.reason}"))
-                continue
-            texts.append(body.decode("latin-1"))
-        rows.append(row)
-    return _ended(pl.Series(texts, dtype=pl.String)), np.array(rows, dtype=np.int64), bad
+    texts, rows, bad = texts_of(bodies, max_body_bytes, latin_1=latin_1)
+    return _ended(texts), rows, bad
 
 
 def _ended(texts: pl.Series) -> pl.Series:

@@ -8,6 +8,7 @@ from typing import Annotated, ClassVar, Literal
 import headrace as hr
 import polars as pl
 from headrace.foundation.errors import did_you_mean
+from headrace.interfaces.format_parts import MaxBodyBytes, ReadOnlyCodec
 
 from headrace_syslog.decoder import SyslogDecoder
 from headrace_syslog.lines import Standard
@@ -51,9 +52,7 @@ class SyslogSettings(hr.Settings, frozen=True, kw_only=True):
         Literal["bad", "latin-1"], hr.option("What a body is that is not UTF-8: a bad record, or a text in Latin-1.")
     ] = "bad"
     line_column: Annotated[str | None, hr.option("A column for the whole message. Default: none.")] = None
-    max_body_bytes: Annotated[
-        int, hr.option("The largest size of a body, in bytes. A larger body is a bad record.", ge=1)
-    ] = 1024 * 1024
+    max_body_bytes: MaxBodyBytes = 1024 * 1024
 
     def validate(self) -> None:
         """Check that there is such a time zone, and that no other column has the name of the line's."""
@@ -74,9 +73,10 @@ class SyslogSettings(hr.Settings, frozen=True, kw_only=True):
             )
 
 
-class SyslogCodec(hr.Codec):
+class SyslogCodec(ReadOnlyCodec):
     """Messages of syslog. Times without a year get it from the time that the source gives of the record."""
 
+    name = "syslog"
     Settings: ClassVar[type[SyslogSettings]] = SyslogSettings
     header_fields = frozenset({"time", "headers"})
 
@@ -101,14 +101,6 @@ class SyslogCodec(hr.Codec):
             self._check(name, kind)
         wanted = {name: schema[name] for name in (schema if columns is None else columns)}
         return SyslogDecoder(self.settings, wanted, dict(metadata or {}))
-
-    def encoder(self, schema: hr.Schema | None) -> hr.Encoder:
-        """Raise PlanError: the format can only be read."""
-        raise hr.PlanError(
-            "the format 'syslog' can only be read",
-            plugin="syslog",
-            hint="write another format, such as format='json'",
-        )
 
     def _check(self, name: str, kind: pl.DataType) -> None:
         if name == self.settings.line_column:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from headrace.foundation.errors import OptionError, did_you_mean
 from headrace.interfaces import settings as declared
 from headrace.interfaces.codec import Codec, Decoder, Encoder, FormatFraming
+from headrace.interfaces.format_parts import MaxBodyBytes, TimestampFormat, TimestampUnit
 from headrace.interfaces.settings import option
 
 if TYPE_CHECKING:
@@ -33,17 +34,9 @@ class CsvSettings(declared.Settings, frozen=True, kw_only=True):
             "The columns of a record, in the order of its fields. Default: the columns of the schema, in its order."
         ),
     ] = ()
-    max_body_bytes: Annotated[
-        int, option("The largest size of a body, in bytes. A larger body is a bad record and is not parsed.", ge=1)
-    ] = 16 * 1024 * 1024
-    timestamp_unit: Annotated[
-        Literal["s", "ms", "us", "ns"],
-        option("The unit of a timestamp that is a whole number; it counts from 1970-01-01 UTC."),
-    ] = "ms"
-    timestamp_format: Annotated[
-        str | None,
-        option("The layout of timestamps, in the format codes of strftime. Default: ISO 8601 or whole numbers."),
-    ] = None
+    max_body_bytes: MaxBodyBytes = 16 * 1024 * 1024
+    timestamp_unit: TimestampUnit = "ms"
+    timestamp_format: TimestampFormat = None
 
     def validate(self) -> None:
         """Check the characters: one byte each, different, no line breaks."""

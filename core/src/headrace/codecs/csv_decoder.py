@@ -30,6 +30,7 @@ from headrace.flow.messages import Bodies, RawBatch
 from headrace.flow.schema import type_name
 from headrace.foundation.errors import DataError
 from headrace.interfaces.codec import BadBody, Decoded, Decoder
+from headrace.interfaces.format_parts import not_utf8, too_large
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -173,13 +174,13 @@ class CsvDecoder(Decoder):
     def _reason(self, body: bytes) -> str:
         """Return the first fault of a bad body: size, encoding, form, number of fields, then columns in their order."""
         if len(body) > self._max_body_bytes:
-            return f"the body has {len(body)} bytes, more than max_body_bytes = {self._max_body_bytes}"
+            return too_large(len(body), self._max_body_bytes)
         if body.startswith(BYTE_ORDER_MARK):
             return "the body begins with a byte order mark; texts are UTF-8 without one"
         try:
             fields = split_record(body.decode(), self._dialect)
         except UnicodeDecodeError as error:
-            return f"not valid UTF-8 at byte {error.start}: {error.reason}"
+            return not_utf8(error)
         except DataError as error:
             return error.message
         if len(fields) != self._width:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar
 
 from headrace.foundation.errors import OptionError
 from headrace.interfaces import settings as declared
 from headrace.interfaces.codec import Codec, Decoder, Encoder, faster_decoder
-from headrace.interfaces.settings import option
+from headrace.interfaces.format_parts import JsonColumns, MaxBodyBytes, TextTimestampFormat, TimestampUnit
 
 if TYPE_CHECKING:
     from headrace.flow.schema import Schema
@@ -17,23 +17,10 @@ if TYPE_CHECKING:
 class JsonSettings(declared.Settings, frozen=True, kw_only=True):
     """Options of the format ``json``."""
 
-    max_body_bytes: Annotated[
-        int, option("The largest size of a body, in bytes. A larger body is a bad record and is not parsed.", ge=1)
-    ] = 16 * 1024 * 1024
-    timestamp_unit: Annotated[
-        Literal["s", "ms", "us", "ns"],
-        option("The unit of a timestamp that is a whole number; it counts from 1970-01-01 UTC."),
-    ] = "ms"
-    timestamp_format: Annotated[
-        str | None,
-        option("The layout of timestamps that are texts, in the format codes of strftime. Default: ISO 8601."),
-    ] = None
-    json_columns: Annotated[
-        tuple[str, ...],
-        option(
-            "Columns of type string that hold a JSON value as text. They are written as this value, not as a string."
-        ),
-    ] = ()
+    max_body_bytes: MaxBodyBytes = 16 * 1024 * 1024
+    timestamp_unit: TimestampUnit = "ms"
+    timestamp_format: TextTimestampFormat = None
+    json_columns: JsonColumns = ()
 
 
 class JsonCodec(Codec):

@@ -15,6 +15,7 @@ from headrace.codecs.body_checks import NESTING_MAX, REFUSALS, is_too_deep, nest
 from headrace.codecs.json_columns import JsonColumn, build_columns
 from headrace.codecs.text_columns import UNEXPLAINED
 from headrace.flow.schema import type_name
+from headrace.interfaces.format_parts import not_utf8, too_large
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -48,13 +49,13 @@ class JsonReasons:
             with suppress(RecursionError):
                 return self._mismatch(column, self._columns[column], bytes(_values.decode(body)[column]))
         if len(body) > self._max_body_bytes:
-            return f"the body has {len(body)} bytes, more than max_body_bytes = {self._max_body_bytes}"
+            return too_large(len(body), self._max_body_bytes)
         if not body.strip():
             return "the body is empty" if not body else "the body is blank"
         try:
             body.decode()
         except UnicodeDecodeError as error:
-            return f"not valid UTF-8 at byte {error.start}: {error.reason}"
+            return not_utf8(error)
         if is_too_deep(body, 0, len(body)):
             return f"nested {nesting(body)} levels deep, more than {NESTING_MAX}"
         try:

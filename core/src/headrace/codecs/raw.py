@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 from headrace.foundation.errors import OptionError, did_you_mean
 from headrace.interfaces import settings as declared
 from headrace.interfaces.codec import Codec, Decoder, Encoder
+from headrace.interfaces.format_parts import MaxBodyBytes, TimestampFormat, TimestampUnit
 from headrace.interfaces.settings import option
 
 if TYPE_CHECKING:
@@ -32,17 +33,9 @@ class RawSettings(declared.Settings, frozen=True, kw_only=True):
         option("What a body without a match of the pattern gives: a bad record, or a row of NULLs."),
     ] = "bad"
     null_value: Annotated[str | None, option("The text of a group that stands for NULL, for example '-'.")] = None
-    max_body_bytes: Annotated[
-        int, option("The largest size of a body, in bytes. A larger body is a bad record and is not parsed.", ge=1)
-    ] = 16 * 1024 * 1024
-    timestamp_unit: Annotated[
-        Literal["s", "ms", "us", "ns"],
-        option("The unit of a timestamp that is a whole number; it counts from 1970-01-01 UTC."),
-    ] = "ms"
-    timestamp_format: Annotated[
-        str | None,
-        option("The layout of timestamps, in the format codes of strftime. Default: ISO 8601 or whole numbers."),
-    ] = None
+    max_body_bytes: MaxBodyBytes = 16 * 1024 * 1024
+    timestamp_unit: TimestampUnit = "ms"
+    timestamp_format: TimestampFormat = None
 
     def validate(self) -> None:
         """Check that a pattern has texts to look at."""

@@ -16,6 +16,7 @@ from headrace.flow.messages import Bodies
 from headrace.flow.schema import RESERVED_PREFIX, type_name
 from headrace.foundation.errors import OptionError
 from headrace.interfaces.codec import BadBody, Decoded, Decoder
+from headrace.interfaces.format_parts import not_utf8, too_large
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -90,11 +91,11 @@ class _RawDecoder(Decoder):
 
     def _reason(self, body: bytes) -> str:
         if len(body) > self._max_body_bytes:
-            return f"the body has {len(body)} bytes, more than max_body_bytes = {self._max_body_bytes}"
+            return too_large(len(body), self._max_body_bytes)
         try:
             body.decode()
         except UnicodeDecodeError as error:
-            return f"not valid UTF-8 at byte {error.start}: {error.reason}"
+            return not_utf8(error)
         return self.fault(self._series([body]))
 
 
