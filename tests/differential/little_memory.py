@@ -5,6 +5,7 @@ from __future__ import annotations
 import headrace.interfaces.mapped_memory as mapped_memory
 from headrace.foundation.errors import OptionError
 from headrace.plan.graph import Plan
+from headrace_light import storing_behind
 from headrace_light.backend import LightBackend
 from headrace_light.state_memory import StateMemory, check_spills
 
@@ -23,3 +24,4 @@ def limit_memory() -> None:
 
     LightBackend._state_memory = limited  # type: ignore[method-assign]
     mapped_memory._LEAST_BYTES = 1
+    storing_behind.BEHIND_ROWS_MIN = 0  # every checkpoint but the first is stored by another thread

@@ -7,8 +7,10 @@ import logging
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from random import Random
 
 from headrace.foundation import faults as fault_points
+from headrace_light import storing_behind
 
 from tests.simulation.world.disk import Disk
 from tests.simulation.world.scheduler import World
@@ -34,6 +36,9 @@ def memory() -> str | None:
 def inside(world: World, disk: Disk) -> Iterator[None]:
     """Run the body as the driver of a world."""
     faults, collects, logs = fault_points._faults, gc.isenabled(), logging.root.manager.disable
+    rows = storing_behind.BEHIND_ROWS_MIN
+    if Random(f"behind {world.seed}").random() < 0.5:
+        storing_behind.BEHIND_ROWS_MIN = 0  # every checkpoint but the first is stored while the job goes on
     fault_points._faults = _Points(world)  # type: ignore[assignment]
     gc.disable()
     logging.disable(logging.CRITICAL)  # servers are away all the time
@@ -42,6 +47,7 @@ def inside(world: World, disk: Disk) -> Iterator[None]:
             yield
     finally:
         fault_points._faults = faults
+        storing_behind.BEHIND_ROWS_MIN = rows
         logging.disable(logs)
         if collects:
             gc.enable()

@@ -8,6 +8,7 @@ from typing import Any
 
 import headrace as hr
 import headrace.interfaces.mapped_memory as mapped_memory
+from headrace_light import storing_behind
 
 
 def mapped_job(directory: Path) -> hr.Job:
@@ -38,6 +39,7 @@ def mapped_job(directory: Path) -> hr.Job:
 def run(directory: Path, **options: Any) -> hr.JobReport:
     """Run the job to its end, from its checkpoint, in small steps; every array lies in a file."""
     mapped_memory._LEAST_BYTES = 1
+    storing_behind.BEHIND_ROWS_MIN = 0
     given: dict[str, Any] = {
         "state_memory": "1 MB", "checkpoint_interval": "50 ms", "shards": 2, "max_batch_records": 1_000, **options
     }  # fmt: skip

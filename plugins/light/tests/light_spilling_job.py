@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import headrace as hr
+from headrace_light import storing_behind
 
 
 def spilling_job(directory: Path) -> hr.Job:
@@ -30,4 +31,5 @@ def run(directory: Path, **options: Any) -> hr.JobReport:
 
 
 if __name__ == "__main__":
+    storing_behind.BEHIND_ROWS_MIN = 0  # checkpoints are stored while the job goes on
     run(Path(sys.argv[1]), checkpoint_interval="1 ms", max_batch_records=500)

@@ -15,6 +15,7 @@ from headrace.testing import MemorySource
 from headrace_light.checkpoint_directory import StoredCheckpoint
 from headrace_light.stages.loaded_ahead import LoadedAhead
 from headrace_light.stages.local import LocalStages
+from headrace_light.stages.order_log import Entry, OrderLog
 from headrace_light.state_directory import DirectoryStateSettings, DirectoryStateStore
 from light_counting import Count
 from stages_world import BEGIN_SECONDS, StagesWorld, at_once, bodies
@@ -402,3 +403,40 @@ def test_no_version_is_forgotten_while_somebody_may_go_back_to_it(
     again.close()
     kinds = [each.suffix for each in sorted((tmp_path / "light" / "state").rglob("*.*"))]
     assert kinds[0] == ".snapshot"
+
+
+def test_entries_behind_a_checkpoint_that_is_on_its_way_are_repeated(tmp_path: Path) -> None:
+    log = OrderLog(tmp_path)
+    log.begin(1)
+    entries = [Entry(number, 0, "tick") for number in range(10, 16)]
+    log.add(entries[0])
+    log.add(entries[1])
+    log.begin_next(2)
+    log.add(entries[2])
+    log.close()
+    again = OrderLog(tmp_path)  # the process was killed before the checkpoint counted
+    assert list(again.entries(1, after=9)) == entries[:3]
+    assert list(again.entries(2, after=11)) == entries[2:3]  # and after that
+    again.begin(1)
+    again.add(entries[3])
+    again.begin_next(2)
+    again.add(entries[4])
+    again.close()
+    assert list(again.entries(1, after=9)) == entries[:5]
+    assert list(again.entries(2, after=13)) == entries[4:5]
+    again.begin(2)
+    again.add(entries[5])
+    again.close()
+    assert [path.name for path in tmp_path.iterdir()] == ["order-2.log"]
+    assert list(again.entries(2, after=13)) == entries[4:]
+
+
+def test_a_gap_between_two_logs_is_damage(tmp_path: Path) -> None:
+    log = OrderLog(tmp_path)
+    log.begin(1)
+    log.add(Entry(10, 0, "tick"))
+    log.begin_next(2)
+    log.add(Entry(12, 0, "tick"))
+    log.close()
+    with pytest.raises(CheckpointError, match="entry 11 is missing"):
+        list(log.entries(1, after=9))

@@ -16,6 +16,7 @@ from typing import Any
 import headrace.interfaces.mapped_memory as mapped_memory
 import pytest
 from headrace.interfaces.mapped_memory import MappedMemory
+from headrace_light import storing_behind
 from light_mapped_job import run
 
 from tests.effort import often_or_slow
@@ -28,9 +29,9 @@ Rows = list[tuple[Any, ...]]
 
 @pytest.fixture(autouse=True)
 def _everything_is_mapped() -> Iterator[None]:
-    before = mapped_memory._LEAST_BYTES
+    before = mapped_memory._LEAST_BYTES, storing_behind.BEHIND_ROWS_MIN
     yield
-    mapped_memory._LEAST_BYTES = before
+    mapped_memory._LEAST_BYTES, storing_behind.BEHIND_ROWS_MIN = before
 
 
 def write_input(directory: Path, *, records: int = 3_000, keys: int = 900, seed: int = 1) -> None:
@@ -120,9 +121,14 @@ def test_results_are_the_same_with_any_memory(tmp_path: Path, monkeypatch: pytes
 @pytest.mark.parametrize("place", often_or_slow(PLACES, OFTEN))
 def test_a_kill_anywhere(tmp_path: Path, place: str) -> None:
     write_input(tmp_path)
-    for count in (2,) if place in OFTEN else (2, 3, 2):
+    kills = 0
+    for count in (
+        (2,) if place in OFTEN else (2, 3, 2)
+    ):  # later runs have less to do, and make as many checkpoints as there is time for
         done = start(tmp_path, HEADRACE_FAULTS=f"{place}:{count}:kill")
-        assert done.returncode == -signal.SIGKILL, done.stderr
+        assert done.returncode in (0, -signal.SIGKILL), done.stderr
+        kills += done.returncode != 0
+    assert kills
     done = start(tmp_path)
     assert done.returncode == 0, done.stderr
     check(tmp_path)

@@ -81,6 +81,7 @@ class World:
     """
 
     def __init__(self, seed: int | str, *, preempt: float = 0.1, steps_max: int = 100_000) -> None:
+        self.seed = seed
         self.random = Random(seed)
         self.trace = Trace()
         self.us = 0

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from headrace.flow.schema import Schema
+    from headrace.interfaces.frozen_state import FrozenState
     from headrace.interfaces.key_shares import KeyShare
     from headrace.interfaces.local_store import Epoch, LocalTable
     from headrace.interfaces.mapped_memory import MappedMemory
@@ -87,6 +88,15 @@ class StatefulOperator(Operator):
     @abstractmethod
     def snapshot(self) -> bytes:
         """Return the whole state. Deltas made later build on it."""
+
+    def frozen(self, *, whole: bool) -> FrozenState:
+        """Return what makes the bytes of ``snapshot`` (``whole``) or ``delta`` later, as they would be now.
+
+        Called in their place, so that the bytes can be made while the operator goes on. The default makes them at once.
+        """
+        from headrace.interfaces.frozen_state import FrozenState
+
+        return FrozenState.of(self.snapshot() if whole else self.delta())
 
     @abstractmethod
     def apply(self, state: bytes) -> None:

@@ -43,6 +43,7 @@ from headrace.runtime.shuffle import Envelope
 if TYPE_CHECKING:
     import polars as pl
 
+    from headrace.interfaces.frozen_state import FrozenState
     from headrace.interfaces.local_store import Epoch, LocalStore, LocalTable
     from headrace.interfaces.mapped_memory import MappedMemory
     from headrace.interfaces.operator import SpillingOperator
@@ -215,18 +216,36 @@ class Shard:
 
         ``seal``: whether a checksum is put behind it; not where it is stored with another one.
         """
-        if not self._touched:
-            return b""
-        self._touched = False
-        operators = {name: each.delta() for name, each in self._lane.stateful_operators.items()}
-        return self._pack(operators, whole=False, seal=seal)
+        found = self.frozen(whole=False, seal=seal)
+        return b"" if found is None else found.make()
 
     def snapshot(self, *, seal: bool = True) -> bytes:
         """Return the whole state of the shard, as ``delta`` does. Raises RetriableError if not all of it could be restored yet."""
-        self.restore_all()
+        found = self.frozen(whole=True, seal=seal)
+        assert found is not None, "a snapshot has always something"
+        return found.make()
+
+    def frozen(self, *, whole: bool, seal: bool = True) -> FrozenState | None:
+        """Return what makes the bytes of ``snapshot`` (``whole``) or ``delta`` of now, perhaps in another thread; None: nothing came.
+
+        Raises RetriableError as ``snapshot`` does.
+        """
+        from headrace.interfaces.frozen_state import FrozenState
+
+        if whole:
+            self.restore_all()
+        elif not self._touched:
+            return None
         self._touched = False
-        operators = {name: each.snapshot() for name, each in self._lane.stateful_operators.items()}
-        return self._pack(operators, whole=True, seal=seal)
+        found = {name: each.frozen(whole=whole) for name, each in self._lane.stateful_operators.items()}
+        header = self._header({}, whole=whole)
+
+        def make() -> bytes:
+            operators = {name: each.make() for name, each in found.items()}
+            packed = msgspec.msgpack.encode({"format": FORMAT_VERSION, **header, "operators": operators})
+            return sealed(packed) if seal else packed
+
+        return FrozenState(make, sum(each.rows for each in found.values()))
 
     def apply(self, state: bytes) -> None:
         """Take a snapshot or a delta, in the order in which they were made. Raises CheckpointError."""
@@ -504,10 +523,6 @@ class Shard:
         """Close the lane. May be called twice. The count of late rows stays: the report of the job is made later."""
         self._late_rows = self.late_rows()
         self._lane.close()
-
-    def _pack(self, operators: dict[str, bytes], *, whole: bool, seal: bool) -> bytes:
-        packed = msgspec.msgpack.encode({"format": FORMAT_VERSION, **self._header(operators, whole=whole)})
-        return sealed(packed) if seal else packed
 
     def _header(self, operators: dict[str, bytes], *, whole: bool) -> dict[str, Any]:
         return {

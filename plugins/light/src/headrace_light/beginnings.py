@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from dataclasses import replace
 
 from headrace.flow.messages import Queue, ReadPosition
 from headrace.foundation.errors import RetriableError
+from headrace.foundation.machine import boot_id
 from headrace.interfaces.source import EARLIEST, GroupSource, Source, StartPosition
-from headrace.plan.graph import SourceNode
+from headrace.plan.graph import Plan, SourceNode
 
+from headrace_light.checkpoint_directory import StoredCheckpoint
 from headrace_light.groups import Membership
+from headrace_light.stages.interface import Stages
 
 logger = logging.getLogger(__name__)
 
@@ -55,3 +59,25 @@ def tell_stored(source_id: str, source: Source, own: Mapping[Queue, ReadPosition
         source.stored(own)
     except RetriableError as error:  # its server keeps more until the next checkpoint
         logger.warning("source %s: its server was not told what is stored: %s", source_id, error.message)
+
+
+def next_checkpoint(
+    before: StoredCheckpoint, plan: Plan, stages: Stages, number: int, positions: Mapping[Queue, ReadPosition]
+) -> StoredCheckpoint:
+    """Return the checkpoint of now; the versions of its state are not known yet."""
+    return replace(
+        before, id=number, positions=positions, sequence=stages.sequence, shards=stages.shard_counts,
+        definitions=plan.state_definitions, outputs=plan.output_digests, states=None, boot=boot_id(),
+    )  # fmt: skip
+
+
+def tell_all_stored(plan: Plan, groups: Mapping[str, Membership], positions: Mapping[Queue, ReadPosition]) -> None:
+    """Tell all sources which positions are in a stored checkpoint."""
+    for source_id, node in plan.sources.items():
+        own = {queue: position for queue, position in positions.items() if queue.source == source_id}
+        if source_id in groups:
+            groups[source_id].commit(own)
+        elif isinstance(node.source, GroupSource):
+            commit_without_group(source_id, node.source, own)
+        else:
+            tell_stored(source_id, node.source, own)

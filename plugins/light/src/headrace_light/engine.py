@@ -21,7 +21,6 @@ from headrace.flow.messages import Checkpoint, Queue, QueueAdded, QueueRemoved, 
 from headrace.foundation.clock import Clock
 from headrace.foundation.errors import BrokenQueueError, HeadraceError, JobError, JobFailedError, RetriableError
 from headrace.foundation.faults import fault_point
-from headrace.foundation.machine import boot_id
 from headrace.interfaces.backend import JobReport, JobState, JobStatus, RunOptions, event_time
 from headrace.interfaces.metrics import CHECKPOINT_DURATION, CHECKPOINT_TIME
 from headrace.interfaces.registry import default_registry
@@ -35,7 +34,8 @@ from headrace.runtime.patience import Patience
 from headrace.runtime.progress import ProgressLine
 from headrace.runtime.sources_in_use import SourcesInUse
 
-from headrace_light.beginnings import commit_without_group, start_of, tell_stored
+from headrace_light import storing_behind
+from headrace_light.beginnings import next_checkpoint, start_of, tell_all_stored
 from headrace_light.checkpoint_directory import CheckpointDirectory, StoredCheckpoint
 from headrace_light.groups import Assignments, Membership, check_memberships, goes_on_in_groups
 from headrace_light.known_results import KnownResults
@@ -47,7 +47,7 @@ from headrace_light.quarantine import Quarantine
 from headrace_light.queue_run import QueueFigures, QueueRun, with_dead_letters
 from headrace_light.savepoint_places import begin_at, not_all_queues, place_of, savepoint_start
 from headrace_light.savepoint_requests import OpenSavepoint, SavepointRequests
-from headrace_light.stages.interface import Host, Stages
+from headrace_light.stages.interface import Host, Saving, Stages
 from headrace_light.stages.none import NoStages
 from headrace_light.stages.order_log import Entry
 from headrace_light.storing import Storing
@@ -111,6 +111,7 @@ class Engine:
         self._idle_timeouts_us = idle_timeouts_us(plan) if plan.shuffles else {}
         self._known = KnownResults(plan, {}, {}, begins=False)
         self._savepoints = SavepointRequests(plan.job_name)
+        self._behind = storing_behind.StoringBehind(plan.job_name)
         self._polling = Polling(
             plan,
             options,
@@ -292,8 +293,9 @@ class Engine:
                 group.poll(_NO_WAIT)
             if now - self._discovery_seconds >= self._options.discovery_interval.total_seconds():
                 self._discover()
-            if now - self._checkpoint_seconds >= self._options.checkpoint_interval.total_seconds():
-                self._make_checkpoint()
+            due = now - self._checkpoint_seconds >= self._options.checkpoint_interval.total_seconds()
+            if self._behind.settle(wait=False) and due:
+                self._make_checkpoint(behind=True)
             self._take_savepoints()
             self._progress.show(self.status)
             if progressed:
@@ -310,10 +312,8 @@ class Engine:
 
     def _rest_in_group(self) -> bool:
         """Wait in the group of the only source, which may know when a record comes; return whether it has waited."""
-        if not len(self._groups) == len(self._plan.sources) == 1:
-            return False
-        [group] = self._groups.values()
-        return self._pauses.rest_in(group.poll)
+        is_only = len(self._groups) == len(self._plan.sources) == 1
+        return is_only and self._pauses.rest_in(next(iter(self._groups.values())).poll)
 
     # --------------------------------------------------------------------------------------------- keyed stages
 
@@ -324,7 +324,7 @@ class Engine:
             self._outlets,
             self._storing,
             self._retry_seconds,
-            make_checkpoint=self._make_checkpoint,
+            make_checkpoint=partial(self._make_checkpoint, behind=True),
         )
 
     def _tell_outputs(self, *, goes_on: bool) -> None:
@@ -468,6 +468,7 @@ class Engine:
 
         For a lost queue nothing more is written, because another instance has begun at its committed offset.
         """
+        self._behind.settle(wait=True)  # positions of queues that are not read any more are in the checkpoint alone
         run = self._runs.pop(queue)
         self._polling.drop(run)
         if lost:
@@ -512,8 +513,9 @@ class Engine:
 
     # ------------------------------------------------------------------------------------------- checkpoints
 
-    def _make_checkpoint(self, savepoints: Collection[OpenSavepoint] = ()) -> None:
-        """Flush everything, then remember where each queue is, then tell the brokers."""
+    def _make_checkpoint(self, savepoints: Collection[OpenSavepoint] = (), *, behind: bool = False) -> None:
+        """Flush everything, then remember where each queue is, then tell the brokers. ``behind``: another thread may store a large one."""
+        self._behind.settle(wait=True)
         begun = self._clock.monotonic()
         self._checkpoint_seconds = begun
         message = Checkpoint(self._checkpoint.id + 1)
@@ -522,43 +524,41 @@ class Engine:
             self._outlets.deliver(run.lane.on_system(message))
             positions[queue] = run.position
         unchanged = positions == self._checkpoint.positions and self._stages.sequence == self._checkpoint.sequence
-        unchanged &= not self._stages.changed
-        if unchanged and not savepoints and not self._outlets_wait():
+        if unchanged and not self._stages.changed and not savepoints and not self._outlets_wait():
             self._commit_what_is_behind()
             self._plan.meter.set(CHECKPOINT_TIME, self._clock.now())
             return
         self._outlets.on_system(message)
         if not self._stages.flush():
             return  # the broker is not available: nothing is committed, and rows that are read again then are dropped where they are known
-        self._checkpoint = replace(
-            self._checkpoint,
-            id=message.id,
-            positions=positions,
-            sequence=self._stages.sequence,
-            shards=self._stages.shard_counts,
-            definitions=self._plan.state_definitions,
-            outputs=self._plan.output_digests,
-            states=None,
-            boot=boot_id(),
-        )
+        made = next_checkpoint(self._checkpoint, self._plan, self._stages, message.id, positions)
         fault_point("checkpoint.after_flush")
-        states = self._stages.save(message.id, savepoints, last=self._stopping.is_set())
-        self._checkpoint = replace(self._checkpoint, states=states)
-        self._storing.until_stored(partial(self._directory.save, self._checkpoint))
-        self._stages.saved(message.id)
+        saving = self._stages.begin_save(message.id, savepoints, last=self._stopping.is_set())
+        store = partial(self._store_checkpoint, made, saving)
+        end = partial(self._end_checkpoint, begun, set(self._runs))
+        # The first one is stored at once: without it, nothing else may be in the directory.
+        if behind and self._checkpoint.id and saving.rows >= storing_behind.BEHIND_ROWS_MIN:
+            self._stages.begin_next_log(message.id)
+            self._behind.begin(store, end)
+        else:
+            end(store())
+
+    def _store_checkpoint(self, made: StoredCheckpoint, saving: Saving) -> StoredCheckpoint:
+        """Store the state, then the checkpoint that stands on it. May be called by another thread."""
+        made = replace(made, states=saving.store())
+        self._storing.until_stored(partial(self._directory.save, made))
+        return made
+
+    def _end_checkpoint(self, begun: float, queues: Collection[Queue], made: StoredCheckpoint) -> None:
+        """A checkpoint is stored: what is older is not needed any more, and brokers are told. ``queues``: those that were read then."""
+        self._checkpoint = made
+        self._stages.saved(made.id)
         fault_point("checkpoint.after_save")
-        for source_id, node in self._plan.sources.items():
-            own = {queue: run.position for queue, run in self._runs.items() if queue.source == source_id}
-            if source_id in self._groups:
-                self._groups[source_id].commit(own)
-            elif isinstance(node.source, GroupSource):
-                commit_without_group(source_id, node.source, own)
-            else:
-                tell_stored(source_id, node.source, own)
+        tell_all_stored(self._plan, self._groups, {queue: made.positions[queue] for queue in queues})
         seconds = self._clock.monotonic() - begun
         self._plan.meter.observe(CHECKPOINT_DURATION, seconds)
         self._plan.meter.set(CHECKPOINT_TIME, self._clock.now())
-        self._hooks.headrace_checkpoint_completed(job=self.job_name, checkpoint_id=message.id, seconds=seconds)
+        self._hooks.headrace_checkpoint_completed(job=self.job_name, checkpoint_id=made.id, seconds=seconds)
 
     def _take_savepoints(self) -> None:
         """Write the savepoints that were asked for, of a checkpoint that is made for them."""
@@ -583,6 +583,7 @@ class Engine:
 
     def _close_parts(self) -> None:
         """Close everything after a failure or at the end; errors here are logged, not raised."""
+        self._behind.close(self._stopping)
         for run in self._runs.values():
             self._figures.finish(run)
         parts: list[Callable[[], None]] = [run.close for run in self._runs.values()]

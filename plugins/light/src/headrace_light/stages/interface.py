@@ -39,6 +39,18 @@ class Host:
     make_checkpoint: Callable[[], None]
 
 
+@dataclass(frozen=True)
+class Saving:
+    """What stores the state of a checkpoint, as it was when this was made. ``store`` is called once, perhaps by another thread.
+
+    It returns per shard the versions that its state consists of, each with its checksum; None: the checkpoint has no state.
+    ``rows``: how many rows it stores, about.
+    """
+
+    store: Callable[[], Mapping[str, list[tuple[int, str]]] | None]
+    rows: int
+
+
 class Stages(ABC):
     """The keyed stages of one job in this process. Results go to the outlets at once.
 
@@ -166,16 +178,22 @@ class Stages(ABC):
         """After the sinks were flushed, make durable what is outside the checkpoint; False: no checkpoint can be made now."""
         return True
 
+    def begin_save(self, checkpoint_id: int, savepoints: Collection[OpenSavepoint], *, last: bool = False) -> Saving:
+        """Return what stores the changes up to now, under the id of a checkpoint that is about to be made.
+
+        All state is given to the savepoints at once.
+        ``last``: the job is being stopped, so only what must be stored is stored now. Called when no other one is on its way.
+        """
+        return Saving(lambda: None, 0)
+
     def save(
         self, checkpoint_id: int, savepoints: Collection[OpenSavepoint], *, last: bool = False
     ) -> Mapping[str, list[tuple[int, str]]] | None:
-        """Store what has changed, under the id of a checkpoint that is about to be made, and give all state to the savepoints.
+        """Do what ``begin_save`` begins, at once."""
+        return self.begin_save(checkpoint_id, savepoints, last=last).store()
 
-        ``last``: the job is being stopped, so only what must be stored is stored now.
-
-        Returns per shard the versions that its state consists of, each with its checksum; None: the checkpoint has no state.
-        """
-        return None
+    def begin_next_log(self, checkpoint_id: int) -> None:
+        """What comes from now on is not in the checkpoint that is on its way, though the one before still counts."""
 
     def saved(self, checkpoint_id: int) -> None:
         """The checkpoint was made: older data is not needed any more."""

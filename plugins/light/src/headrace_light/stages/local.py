@@ -32,15 +32,17 @@ from headrace.runtime.waiting import waiting
 
 from headrace_light.checkpoint_directory import StoredCheckpoint
 from headrace_light.savepoint_requests import OpenSavepoint
-from headrace_light.stages.interface import Host, Stages
+from headrace_light.stages.interface import Host, Saving, Stages
 from headrace_light.stages.loaded_ahead import LoadedAhead
 from headrace_light.stages.order_log import Entry, EntryKind, OrderLog
 from headrace_light.stages.routing import Pending, route, shard_counts
-from headrace_light.stages.shard_storage import ShardStorage
+from headrace_light.stages.shard_storage import ShardSaving, ShardStorage
 from headrace_light.state_directory import NoStateStore
 from headrace_light.state_memory import StateMemory
 
 logger = logging.getLogger(__name__)
+#: Snapshots of so many rows are made in one checkpoint, or of one shard: what they consist of is copied while nothing is read.
+_SNAPSHOT_ROWS_MAX = 1_000_000
 
 
 class LocalStages(Stages):
@@ -141,7 +143,7 @@ class LocalStages(Stages):
             self._ahead.close()
         if checkpoint.sequence is not None:
             self._sequence = checkpoint.sequence
-        entries = list(self._log.entries(checkpoint.id))
+        entries = list(self._log.entries(checkpoint.id, after=checkpoint.sequence))
         if entries and checkpoint.sequence is not None and entries[0].sequence != checkpoint.sequence + 1:
             raise CheckpointError(
                 f"the order log of checkpoint {checkpoint.id} begins with entry {entries[0].sequence}, not "
@@ -202,7 +204,7 @@ class LocalStages(Stages):
             shard.restored(None)
             shard.end_restore()
         self._sequence = sequence
-        wait_for("its state store", partial(self._save, checkpoint_id, whole=True))
+        wait_for("its state store", partial(self._save_all, checkpoint_id))
 
     def stand_behind_sinks(self, *, write: bool, wait_for: WaitFor) -> bool:
         """See ``Stages``. If the job begins without a checkpoint, or the user chose it, entries get numbers after those in the sinks."""
@@ -337,17 +339,26 @@ class LocalStages(Stages):
     def shard_counts(self) -> Mapping[str, int]:
         return self._counts
 
-    def save(
-        self, checkpoint_id: int, savepoints: Collection[OpenSavepoint], *, last: bool = False
-    ) -> Mapping[str, list[tuple[int, str]]] | None:
-        self._save(checkpoint_id, savepoints, last=last)
-        return {shard.queue.id: self._storage.chain(shard) for shard in self._all()}
+    def begin_save(self, checkpoint_id: int, savepoints: Collection[OpenSavepoint], *, last: bool = False) -> Saving:
+        found = self._begin_save(checkpoint_id, savepoints, last=last)
 
-    def _save(
+        def store() -> Mapping[str, list[tuple[int, str]]]:
+            for each in found:
+                each.store()
+            self._count_stored()
+            return {shard.queue.id: self._storage.chain(shard) for shard in self._all()}
+
+        return Saving(store, sum(each.rows for each in found))
+
+    def begin_next_log(self, checkpoint_id: int) -> None:
+        self._storing.until_stored(partial(self._log.begin_next, checkpoint_id))
+
+    def _begin_save(
         self, checkpoint_id: int, savepoints: Collection[OpenSavepoint] = (), *, whole: bool = False, last: bool = False
-    ) -> None:  # fmt: skip
-        """Store what has changed in the shards. With savepoints, or ``whole``, all of each shard is stored, and given to them."""
+    ) -> list[ShardSaving]:  # fmt: skip
+        """Return what stores the changes of each shard. With savepoints, or ``whole``, all of it is stored at once, and given to them."""
         last, self._took_over = last or self._took_over or self._is_watched(), False
+        made, snapshot_rows = [], 0
         for shard in self._all():
             shard.checkpoint(checkpoint_id)
             if savepoints or whole:
@@ -361,7 +372,19 @@ class LocalStages(Stages):
             # Without a store, operators are asked for changes now and then, so that they need not keep them.
             if self._keeps_state or not self._at_end:
                 with waiting(self._waiting):
-                    self._storage.save(shard, checkpoint_id, last=last)
+                    # Snapshots are due together: of a large state only one is made in a checkpoint.
+                    waits = snapshot_rows > 0 and snapshot_rows + shard.state_rows() > _SNAPSHOT_ROWS_MAX
+                    saving = self._storage.begin_save(shard, checkpoint_id, last=last, may_wait=waits)
+                snapshot_rows += shard.state_rows() if saving.whole else 0
+                made.append(saving)
+        return made
+
+    def _save_all(self, checkpoint_id: int) -> None:
+        """Store all of each shard."""
+        self._begin_save(checkpoint_id, whole=True)
+        self._count_stored()
+
+    def _count_stored(self) -> None:
         if self._keeps_state:
             self._plan.meter.add(CHECKPOINT_IO, self._storage.bytes_written)
             self._plan.meter.set(STATE_SIZE, self._storage.stored_bytes())

@@ -95,38 +95,62 @@ class OrderLog:
         self._durable = durable
         self._file: int | None = None
 
-    def entries(self, checkpoint_id: int) -> Iterator[Entry]:
-        """Yield what was logged since a checkpoint. Raises CheckpointError when a line other than the last is damaged."""
-        path = self._path(checkpoint_id)
-        if path is None or not path.exists():
-            return
-        lines = path.read_bytes().split(b"\n")
+    def entries(self, checkpoint_id: int, *, after: int | None = None) -> Iterator[Entry]:
+        """Yield what was logged since a checkpoint, whose last entry has the number ``after``.
+
+        Raises CheckpointError when a line other than the last is damaged. Files of later checkpoints are those of checkpoints that were
+        never completed: they go on where the one before ends.
+        """
         before: int | None = None
-        for number, line in enumerate(lines[:-1], start=1):  # the text after the last newline was cut off
-            try:
-                entry = Entry.from_line(line)
-                if before is not None and entry.sequence != before + 1:
-                    raise ValueError(f"entry {before + 1} is missing before entry {entry.sequence}")
-                before = entry.sequence
-                yield entry
-            except (ValueError, KeyError, TypeError, AttributeError) as error:
-                raise CheckpointError(
-                    f"line {number} of {path} is damaged: {error}",
-                    hint="restore the checkpoint directory from a backup, or start with a new one",
-                ) from error
+        for path in self._files(checkpoint_id):
+            lines = path.read_bytes().split(b"\n")
+            for number, line in enumerate(lines[:-1], start=1):  # the text after the last newline was cut off
+                try:
+                    entry = Entry.from_line(line)
+                    if before is not None and entry.sequence != before + 1:
+                        raise ValueError(f"entry {before + 1} is missing before entry {entry.sequence}")
+                    before = entry.sequence
+                except (ValueError, KeyError, TypeError, AttributeError) as error:
+                    raise CheckpointError(
+                        f"line {number} of {path} is damaged: {error}",
+                        hint="restore the checkpoint directory from a backup, or start with a new one",
+                    ) from error
+                if after is None or entry.sequence > after:
+                    yield entry
 
     def begin(self, checkpoint_id: int) -> None:
-        """Log to the file of a checkpoint from now on; files of earlier ones are removed."""
+        """A checkpoint counts: log to its file from now on, or to that of one on its way; files of earlier ones are removed."""
         self.close()
         path = self._path(checkpoint_id)
         if path is None:
             return
         assert self._directory is not None
+        kept = self._files(checkpoint_id)
+        self._open(kept[-1] if kept else path)
+        for other in self._directory.glob("order-*.log"):
+            if other not in kept and other != path:
+                other.unlink(missing_ok=True)
+
+    def begin_next(self, checkpoint_id: int) -> None:
+        """Log to the file of a checkpoint that is on its way; the file of the one before is kept, and is safe on the disk."""
+        path = self._path(checkpoint_id)
+        if path is None:
+            return
+        if self._file is not None:
+            os.fdatasync(self._file)  # else a machine that fails could lose its end, but not what follows
+        self.close()
+        self._open(path)
+
+    def _open(self, path: Path) -> None:
         self._drop_torn_line(path)
         self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
-        for other in self._directory.glob("order-*.log"):
-            if other != path:
-                other.unlink(missing_ok=True)
+
+    def _files(self, checkpoint_id: int) -> list[Path]:
+        """Return the files of a checkpoint and of later ones, in their order."""
+        if self._directory is None:
+            return []
+        found = {int(path.stem.removeprefix("order-")): path for path in self._directory.glob("order-*.log")}
+        return [path for number, path in sorted(found.items()) if number >= checkpoint_id]
 
     def add(self, entry: Entry) -> None:
         """Write an entry. On return it survives the end of this process. Raises OSError; then nothing of it is written."""

@@ -66,6 +66,15 @@ class StoredVersions:
             self.delta_bytes += size
 
 
+@dataclass(frozen=True)
+class ShardSaving:
+    """What stores a version of a shard, of about so many rows. ``whole``: it is a snapshot."""
+
+    store: Callable[[], None]
+    rows: int
+    whole: bool
+
+
 def _once(action: Callable[[], None]) -> None:
     action()
 
@@ -244,36 +253,61 @@ class ShardStorage:
     def save(
         self, shard: Shard, version: int, header: bytes = b"", *, whole: bool = False, last: bool = False
     ) -> bool:  # fmt: skip
-        """Store what has changed in a shard as a version, if anything has; return whether it is a snapshot.
+        """Do what ``begin_save`` begins; return whether it is a snapshot."""
+        saving = self.begin_save(shard, version, header, whole=whole, last=last)
+        saving.store()
+        return saving.whole
 
-        ``whole``: it must be one, because the versions stored before cannot be used. Then all of the shard is restored first,
+    def begin_save(
+        self,
+        shard: Shard,
+        version: int,
+        header: bytes = b"",
+        *,
+        whole: bool = False,
+        last: bool = False,
+        may_wait: bool = False,
+    ) -> ShardSaving:
+        """Return what stores the changes of a shard up to now as a version, if there are any, perhaps in another thread.
+
+        ``whole``: it must be a snapshot, because the versions stored before cannot be used. Then all of the shard is restored first,
         if it was not. ``last``: the job stops, and who goes on with it may have the versions before already, so this one is
-        as small as it can be; the next process makes a snapshot where one is due. It is not put off for ever.
+        as small as it can be; the next process makes a snapshot where one is due. It is not put off for ever. ``may_wait``: a snapshot
+        that is due is made by one of the next checkpoints, unless it was put off too often.
         """
         name = shard.queue.id
         stored = self._stored.setdefault(name, StoredVersions())
-        times = _PUT_OFF_MAX if last else 1
+        times = _PUT_OFF_MAX if last or may_wait else 1
         delta_bytes_max = max(stored.snapshot_bytes, _DELTA_BYTES_MIN)
         many = stored.deltas >= times * _DELTAS_MAX or stored.delta_bytes > times * delta_bytes_max
         whole = whole or (many and not shard.restoring and not shard.rolls)
         if self._keyed is not None and shard.has_parts:
             size = self._save_parts(self._keyed, shard, version, header, whole=whole)
-        else:
-            before = shard.rolled()
-            if shard.rolls and len(stored.rolled) >= _ROLLING_MAX:
-                shard.must_roll()
-            state = shard.snapshot() if whole else shard.delta()
-            if state:
-                # A shard gives its changes only once: storing them is repeated, asking for them is not.
-                self._until_stored(partial(self._store.save, name, version, headed(header) + state, snapshot=whole))
-                stored.note(version, checksum_of_version(headed(header) + state), whole=whole)
-                if shard.rolls and not whole:
-                    stored.roll(version, before, shard.rolled())
-            size = len(state)
+            self._count(stored, size, whole=whole)
+            return ShardSaving(lambda: None, 0, whole)
+        before = shard.rolled()
+        if shard.rolls and len(stored.rolled) >= _ROLLING_MAX:
+            shard.must_roll()
+        frozen = shard.frozen(whole=whole)
+        if frozen is None:
+            return ShardSaving(lambda: None, 0, whole)
+        now = shard.rolled()
+
+        def store() -> None:
+            content = headed(header) + frozen.make()
+            # A shard gives its changes only once: storing them is repeated, asking for them is not.
+            self._until_stored(partial(self._store.save, name, version, content, snapshot=whole))
+            stored.note(version, checksum_of_version(content), whole=whole)
+            if shard.rolls and not whole:
+                stored.roll(version, before, now)
+            self._count(stored, len(content), whole=whole)
+
+        return ShardSaving(store, frozen.rows, whole)
+
+    def _count(self, stored: StoredVersions, size: int, *, whole: bool) -> None:
         if size:
             stored.add(size, whole=whole)
             self.bytes_written += size
-        return whole
 
     def save_whole(self, shard: Shard, version: int) -> bytes:
         """Store all of a shard as a version, uncut, and return it: what ``Shard.snapshot`` gives."""

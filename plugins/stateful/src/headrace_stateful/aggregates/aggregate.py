@@ -16,6 +16,7 @@ from headrace.flow import changelog
 from headrace.flow.messages import WATERMARK, Batch, ChangeKind, SystemMessage, Tick, watermark_times
 from headrace.flow.schema import Schema, per_schema
 from headrace.foundation.errors import PlanError
+from headrace.interfaces.frozen_state import FrozenState
 from headrace.interfaces.key_shares import KeyShare
 from headrace.interfaces.mapped_memory import MappedMemory
 from headrace.interfaces.operator import Changes, Derivation, RejectedRows, StatefulOperator
@@ -310,6 +311,15 @@ class RunningAggregate(PartedTable):
         if self._log is not None:
             frames |= keyed_rows.prefixed("rows", self._log.snapshot())
         return pack("snapshot", frames)
+
+    def frozen(self, *, whole: bool) -> FrozenState:
+        if self._log is not None:
+            return super().frozen(whole=whole)
+        make, rows = self._table.frozen(whole=whole)
+        if not rows and not whole:
+            return FrozenState.of(b"")
+        kind = "snapshot" if whole else "delta"
+        return FrozenState(lambda: pack(kind, keyed_rows.prefixed("keys", make())), rows)
 
     def apply(self, state: bytes) -> None:
         _, frames, _ = unpack(state)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import polars as pl
+from headrace.interfaces.frozen_state import FrozenState
 from headrace.interfaces.key_shares import KeyShare
 from headrace.interfaces.mapped_memory import MappedMemory
 from headrace.interfaces.operator import MappedOperator
@@ -34,6 +35,21 @@ class JoinLogs(MappedOperator):
 
     def snapshot(self) -> bytes:
         return pack("snapshot", self._all())
+
+    def frozen(self, *, whole: bool) -> FrozenState:
+        if not whole:
+            return super().frozen(whole=False)
+        found = [(name, *log.frozen()) for name, log in zip(SIDES, self._logs, strict=True)]
+        values = self._snapshot_values()
+
+        def make() -> bytes:
+            return pack("snapshot", {f"{name}.added": rows() for name, rows, _ in found}, values)
+
+        return FrozenState(make, sum(count for _, _, count in found))
+
+    def _snapshot_values(self) -> dict[str, Any]:
+        """Return what a snapshot has besides rows."""
+        return {}
 
     def apply(self, state: bytes) -> None:
         self._take(unpack(state)[1])
@@ -85,8 +101,11 @@ class TimedJoinLogs(JoinLogs):
         return pack("delta", frames, {"closed_us": self._closed_us})
 
     def snapshot(self) -> bytes:
+        return pack("snapshot", self._all(), self._snapshot_values())
+
+    def _snapshot_values(self) -> dict[str, Any]:
         self._closed_written = self._closed_us
-        return pack("snapshot", self._all(), {"closed_us": self._closed_us})
+        return {"closed_us": self._closed_us}
 
     def apply(self, state: bytes) -> None:
         _, frames, values = unpack(state)

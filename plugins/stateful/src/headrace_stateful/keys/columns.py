@@ -68,6 +68,11 @@ class ChunkedFrame:
             return self._whole[int(rows[0]) : int(rows[-1]) + 1]
         return self.take(rows)
 
+    @property
+    def whole(self) -> pl.DataFrame:
+        """All rows, in their order. The frame stays as it is when rows are appended."""
+        return self._whole
+
     def size_bytes(self) -> int:
         """Return how many bytes the rows take."""
         return int(self._whole.estimated_size())
@@ -141,6 +146,13 @@ class _FixedColumn:
             if nulls.any():
                 column = column.set(pl.Series(nulls), None)
         return column.cast(self._type) if self._physical != self._type else column
+
+    def copied(self, size: int) -> _FixedColumn:
+        """Return a column with the first values as they are now."""
+        made = _FixedColumn(self._type)
+        made._values = self._values[:size].copy()
+        made._null = None if self._null is None else self._null[:size].copy()
+        return made
 
     def equal(self, slots: Places, column: pl.Series) -> Flags:
         mine, others = self._values[slots], self._numpy(column)
@@ -220,6 +232,15 @@ class SlotColumns:
             for name in self.schema
         ]
         return pl.DataFrame(columns) if columns else pl.DataFrame(height=slots.size)
+
+    def copied(self, size: int) -> SlotColumns:
+        """Return columns with the first slots as they are now, to be read only. What has no fixed width is shared: it does not change."""
+        made = SlotColumns(self.schema)
+        made._fixed = {name: column.copied(size) for name, column in self._fixed.items()}
+        made._row = self._row[:size].copy()
+        if self._log is not None and made._log is not None:
+            made._log.replace(self._log.whole)
+        return made
 
     def numbers(self, name: str) -> NDArray[Any]:
         """Return the values of a column of fixed width, by slot. They are the column's own: not to be changed."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from headrace.flow.messages import Batch, SystemMessage, Tick
+from headrace.interfaces.frozen_state import FrozenState
 from headrace.interfaces.key_shares import KeyShare
 from headrace.interfaces.mapped_memory import MappedMemory
 from headrace.interfaces.operator import MappedOperator, RejectedRows
@@ -32,6 +33,12 @@ class KeptRows(MappedOperator):
 
     def snapshot(self) -> bytes:
         return pack("snapshot", self._log.snapshot())
+
+    def frozen(self, *, whole: bool) -> FrozenState:
+        if not whole:
+            return super().frozen(whole=False)
+        make, rows = self._log.frozen()
+        return FrozenState(lambda: pack("snapshot", {"added": make()}), rows)
 
     def apply(self, state: bytes) -> None:
         self._log.apply(unpack(state)[1])

@@ -7,7 +7,7 @@ search per run for all keys of a batch at once. Removed rows are flagged; when m
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -265,6 +265,22 @@ class RowLog:
         """Return all rows, as a delta to an empty log."""
         self._mark_written()
         return {"added": self._rows(self.places())}
+
+    def frozen(self) -> tuple[Callable[[], pl.DataFrame], int]:
+        """Return what makes the rows of ``snapshot`` of now, perhaps in another thread, and their number."""
+        self._mark_written()
+        places = self.places()
+        count = self._frame.height
+        numbers, whole = self._numbers[:count].copy(), self._frame.whole
+        marks = {_column(name): values[:count].copy() for name, values in self._marks.items()}
+
+        def make() -> pl.DataFrame:
+            beside = pl.DataFrame(
+                {self.NUMBER: numbers[places], **{name: each[places] for name, each in marks.items()}}
+            )
+            return pl.concat([beside, whole[places] if places.size else whole.clear()], how="horizontal")
+
+        return make, places.size
 
     def apply(self, frames: Mapping[str, pl.DataFrame]) -> None:
         """Take what ``delta`` or ``snapshot`` gave."""

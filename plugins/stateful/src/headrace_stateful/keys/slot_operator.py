@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import polars as pl
 from headrace.flow.messages import Batch, SystemMessage, Tick
+from headrace.interfaces.frozen_state import FrozenState
 from headrace.interfaces.key_shares import KeyShare
 from headrace.interfaces.operator import RejectedRows
 
@@ -47,6 +48,12 @@ class SlotOperator(PartedTable):
 
     def snapshot(self) -> bytes:
         return pack("snapshot", self._table.snapshot())
+
+    def frozen(self, *, whole: bool) -> FrozenState:
+        make, rows = self._table.frozen(whole=whole)
+        if not rows and not whole:
+            return FrozenState.of(b"")
+        return FrozenState(lambda: pack("snapshot" if whole else "delta", make()), rows)
 
     def apply(self, state: bytes) -> None:
         self._table.apply(unpack(state)[1])

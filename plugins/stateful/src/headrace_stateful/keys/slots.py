@@ -7,7 +7,7 @@ is in use, so that few rounds are needed.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import polars as pl
@@ -134,6 +134,10 @@ class KeySlots:
     def keys(self, slots: Places) -> pl.DataFrame:
         """Return the keys in slots, as they were first seen."""
         return self._keys.take(slots)
+
+    def copied_keys(self) -> SlotColumns:
+        """Return the keys as they are now, by slot."""
+        return self._keys.copied(self.end)
 
     def hashes(self, keys: pl.DataFrame) -> NDArray[np.uint64]:
         """Return the hash of each row's key."""
@@ -327,6 +331,25 @@ class SlotTable:
         slots = self.index.slots()
         self._mark_written(slots)
         return {"set": self._rows(slots)}
+
+    def frozen(self, *, whole: bool) -> tuple[Callable[[], dict[str, pl.DataFrame]], int]:
+        """Return what makes the frames of ``snapshot`` or ``delta`` of now, perhaps in another thread, and their number of rows.
+
+        To copy arrays as they are takes a tenth of the time in which rows are taken out of them.
+        """
+        if not whole:
+            frames = self.delta()
+            return lambda: frames, sum(frame.height for frame in frames.values())
+        self.need_all()
+        slots = self.index.slots()
+        self._mark_written(slots)
+        keys, values = self.index.copied_keys(), self._values.copied(self.index.end)
+
+        def make() -> dict[str, pl.DataFrame]:
+            number = pl.DataFrame({self.SLOT: slots})
+            return {"set": pl.concat([number, keys.take(slots), values.take(slots)], how="horizontal")}
+
+        return make, slots.size
 
     def apply(self, frames: Mapping[str, pl.DataFrame]) -> None:
         """Take what ``delta`` or ``snapshot`` gave."""

@@ -10,7 +10,7 @@ it is needed, and no snapshot has to be made of what does not fit in memory.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from itertools import compress
 
 import numpy as np
@@ -68,8 +68,9 @@ class SpillingTable(SlotTable):
         self._in_use: list[Places] = []
         self._hand = 0
         self._gone_rows: list[pl.DataFrame] = []
-        #: What the local store is to forget after the next checkpoint.
+        #: What the local store is to forget after the next checkpoint, and what after the one that is being made.
         self._removed: set[bytes] = set()
+        self._removed_before: set[bytes] = set()
         #: Whether the local store may have rows.
         self._spilled = False
         self._counted = True
@@ -158,8 +159,8 @@ class SpillingTable(SlotTable):
         wanted = self._encoded(keys[rows], hashes[rows])
         got = self._local.get(wanted)
         found: Flags = np.fromiter((value is not None for value in got), dtype=bool, count=len(got))
-        if self._removed:  # gone since the last checkpoint
-            found &= np.fromiter((key not in self._removed for key in wanted), dtype=bool, count=len(wanted))
+        if self._removed or self._removed_before:  # gone since the last checkpoint
+            found &= ~self._are_removed(wanted)
         if not found.any():
             return
         frame = self._row_bytes.frame(list(compress(got, found)))  # type: ignore[arg-type]
@@ -305,8 +306,8 @@ class SpillingTable(SlotTable):
         for encoded, packed in self._local.scan(begin, end, _STEP):
             keys, rows = self._key_bytes.frame(encoded), self._row_bytes.frame(packed)
             away: Flags = self.index.find(keys) < 0
-            if self._removed:
-                away &= np.fromiter((key not in self._removed for key in encoded), dtype=bool, count=len(encoded))
+            if self._removed or self._removed_before:
+                away &= ~self._are_removed(encoded)
             if self._float_keys:
                 keys = keys.with_columns(rows[_KEY + name].alias(name) for name in self._float_keys)
             if away.all():
@@ -314,6 +315,10 @@ class SpillingTable(SlotTable):
             elif away.any():
                 here = pl.Series(away)
                 yield keys.filter(here), rows.filter(here), list(compress(encoded, away))
+
+    def _are_removed(self, keys: list[bytes]) -> Flags:
+        one, other = self._removed, self._removed_before
+        return np.fromiter((key in one or key in other for key in keys), dtype=bool, count=len(keys))
 
     def _new_numbers(self, count: int) -> Places:
         reused = self._free_numbers.pop(count)
@@ -343,10 +348,16 @@ class SpillingTable(SlotTable):
         frames = self._frames(made, slots)
         return {"set": self._numbered(slots[:0]), **frames}
 
+    def frozen(self, *, whole: bool) -> tuple[Callable[[], dict[str, pl.DataFrame]], int]:
+        frames = self.snapshot() if whole else self.delta()
+        return lambda: frames, sum(frame.height for frame in frames.values())
+
     def _frames(self, made: list[pl.DataFrame], written: Places) -> dict[str, pl.DataFrame]:
         self._written[written] = self._held[written] = self._unsaved[written] = True
         self._touched[:] = False
         self._changed = 0
+        self._removed_before |= self._removed
+        self._removed.clear()
         frames = {"set": pl.concat(made)}
         if self._gone_rows:
             frames["gone"] = pl.concat(self._gone_rows)
@@ -394,9 +405,9 @@ class SpillingTable(SlotTable):
     def settle(self, epoch: Epoch | None) -> None:
         """The checkpoint with the last delta or snapshot has been made."""
         self._local.settle(epoch)
-        if self._removed:
-            self._local.write([], [], list(self._removed))
-            self._removed.clear()
+        if self._removed_before:
+            self._local.write([], [], list(self._removed_before))
+            self._removed_before.clear()
         self._held[:] = False
         self._full = False
         if self._saving is not None and self._saving.size == 0:
