@@ -5,12 +5,14 @@ from __future__ import annotations
 import socket
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, ClassVar
 
 import headrace as hr
 import pytest
+from headrace.flow.schema import Schema
 from headrace.testing import MemorySink
 from headrace_buffer import BufferedSource, BufferedSourceSettings, Listener, RecordLog
 from headrace_contract import SourceContract
@@ -137,6 +139,42 @@ def test_a_job_goes_on_after_a_stop_and_trims_what_is_stored(
     assert sorted(row["n"] for row in sink.rows) == list(range(11))
     with RecordLog(tmp_path / "buffer") as log:
         assert (log.earliest, log.latest) == (11, 11)
+
+
+class AwaySink(MemorySink):
+    """A receiver that cannot be reached when the job starts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_there = threading.Event()
+
+    def prepare(self, schema: Schema | None) -> None:
+        if not self.is_there.is_set():
+            raise hr.RetriableError("the receiver is away")
+        super().prepare(schema)
+
+
+def test_it_listens_before_the_receiver_is_there(tmp_path: Path, running: Callable[[MemorySink], hr.JobHandle]) -> None:
+    sink = AwaySink()
+    with ThreadPoolExecutor(1) as pool:
+        starting = pool.submit(running, sink)
+        eventually((tmp_path / "socket").exists, "it listens")
+        for n in range(5):
+            send(tmp_path / "socket", b'{"n": %d}' % n)
+        assert not starting.done()
+        sink.is_there.set()
+        handle = starting.result()
+    eventually(lambda: len(sink.rows) == 5, "what was sent before is stored")
+    handle.stop()
+    assert [row["n"] for row in sink.rows] == list(range(5))
+
+
+def test_a_job_whose_receiver_stays_away_listens_no_more(tmp_path: Path) -> None:
+    stream = hr.stream("tests", "away").from_(make(tmp_path), format="json", schema={"n": "int64"})
+    with pytest.raises(hr.RetriableError, match="the receiver is away"):
+        stream.to(AwaySink()).start("light", checkpoint=tmp_path / "state", start_timeout="0 s")
+    assert not (tmp_path / "socket").exists()
+    RecordLog(tmp_path / "buffer").close()
 
 
 def test_a_run_to_the_end_reads_what_is_there_and_does_not_listen(tmp_path: Path) -> None:

@@ -66,8 +66,8 @@ class BufferedSource(Source):
     """Base of sources that listen. A subclass gives ``listen``; ``Settings`` derives from ``BufferedSourceSettings``.
 
     It has one queue. A position is an offset of the log: what was taken is read again after a crash, the same records under the
-    same offsets, until a checkpoint covers it. The listener runs while a queue is open, but not in a run that ends with
-    its input (``until="end"``): such a run reads what the buffer holds.
+    same offsets, until a checkpoint covers it. The listener runs from the start of the job on, also while the job still waits for
+    a sink, but not in a run that ends with its input (``until="end"``): such a run reads what the buffer holds.
 
     Sources with equal settings in one process share log and listener. Another process, and another job, are refused.
     """
@@ -92,6 +92,10 @@ class BufferedSource(Source):
 
     def identity(self) -> Mapping[str, Any]:
         return {"buffer": self.settings.buffer}
+
+    def begin_listening(self) -> None:
+        if self._listens:
+            self._acquired()
 
     def queues(self) -> Collection[Queue]:
         return [Queue(self.queue_name)]

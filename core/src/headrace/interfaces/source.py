@@ -164,6 +164,13 @@ class Source(ABC):
     def use_run(self, *, until: Literal["end"] | None) -> None:
         """Get whether the run ends with the input. Called by a backend in every process, before the first ``queues``."""
 
+    def begin_listening(self) -> None:
+        """Begin to take what others send, if the source listens. A backend may call it before it waits for sinks and brokers.
+
+        So senders are heard while a receiver is away when the job starts. It is called after ``use_run`` and before ``queues``, again
+        after a RetriableError. Any other error ends the start.
+        """
+
     def check(self) -> None:
         """Check what can be checked without the outside world. Called when the job is built. Raises JobError."""
 

@@ -7,6 +7,7 @@ read with one object at the same time would take all of this away from each othe
 from __future__ import annotations
 
 import threading
+from typing import Literal
 
 from headrace.foundation.errors import PlanError
 from headrace.interfaces.source import Source
@@ -35,6 +36,12 @@ class SourcesInUse:
             _check(plan)
             self._taken = {id(node.source): (node.source, plan.job_name) for node in plan.sources.values()}
             _in_use.update(self._taken)
+
+    def begin(self, until: Literal["end"] | None) -> None:
+        """Tell the sources whether the run ends with the input; those that listen begin to. Raises what they raise."""
+        for source, _ in self._taken.values():
+            source.use_run(until=until)
+            source.begin_listening()
 
     def release(self) -> None:
         """Let other jobs read with them, once they are closed. May be called twice."""

@@ -144,12 +144,12 @@ class Engine:
             in_group = self._options.until is None and not self._stages.in_checkpoint
             if in_group:
                 check_memberships(self._plan)
+            wait_for("its sources", partial(self._sources.begin, self._options.until))  # heard though a sink is away
             for name, node in self._plan.sinks.items():
                 wait_for(f"sink {name}", partial(node.sink.prepare, node.schema))
             self._tell_outputs(goes_on=bool(self._checkpoint.id or start))
             for source_id, source_node in self._plan.sources.items():
                 own = {q: p for q, p in self._checkpoint.positions.items() if q.source == source_id}
-                source_node.source.use_run(until=self._options.until)
                 source_node.source.restore(own)
                 if isinstance(source_node.source, GroupSource) and in_group:
                     member = partial(Membership, source_id, source_node.source, self._clock, self._retry_seconds)
