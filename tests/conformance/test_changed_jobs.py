@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
+import shutil
 from collections.abc import Callable, Mapping
 from datetime import timedelta
 from pathlib import Path
@@ -13,6 +14,8 @@ from typing import Any
 import headrace as hr
 import pytest
 from headrace.foundation.errors import CheckpointError
+
+from tests.eventually import eventually
 
 SCHEMA = {"k": "string", "v": "int64", "w": "int64", "ts": "timestamp"}
 RIGHT = {"k": "string", "rate": "int64", "ts": "timestamp"}
@@ -330,3 +333,62 @@ def test_a_verb_that_is_new_begins_empty_only_if_that_is_meant(tmp_path: Path) -
 
     with pytest.raises(CheckpointError, match="aggregate-2"):
         run(tmp_path, "light", edited)
+
+
+def two_sources(out: Any, *, both: bool) -> Any:
+    """Windows over a union of two sources, or over the first of them alone."""
+    stream = hr.stream("shop", "sources").from_file("in/*.ndjson", format="json", schema=SCHEMA, name="in")
+    if both:
+        other = hr.stream("shop", "sources").from_file("right/*.ndjson", format="json", schema=RIGHT, name="right")
+        stream = stream.select("k", "v", "ts").union(other.select("k", "rate AS v", "ts"))
+    counted = stream.watermark("ts").key_by("k").window(TUMBLING).agg(n="count(*)")
+    return counted.to_file(f"out-{out}", name="out")
+
+
+def grow() -> None:
+    """Append rows of the next minute to the first file: a file without new rows would hold windows back for a while."""
+    lay(2, [("a", 1, 1)] * 25)
+    with Path("in/1.ndjson").open("a") as file:
+        file.write(Path("in/2.ndjson").read_text())
+    Path("in/2.ndjson").unlink()
+
+
+def windows_given(job: Any, backend: str, count: int, **options: Any) -> None:
+    """Run a job that does not end with its input until so many windows have given results."""
+    with job.start(backend, checkpoint="state", **options) as handle:
+        eventually(lambda: len(results()) >= count, f"{count} windows", seconds=120, shown=handle.status)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_windows_do_not_wait_for_a_source_that_the_job_no_longer_has(backend: str, tmp_path: Path) -> None:
+    lay(1, [("a", 1, 1)] * 25)
+    windows_given(two_sources(1, both=True), backend, 2)
+    grow()
+
+    with pytest.raises(CheckpointError, match="knows a source 'right', which the job no longer has"):
+        two_sources(1, both=False).run(backend, checkpoint="state")
+    windows_given(two_sources(1, both=False), backend, 5, allow_changed_input=True)
+    counts = [(json.loads(row)["window_start"][14:19], json.loads(row)["n"]) for row in results()]
+    # The last window of the first file has rows of both sources; that of the second one is open.
+    assert sorted(counts) == [("01:00", 20), ("01:10", 20), ("01:20", 10), ("02:00", 10), ("02:10", 10)]
+    windows_given(two_sources(1, both=False), backend, 5)  # it was meant, and is so from then on
+
+
+def test_windows_do_not_wait_for_a_file_that_has_gone_between_two_runs(tmp_path: Path) -> None:
+    lay(1, [("a", 1, 1)] * 25)
+    Path("in/other.ndjson").write_bytes(Path("in/1.ndjson").read_bytes())
+    windows_given(two_sources(1, both=False), "light", 2)
+    Path("in/other.ndjson").unlink()
+    grow()
+
+    windows_given(two_sources(1, both=False), "light", 5)
+
+
+def test_a_source_whose_rows_must_be_processed_again_is_not_taken_away(tmp_path: Path) -> None:
+    lay(1, [("a", 1, 1)] * 25)
+    with two_sources(1, both=True).start("light", checkpoint="state", checkpoint_interval="1 h") as handle:
+        eventually(lambda: handle.status().records_read == 50, "all rows", shown=handle.status)
+        shutil.copytree("state", "crashed")  # as a process leaves it that is killed now
+
+    with pytest.raises(CheckpointError, match="'right' since the last checkpoint must be processed again"):
+        two_sources(2, both=False).run("light", checkpoint="crashed", allow_changed_input=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -65,6 +65,28 @@ def check_definitions(plan: Plan, stored: Mapping[str, DefinedState] | None, *, 
         if any(each.verdict is Verdict.IF_EMPTY for each in found):
             must_be_empty.add(name)
     return frozenset(must_be_empty)
+
+
+def lost_sources(plan: Plan, stored: Iterable[str]) -> frozenset[str]:
+    """Return which of the sources that a checkpoint has positions of the job no longer has.
+
+    Called by backends when a job goes on, before anything runs; they forget the positions. Raises CheckpointError unless
+    ``allow_changed_input`` says that it is meant: a source with another name would be read from its beginning.
+    """
+    lost = sorted(set(stored) - set(plan.sources))
+    if not lost:
+        return frozenset()
+    named = f"a source {lost[0]!r}" if len(lost) == 1 else "sources " + ", ".join(map(repr, lost))
+    if not plan.allow_changed_input:
+        raise CheckpointError(
+            f"the checkpoint knows {named}, which the job no longer has",
+            job=plan.job_name,
+            option="checkpoint",
+            hint=f"name the source as before (name={lost[0]!r}); if it is meant to be gone, allow_changed_input=True "
+            "(--allow-changed-input) goes on without it; or begin anew with another directory",
+        )
+    logger.warning("job %s: it goes on without %s, whose positions are forgotten", plan.job_name, named)
+    return frozenset(lost)
 
 
 def _check_new(plan: Plan, name: str, defined: DefinedState, place: str) -> None:

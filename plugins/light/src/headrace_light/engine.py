@@ -166,6 +166,7 @@ class Engine:
                 self._stages.saved(self._checkpoint.id)
             self._polling.start()  # workers import while queues are opened, whose records are counted in a bounded run
             wait_for("its sources", partial(self._discover, first=True))
+            self._stages.let_go_of_others({*self._runs, *self._broken.reasons()})
             self._broken.check_start(self._runs.values())
             self._known.begin(self._runs.values())
         except BaseException:

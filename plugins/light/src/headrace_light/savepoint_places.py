@@ -12,6 +12,7 @@ from headrace.foundation.errors import CheckpointError, JobError
 from headrace.foundation.machine import boot_id
 from headrace.interfaces.backend import RunOptions
 from headrace.plan.graph import Plan
+from headrace.plan.state_check import lost_sources
 from headrace.runtime.patience import WaitFor
 from headrace.runtime.savepoint_start import SavepointStart
 from headrace.runtime.savepoints import Place
@@ -36,8 +37,11 @@ def savepoint_start(
 ) -> tuple[SavepointStart | None, StoredCheckpoint]:
     """Return the savepoint at which a job begins, None if it continues from its checkpoint or begins without one; and the positions.
 
-    Raises CheckpointError when it cannot begin there.
+    Raises CheckpointError when it cannot begin there, or if the job has lost a source that it read.
     """
+    if lost := lost_sources(plan, {queue.source for queue in checkpoint.positions}):
+        kept = {queue: at for queue, at in checkpoint.positions.items() if queue.source not in lost}
+        checkpoint = replace(checkpoint, positions=kept)
     start = SavepointStart.of(plan, options)
     if start is None:
         return None, checkpoint

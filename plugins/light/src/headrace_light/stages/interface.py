@@ -123,6 +123,9 @@ class Stages(ABC):
     def remove_queue(self, queue: Queue, shipments: Iterable[Shipment]) -> None:
         """A queue is not read any more by this process; ``shipments`` is what its lane gave at its end."""
 
+    def let_go_of_others(self, queues: Collection[Queue]) -> None:
+        """Do not wait for queues of sources but for these: others have gone since the checkpoint. Called once, before anything is read."""
+
     @abstractmethod
     def skip_idle(self, queue: Queue) -> bool:
         """Do not wait for a queue until it gives a record; return whether any shard was told."""

@@ -157,9 +157,20 @@ class LocalStages(Stages):
         self._log.begin(checkpoint.id)
         self._begins = not (checkpoint.id or entries)
         self._entries_lost = bool(entries) if not checkpoint.id else (checkpoint.boot or boot_id()) != boot_id()
+        lost = {entry.queue.source for entry in entries if entry.queue is not None} - set(self._plan.sources)
+        if lost:
+            raise CheckpointError(
+                f"what was read of the source {min(lost)!r} since the last checkpoint must be processed again, but the job no longer "
+                "has it",
+                job=self._plan.job_name,
+                option="checkpoint",
+                hint="start the job once as it was and stop it; then it can go on without the source",
+            )
         for entry in entries:
             self._again = entry
             yield entry
+            if entry.kind == "removed" and self._sequence < entry.sequence:  # the queue had gone before it was read
+                self._finish(self._begin("removed", entry.queue), ())
         self._again = None
 
     def _load(self, queue: Queue, checkpoint_id: int, states: Mapping[str, Sequence[tuple[int, str]]] | None) -> None:
@@ -252,6 +263,11 @@ class LocalStages(Stages):
     def remove_queue(self, queue: Queue, shipments: Iterable[Shipment]) -> None:
         self._finish(self._begin("removed", queue), shipments)
 
+    def let_go_of_others(self, queues: Collection[Queue]) -> None:
+        known = {queue for shard in self._all() for queue, _ in shard.upstreams if queue.source not in self._shuffles}
+        for queue in sorted(known.difference(queues)):
+            self._finish(self._begin("removed", queue), ())
+
     def skip_idle(self, queue: Queue) -> bool:
         self._finish(self._begin("idle", queue), ())
         return True
@@ -297,13 +313,13 @@ class LocalStages(Stages):
         """Process the shipments of an entry in the shards, and give their results to the outlets."""
         pending: Pending = {}
         self._route(shipments, pending)
-        if entry.kind == "idle":
-            assert entry.queue is not None
+        if entry.kind in ("idle", "removed"):  # a queue that has gone meanwhile has no lane that says so
             for name, node in self._shuffles.items():
                 for side in range(len(node.sides)):
                     for shard in self._shards[name]:
-                        if shard.knows(entry.queue, side):
-                            pending.setdefault((name, shard.number), []).append(Envelope("idle", entry.queue, side))
+                        if shard.knows(entry.of_queue, side):
+                            told = Envelope(entry.kind, entry.of_queue, side)
+                            pending.setdefault((name, shard.number), []).append(told)
         deliveries: list[Delivery] = []
         to_all = entry.kind in ("tick", "end")
         for name in self._shuffles:

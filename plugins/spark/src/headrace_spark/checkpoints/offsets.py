@@ -179,9 +179,9 @@ class JobOffsets:
     def check_belongs_to(self, identity: JobIdentity) -> None:
         """Check that a job can go on from here; warn when its plan is another than the one that came this far.
 
-        Sources are matched by node id. The same job may lose no source and change none to another kind: their queues
-        would be forgotten. New sources, and operators or sinks that have changed, are taken as they are: what was read
-        before is not processed again. Raises CheckpointError.
+        Sources are matched by node id. The same job may change none to another kind, and ``lost_sources`` says whether it may lose
+        one. New sources, and operators or sinks that have changed, are taken as they are: what was read before is not processed
+        again. Raises CheckpointError.
         """
         if self.job != identity.job:
             raise CheckpointError(
@@ -199,14 +199,7 @@ class JobOffsets:
             )
         for source_id, kind in self.sources.items():
             present = identity.sources.get(source_id)
-            if present is None:
-                raise CheckpointError(
-                    f"the checkpoint knows a source {source_id!r}, which the job no longer has",
-                    job=self.job,
-                    option="checkpoint",
-                    hint=f"name the source as before (name={source_id!r}), or begin anew with another directory",
-                )
-            if present != kind:
+            if present not in (None, kind):
                 raise CheckpointError(
                     f"source {source_id!r} was a {kind} when the checkpoint was written and is now a {present}",
                     job=self.job,

@@ -333,7 +333,8 @@ class Planner:
     def _end_from(self, start: JobOffsets, records_max: int | None) -> JobOffsets:
         self._look_for_queues()
         assert self._existing is not None
-        gone = dict(start.gone)
+        # What a source had that the job has no more is forgotten.
+        gone = {queue: at for queue, at in start.gone.items() if queue.source in self._sources}
         positions: dict[Queue, ReadPosition] = {}
         for queue in [each for each in self._broken.reasons() if each not in self._existing]:
             self._broken.forget(queue)
@@ -341,7 +342,7 @@ class Planner:
         for queue, position in start.queues.items():
             if queue in self._existing:
                 positions[queue] = position
-            else:
+            elif queue.source in self._sources:
                 gone[queue] = position
                 self._forget(queue)
         added = []

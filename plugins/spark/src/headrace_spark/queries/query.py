@@ -23,7 +23,7 @@ from headrace.interfaces.source import Source
 from headrace.jobs.job import DEFAULT_DEAD_LETTERS
 from headrace.plan.graph import Plan, input_schema
 from headrace.plan.outputs import check_same_input, tell_outputs
-from headrace.plan.state_check import check_definitions
+from headrace.plan.state_check import check_definitions, lost_sources
 from headrace.runtime.patience import Patience
 from headrace.runtime.savepoint_start import SavepointStart
 from headrace.runtime.shard import Shard
@@ -164,9 +164,22 @@ def _check_fits(
     if stored is None:
         return
     stored[1].check_belongs_to(replace(JobIdentity.of(plan), checkpoint=checkpoint.id))
+    _check_lost_sources(plan, stored[1], checkpoint)
     keyed = _keyed_plan(plan, stored[1], shards_wanted(settings.shards, savepoint), checkpoint, in_use)
     if keyed is not None:
         check_stored_definitions(plan, keyed, stored[0], checkpoint)
+
+
+def _check_lost_sources(plan: Plan, stored: JobOffsets, checkpoint: SparkCheckpoint) -> None:
+    """Check that a source which the job no longer has may be gone, and is in no micro-batch that is run again. Raises CheckpointError."""
+    lost = lost_sources(plan, stored.sources)
+    if lost and checkpoint.interrupted_batch() is not None:
+        raise CheckpointError(
+            f"the last micro-batch must be run again, but the job no longer has the source {min(lost)!r}, which it reads",
+            job=plan.job_name,
+            option="checkpoint",
+            hint="start the job once as it was and stop it; then it can go on without the source",
+        )
 
 
 def warn_of_lost_dead_letters(plan: Plan, options: RunOptions, in_use: SessionInUse) -> None:
