@@ -87,11 +87,13 @@ class Cursor:
         mine = (self.offset, self.generation, self.byte, self.taken)
         return mine == (place.offset, place.generation, place.byte, place.taken)
 
-    def take_over(self, other: Cursor) -> None:
-        """Use the open file of another cursor in the same file, and expect records as long as it has found."""
+    def take_over(self, other: Cursor) -> bool:
+        """Use the open file of another cursor in the same file, and expect records as long as it has found; False: this one has its own."""
         self.reading.record_bytes = other.reading.record_bytes
-        if self._stream is None:
-            self._stream, other._stream = other._stream, None
+        if self._stream is not None:
+            return False
+        self._stream, other._stream = other._stream, None
+        return True
 
     def bind(self, end: Place | None) -> None:
         """Read up to ``end``, which a plan has fixed: what was unfinished or not rotated then is treated as such."""

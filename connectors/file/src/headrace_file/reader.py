@@ -151,8 +151,15 @@ class FileReader(Reader):
                 if ahead is not None:
                     ahead.close()
                 ahead = self._files.ahead = self._another(mine.place)
-            while ahead.advance(_COUNT_RECORDS, build=False) is not None:
-                self._pass(ahead)
+            # There may be very many files: this one is not opened, and recognised, once more to be counted.
+            lent = mine.reads_from_anywhere and ahead.take_over(mine)
+            try:
+                while ahead.advance(_COUNT_RECORDS, build=False) is not None:
+                    self._pass(ahead)
+            finally:
+                if lent and ahead.generation == mine.generation:
+                    mine.take_over(ahead)
+                    self._spare_descriptor()
             count = ahead.offset
             ahead.untake()
             ahead.release()
