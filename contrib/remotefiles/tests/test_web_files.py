@@ -187,6 +187,7 @@ def test_what_paths_may_say(web: WebServer, monkeypatch: pytest.MonkeyPatch) -> 
             source(path).check()
     with pytest.raises(hr.OptionError, match="looks like a secret"):
         source("s3://bucket/a", storage_options={"secret": "hunter2"}).check()
+    source("s3://bucket/a", storage_options={"token": "anon"}).check()  # a way to log in, not a secret
     with pytest.raises(hr.OptionError, match="on this machine"):
         source("/tmp/a", storage_options={"key": "x"}).check()
     with pytest.raises(hr.OptionError, match="the sink does not write to s3://"):

@@ -19,6 +19,8 @@ _SECRET_NAMES = re.compile(r"secret|passw|passphrase|token|credential|account_ke
 #: Lists are kept by headrace, so that all that is known of files is equally old.
 _UNCACHED: Mapping[str, Any] = {"use_listings_cache": False}
 _PLACE = re.compile(r"\$\{.+\}")
+#: Values that an option with the name of a secret takes for ways to log in: gcsfs has ``token="anon"`` for public buckets.
+_WAYS = frozenset({"anon", "browser", "cache", "cloud", "google_default"})
 
 
 def s3(settings: FileSourceSettings) -> RemoteFiles:
@@ -81,7 +83,9 @@ def _check_secrets(options: Mapping[str, Any]) -> None:
     for name, value in options.items():
         if isinstance(value, Mapping):
             _check_secrets(value)
-        elif isinstance(value, str) and _SECRET_NAMES.search(name) and not _PLACE.fullmatch(value):
+        elif (
+            isinstance(value, str) and _SECRET_NAMES.search(name) and value not in _WAYS and not _PLACE.fullmatch(value)
+        ):
             raise _refused(
                 "storage_options",
                 f"the value of {name!r} looks like a secret",
