@@ -57,7 +57,7 @@ class Documents:
         self.refused = refused
         #: Identifies documents: rows with the same text concern the same document. None: each row has its own.
         self.identities: pl.Series | None = None
-        if settings.id is not None:
+        if settings.id_template is not None:
             named = pl.col("^(_index|routing|_id)$")
             self.identities = header.select(pl.concat_str(named, separator="\0", ignore_nulls=True)).to_series()
 
@@ -110,10 +110,10 @@ class DocumentMaker:
             index = _index_names(settings.index, named, time, len(batch))
             problems.add("index", index.is_null() | (index == ""), "a value in the name of its index is NULL")
             columns.append(index.alias("_index"))
-        if settings.id is None:
+        if settings.id_template is None:
             columns.append(pl.Series("_id", row_ids(batch), dtype=pl.String))
         else:
-            id = _filled(settings.id, named, len(batch))
+            id = _filled(settings.id_template, named, len(batch))
             problems.add("id", id.is_null() | (id == ""), "its id is NULL or empty")
             problems.add("id", id.str.len_bytes() > ID_BYTES_MAX, f"its id is longer than {ID_BYTES_MAX} bytes")
             columns.append(id.alias("_id"))
@@ -173,8 +173,8 @@ def named_columns(settings: ElasticsearchSinkSettings) -> dict[str, str]:
     named = dict.fromkeys(columns_of(settings.index), "index")
     if settings.index_time is not None:
         named[settings.index_time] = "index_time"
-    for option in ("id", "routing"):
-        if (key := getattr(settings, option)) is not None:
+    for option, key in (("id", settings.id_template), ("routing", settings.routing)):
+        if key is not None:
             named |= dict.fromkeys(key_columns(key), option)
     if settings.version is not None and settings.version != "offset":
         named[settings.version] = "version"
@@ -204,7 +204,7 @@ class _Problems:
 
 def _check_changes(settings: ElasticsearchSinkSettings) -> None:
     """Raise JobError when rows that change earlier ones cannot be stored as such."""
-    if settings.id is None:
+    if settings.id_template is None:
         raise JobError(
             "the stream is a changelog, but no option says what identifies a row",
             plugin="elasticsearch",

@@ -96,12 +96,13 @@ class ElasticsearchSinkSettings(SinkSettings, frozen=True, kw_only=True):
     ]
     url: _Url = "http://localhost:9200"
     id: Annotated[
-        str | None,
+        str | list[str] | None,
         option(
-            'id of the document: a column, or a text with columns such as "{tenant}-{order}"; default: the row\'s position in '
-            "its source"
+            'id of the document: a column, several, or a text with columns such as "{tenant}-{order}"; default: the row\'s '
+            "position in its source"
         ),
     ] = None
+    id_delimiter: Annotated[str, option("what stands between the values of several columns of id")] = "_"
     index_time: Annotated[
         str | None, option("timestamp or date column whose time (in UTC) replaces the % signs in index")
     ] = None
@@ -173,6 +174,11 @@ class ElasticsearchSinkSettings(SinkSettings, frozen=True, kw_only=True):
         """Whether an existing document is kept: data streams can do nothing else."""
         return self.data_stream or self.mode == "create"
 
+    @property
+    def id_template(self) -> str | None:
+        """``id`` as a column, or as a text with columns."""
+        return self.id_delimiter.join(f"{{{name}}}" for name in self.id) if isinstance(self.id, list) else self.id
+
     def validate(self) -> None:
         check_connection(self)
         if not self.index.strip():
@@ -189,6 +195,10 @@ class ElasticsearchSinkSettings(SinkSettings, frozen=True, kw_only=True):
             raise _refused(
                 "version", "documents that are never replaced need no version", "remove it, or mode='create'"
             )
+        if isinstance(self.id, list) and not self.id:
+            raise _refused("id", "names no column")
+        if set("{}") & set(self.id_delimiter):
+            raise _refused("id_delimiter", "braces are the signs of columns in a text", "write the text as id")
         if self.version is not None and self.id is None:
             raise _refused(
                 "version", "a version compares documents with the same id, but no id is given", "name it: id='...'"

@@ -69,9 +69,9 @@ def check_changes(settings: ElasticsearchSinkSettings, changes: Changes) -> None
     """Check that rows which change earlier ones have the same document as these. Raises JobError."""
     key = list(changes.key or ())
     named = f"id={key[0]!r}" if len(key) == 1 else f"id={'-'.join('{' + name + '}' for name in key)!r}"
-    if settings.id is None:
+    if settings.id_template is None:
         raise _refused("id", "the stream is a changelog, but no option says what identifies a row", named)
-    missing = [name for name in key if name not in key_columns(settings.id)]
+    missing = [name for name in key if name not in key_columns(settings.id_template)]
     if missing:
         problem = f"rows that differ in {missing[0]!r} alone would have the same id and replace each other"
         raise _refused("id", problem, named)

@@ -29,10 +29,28 @@ _UNUSED = dict.fromkeys(
         "partition.time-extractor.kind",
         "sink.parallelism",
         "auto-compaction",
+        "compaction.file-size",
+        "compaction.parallelism",
+        "sink.shuffle-by-partition.enable",
+        "sink.partition-commit.success-file.name",
+        "sink.partition-commit.watermark-time-zone",
+        "partition.time-extractor.timestamp-formatter",
     ),
     OF_FLINKS_RUNTIME,
 )
 _BLINK: Mapping[str, TableOption] = {"filePath": _path, "path": _path, **BLINK_FORMAT}
+
+
+def _default_name(text: str) -> Mapping[str, Any]:
+    if text != "__DEFAULT_PARTITION__":
+        raise ValueError(
+            "__DEFAULT_PARTITION__ is what the directory of NULL is called; __HIVE_DEFAULT_PARTITION__ is read, too"
+        )
+    return {}
+
+
+def _name_pattern(text: str) -> Mapping[str, Any]:
+    raise ValueError("no option: 'path' takes patterns, as in 'logs/*.json', and 'exclude' those of files to leave out")
 
 
 def _divided(columns: Sequence[str]) -> Mapping[str, Any]:
@@ -48,14 +66,23 @@ def _with_folders(columns: Sequence[str]) -> Mapping[str, Any]:
 
 
 SOURCE_TABLES: Mapping[str, TableOptions] = {
-    "filesystem": TableOptions({"path": _path}, _UNUSED, format="json", with_partitions=_with_folders),
+    "filesystem": TableOptions(
+        {"path": _path, "partition.default-name": _default_name, "source.path.regex-pattern": _name_pattern},
+        _UNUSED,
+        format="json",
+        with_partitions=_with_folders,
+    ),
     "file": TableOptions(_BLINK, format="json", with_partitions=_with_folders),
 }
 #: A table reads what it has written: files of csv begin with a header, or do not, in both directions.
 _DEFAULTS: Mapping[str, Any] = {"header": False}
 SINK_TABLES: Mapping[str, TableOptions] = {
     "filesystem": TableOptions(
-        {"path": _path}, _UNUSED, defaults=_DEFAULTS, with_partitions=_divided, within_partition=_within
+        {"path": _path, "partition.default-name": _default_name},
+        _UNUSED,
+        defaults=_DEFAULTS,
+        with_partitions=_divided,
+        within_partition=_within,
     ),
     "file": TableOptions(_BLINK, defaults=_DEFAULTS, with_partitions=_divided, within_partition=_within),
 }

@@ -166,6 +166,12 @@ class KafkaSinkSettings(SinkSettings, frozen=True, kw_only=True):
             "json for several"
         ),
     ] = None
+    key_prefix: Annotated[
+        str,
+        option(
+            "what the names of the key columns begin with here, and not in keys of key_format json or another codec"
+        ),
+    ] = ""
     value_fields_include: Annotated[
         Literal["all", "except_key"], option("whether the values hold the key columns too")
     ] = "all"
@@ -234,6 +240,13 @@ class KafkaSinkSettings(SinkSettings, frozen=True, kw_only=True):
         if self.key_format == "text" and len(self.key_columns) > 1:
             raise OptionError(
                 "a text holds one column", plugin="kafka", option="key_format", hint="key_format='json' holds several"
+            )
+        wrong = [name for name in self.key_columns if not name.startswith(self.key_prefix) or name == self.key_prefix]
+        if wrong:
+            raise OptionError(
+                f"the key column {wrong[0]!r} does not begin with {self.key_prefix!r}",
+                plugin="kafka",
+                option="key_prefix",
             )
         if self.value_fields_include == "except_key" and self.key is None:
             raise OptionError("there is no key", plugin="kafka", option="value_fields_include", hint="key=['...']")

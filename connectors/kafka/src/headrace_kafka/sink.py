@@ -179,7 +179,11 @@ class KafkaSink(Sink):
         """Return the key of each row."""
         if self._key_encoder is None:
             return _texts(_values(batch, rows, self._own.key_columns[0]))
-        return self._key_encoder.encode(batch.frame.select(self._own.key_columns))
+        import polars as pl
+
+        prefix = self._own.key_prefix
+        named = [pl.col(name).alias(name.removeprefix(prefix)) for name in self._own.key_columns]
+        return self._key_encoder.encode(batch.frame.select(named))
 
     def _check_partitions(self, partitions: Sequence[Any]) -> None:
         """Raise DataError for a partition that the topic does not have."""
@@ -222,7 +226,9 @@ class KafkaSink(Sink):
             return encoder, None
         assert schema is not None
         key_codec = default_registry().find("codec", own.key_format or "json")
-        return encoder, key_codec(key_codec.Settings.of({}, plugin="kafka")).encoder(_part(schema, own.key_columns))
+        return encoder, key_codec(key_codec.Settings.of({}, plugin="kafka")).encoder(
+            _part(schema, own.key_columns, own.key_prefix)
+        )
 
 
 class KafkaTransactionalSink(KafkaSink, TransactionalSink):
@@ -287,9 +293,11 @@ class KafkaTransactionalSink(KafkaSink, TransactionalSink):
         return f"{prefix}-{hashlib.sha256(queue.id.encode()).hexdigest()[:20]}"
 
 
-def _part(schema: Schema, names: Sequence[str]) -> Schema:
+def _part(schema: Schema, names: Sequence[str], prefix: str = "") -> Schema:
+    """Return some columns of a schema, without the prefix of their names."""
     return Schema(
-        {name: schema[name] for name in names}, json_columns=[name for name in names if name in schema.json_columns]
+        {name.removeprefix(prefix): schema[name] for name in names},
+        json_columns=[name.removeprefix(prefix) for name in names if name in schema.json_columns],
     )
 
 

@@ -12,11 +12,38 @@ from headrace.interfaces.table_options import OF_FLINKS_RUNTIME, TableOption, Ta
 
 def _startup(text: str) -> Mapping[str, Any]:
     starts = {"earliest-offset": "earliest", "latest-offset": "latest"}
-    if text in ("group-offsets", "timestamp"):
+    if text in ("group-offsets", "timestamp", "specific-offsets"):
         return {}
     if text not in starts:
-        raise ValueError("earliest-offset, latest-offset, group-offsets or timestamp")
+        raise ValueError("earliest-offset, latest-offset, group-offsets, timestamp or specific-offsets")
     return {"start": starts[text]}
+
+
+def _from_offsets(text: str) -> Mapping[str, Any]:
+    found = [re.fullmatch(r"\s*partition:(\d+),\s*offset:(\d+)\s*", each) for each in text.split(";") if each.strip()]
+    if not found or None in found:
+        raise ValueError("partition:0,offset:42;partition:1,offset:300")
+    return {"offsets": {int(each[1]): int(each[2]) for each in found if each is not None}}
+
+
+def _bounded(text: str) -> Mapping[str, Any]:
+    if text != "unbounded":
+        raise ValueError(
+            "unbounded; a run to the end (until='end', the default of headrace run) reads what is there when it starts"
+        )
+    return {}
+
+
+def _pattern(text: str) -> Mapping[str, Any]:
+    raise ValueError("no option: 'topic' takes several names, separated by commas")
+
+
+def _semantic(text: str) -> Mapping[str, Any]:
+    return _delivery(text.replace("_", "-"))
+
+
+def _key_prefix(text: str) -> Mapping[str, Any]:
+    return {"key_prefix": text}
 
 
 def _from_time(text: str) -> Mapping[str, Any]:
@@ -37,12 +64,12 @@ def _key_format(text: str) -> Mapping[str, Any]:
     return {"key_format": "text" if text == "raw" else text}
 
 
-def _upsert_key_format(text: str) -> Mapping[str, Any]:
+def _read_key_format(text: str) -> Mapping[str, Any]:
     return {"key_format": text}
 
 
-def _upsert_key_prefix(text: str) -> Mapping[str, Any]:
-    return {"key_prefix": text}
+def _read_key_fields(text: str) -> Mapping[str, Any]:
+    return {"key_columns": _key_fields(text)["key"]}
 
 
 def _delivery(text: str) -> Mapping[str, Any]:
@@ -66,16 +93,16 @@ _RUNTIME = {
     "sink.buffer-flush.max-rows": OF_FLINKS_RUNTIME,
     "sink.buffer-flush.interval": OF_FLINKS_RUNTIME,
 }
-_SOURCE_UNUSED = {**_RUNTIME, "key.format": "keys are texts", "value.fields-include": OF_FLINKS_RUNTIME}
 _SINK_UNUSED = {**_RUNTIME, "sink.partitioner": "partitions follow the key"}
 #: Other properties go to the client.
 _PREFIXES = {"properties.": "conf"}
 _KEY: Mapping[str, TableOption] = {
-    "key.format": _key_format, "key.fields": _key_fields, "value.fields-include": _fields_include,
+    "key.format": _key_format, "key.fields": _key_fields, "value.fields-include": _fields_include, "key.fields-prefix": _key_prefix,
 }  # fmt: skip
 _TRANSACTIONS: Mapping[str, TableOption] = {
     "sink.transactional-id-prefix": "transactional_id",
     "sink.delivery-guarantee": _delivery,
+    "sink.semantic": _semantic,
 }
 
 SOURCE_TABLES: Mapping[str, TableOptions] = {
@@ -85,8 +112,15 @@ SOURCE_TABLES: Mapping[str, TableOptions] = {
             "properties.group.id": "group",
             "scan.startup.mode": _startup,
             "scan.startup.timestamp-millis": _from_time,
+            "scan.startup.specific-offsets": _from_offsets,
+            "scan.bounded.mode": _bounded,
+            "topic-pattern": _pattern,
+            "key.format": _read_key_format,
+            "key.fields": _read_key_fields,
+            "key.fields-prefix": _key_prefix,
+            "value.fields-include": _fields_include,
         },
-        {**_SOURCE_UNUSED, "sink.partitioner": OF_FLINKS_RUNTIME},
+        {**_RUNTIME, "sink.partitioner": OF_FLINKS_RUNTIME},
         _PREFIXES,
         format="json",
     ),
@@ -94,8 +128,8 @@ SOURCE_TABLES: Mapping[str, TableOptions] = {
         {
             **_CONNECTION,
             "properties.group.id": "group",
-            "key.format": _upsert_key_format,
-            "key.fields-prefix": _upsert_key_prefix,
+            "key.format": _read_key_format,
+            "key.fields-prefix": _key_prefix,
             "value.fields-include": _fields_include,
         },
         _RUNTIME,

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from headrace.interfaces.table_options import OF_FLINKS_RUNTIME, TableOption, TableOptions
+from headrace.interfaces.table_options import UNUSED_OF_JDBC, TableOption, TableOptions
 from headrace_changes.databases.table_options import FOLLOWED, FOLLOWED_UNUSED, OF_DEBEZIUM, plain_name
 
 
@@ -27,12 +27,13 @@ _OPTIONS: Mapping[str, TableOption] = {
     "username": "user",
     "userName": "user",
     "password": "password",
+    "connection.max-retry-timeout": "connect_timeout",
 }
 _UNUSED = {
     "driver": "there is one driver",
-    "lookup.cache.max-rows": OF_FLINKS_RUNTIME,
-    "sink.buffer-flush.max-rows": OF_FLINKS_RUNTIME,
-    "sink.buffer-flush.interval": OF_FLINKS_RUNTIME,
+    "scan.fetch-size": "rows are read by ranges of their key",
+    "scan.auto-commit": "rows are read by ranges of their key",
+    **UNUSED_OF_JDBC,
 }
 _NAMES = ("mysql", "jdbc", "db", "rds")
 

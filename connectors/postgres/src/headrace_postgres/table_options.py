@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import parse_qsl, unquote
 
-from headrace.interfaces.table_options import OF_FLINKS_RUNTIME, TableOption, TableOptions
+from headrace.interfaces.table_options import UNUSED_OF_JDBC, TableOption, TableOptions
 from headrace_changes.databases.table_options import FOLLOWED, FOLLOWED_UNUSED, OF_DEBEZIUM, only, plain_name
 
 #: Parameters of the driver's URLs: https://jdbc.postgresql.org/documentation/use/
@@ -56,17 +56,13 @@ _OPTIONS: Mapping[str, TableOption] = {
     "username": "user",
     "userName": "user",
     "password": "password",
+    "connection.max-retry-timeout": "connect_timeout",
 }
 _UNUSED = {
     "driver": "there is one driver",
-    "lookup.cache.max-rows": OF_FLINKS_RUNTIME,
-    "lookup.cache": OF_FLINKS_RUNTIME,
-    "lookup.max-retries": OF_FLINKS_RUNTIME,
-    "sink.buffer-flush.max-rows": OF_FLINKS_RUNTIME,
-    "sink.buffer-flush.interval": OF_FLINKS_RUNTIME,
-    "sink.max-retries": OF_FLINKS_RUNTIME,
-    "sink.parallelism": OF_FLINKS_RUNTIME,
     "scan.fetch-size": "rows are read by COPY",
+    "scan.auto-commit": "rows are read by COPY",
+    **UNUSED_OF_JDBC,
 }
 _NAMES = ("postgres", "jdbc:postgresql")
 

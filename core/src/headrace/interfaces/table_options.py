@@ -78,3 +78,32 @@ BLINK_FORMAT: Mapping[str, TableOption] = {
 }
 #: Why an option of Flink's has no effect here.
 OF_FLINKS_RUNTIME = "a matter of Flink's own runtime"
+#: Options of tables with the connector ``jdbc`` that have no effect here, and why.
+UNUSED_OF_JDBC: Mapping[str, str] = {
+    **dict.fromkeys(
+        (
+            "scan.partition.column",
+            "scan.partition.num",
+            "scan.partition.lower-bound",
+            "scan.partition.upper-bound",
+            "sink.buffer-flush.max-rows",
+            "sink.buffer-flush.interval",
+            "sink.max-retries",
+            "sink.parallelism",
+            "lookup.max-retries",
+        ),
+        OF_FLINKS_RUNTIME,
+    ),
+    **dict.fromkeys(
+        (
+            "lookup.cache",
+            "lookup.cache.max-rows",
+            "lookup.cache.caching-missing-key",
+            "lookup.partial-cache.max-rows",
+            "lookup.partial-cache.cache-missing-key",
+            "lookup.partial-cache.caching-missing-key",
+            "lookup.partial-cache.expire-after-access",
+        ),
+        "a table that rows are looked up in is kept as a whole, and read anew after lookup.cache.ttl",
+    ),
+}

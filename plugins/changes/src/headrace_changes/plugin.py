@@ -15,5 +15,6 @@ def headrace_codecs() -> Mapping[str, str]:
         "maxwell-json": "headrace_changes.maxwell:MaxwellJsonCodec",
         "ogg-json": "headrace_changes.ogg:OggJsonCodec",
         "changelog-json": "headrace_changes.changelog:ChangelogJsonCodec",
+        "keyed": "headrace_changes.keyed:KeyedCodec",
         "upsert": "headrace_changes.upsert:UpsertCodec",
     }

@@ -1,5 +1,7 @@
 """Connectors of tables: what a plug-in declares for SQL texts is what they may write, a stranger's like those of the workspace."""
 
+# ruff: noqa: S608  # texts are put together from constants
+
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -133,7 +135,7 @@ def test_a_strangers_connector_is_written_as_it_declares() -> None:
     given = table(
         "t", "a BIGINT, b STRING", connector="Toy", url="toy://top", speed="7", toy__colour="red", toy__extra__hat="on"
     )
-    job = hr.sql(given + SINK + "INSERT INTO s SELECT a, b FROM t WHERE a > 1")  # noqa: S608
+    job = hr.sql(given + SINK + "INSERT INTO s SELECT a, b FROM t WHERE a > 1")
     assert made == [{"shelf": "top", "speed": 7, "extras": {"hat": "on"}}, {"shelf": "low", "label": "a-b"}]
     assert job.notices == ("table 't': option 'toy.colour' has no effect here: all toys are grey",)
     job.run(backend="light")
@@ -143,30 +145,30 @@ def test_a_strangers_connector_is_written_as_it_declares() -> None:
 def test_a_strangers_format_is_given_its_options() -> None:
     options = {"connector": "toy", "url": "toy://top", "format": "toy-lines"}
     text = table("t", "a BIGINT", **options, toy_lines__row_mark=";", toy_lines__as_written="false")
-    assert hr.sql(text + "SELECT a FROM t").collect().rows() == [(1,), (2,)]  # noqa: S608
+    assert hr.sql(text + "SELECT a FROM t").collect().rows() == [(1,), (2,)]
     assert {"row_mark": ";", "as_written": False} in made
     wrong = table("t", "a BIGINT", **options, toy_lines__row_marc=";")
     with pytest.raises(ExpressionError, match=r"(?s)format 'toy-lines' has no option 'row-marc'.*'row-mark'"):
-        hr.sql(wrong + "SELECT a FROM t")  # noqa: S608
+        hr.sql(wrong + "SELECT a FROM t")
 
 
 def test_a_name_of_its_own_for_one_direction() -> None:
     box = table("s", "a BIGINT, b STRING", connector="toy-box", box="deep")
-    hr.sql(SOURCE + box + "INSERT INTO s SELECT * FROM t")  # noqa: S608
+    hr.sql(SOURCE + box + "INSERT INTO s SELECT * FROM t")
     assert made[-1] == {"shelf": "deep", "label": ""}
     with pytest.raises(ExpressionError, match="table 's' cannot be read from: connector 'toy-box'"):
-        hr.sql(box + "SELECT * FROM s")  # noqa: S608
+        hr.sql(box + "SELECT * FROM s")
 
 
 def test_what_the_text_says_goes_before_what_follows_from_the_key() -> None:
     given = table("s", "a BIGINT, PRIMARY KEY (a) NOT ENFORCED", connector="toy", url="toy://low", label="mine")
-    hr.sql(SOURCE + given + "INSERT INTO s SELECT a FROM t")  # noqa: S608
+    hr.sql(SOURCE + given + "INSERT INTO s SELECT a FROM t")
     assert made[-1] == {"shelf": "low", "label": "mine"}
 
 
 def test_options_of_the_other_direction_say_nothing_here() -> None:
     given = table("t", "a BIGINT", connector="toy", url="toy://top", producer="p", consumer="c")
-    assert hr.sql(given + "SELECT * FROM t").notices == ()  # noqa: S608
+    assert hr.sql(given + "SELECT * FROM t").notices == ()
 
 
 @pytest.mark.parametrize(
@@ -181,7 +183,7 @@ def test_options_of_the_other_direction_say_nothing_here() -> None:
 )
 def test_mistakes(text: str, message: str) -> None:
     with pytest.raises(ExpressionError, match=message):
-        hr.sql(text + "SELECT * FROM t")  # noqa: S608
+        hr.sql(text + "SELECT * FROM t")
 
 
 @pytest.mark.parametrize(
@@ -193,7 +195,7 @@ def test_a_connector_that_is_not_installed_says_what_to_install(
     monkeypatch.setenv("HEADRACE_PLUGINS", "sql,columnar")
     default_registry.cache_clear()
     with pytest.raises(MissingPluginError, match=f"'{name}' is installed.*\n.*pip install {package}"):
-        hr.sql(table("t", "a BIGINT", connector=name, topic="x") + "SELECT * FROM t")  # noqa: S608
+        hr.sql(table("t", "a BIGINT", connector=name, topic="x") + "SELECT * FROM t")
 
 
 def declared() -> Iterator[tuple[str, str, TableOptions, type[Settings]]]:
@@ -227,5 +229,71 @@ def test_every_further_name_of_a_connector_is_declared() -> None:
 
 
 def test_rows_of_a_toy_are_read_as_json_by_default() -> None:
-    assert hr.sql(SOURCE + "SELECT * FROM t").collect().rows() == [(1, "x"), (2, "y")]  # noqa: S608
+    assert hr.sql(SOURCE + "SELECT * FROM t").collect().rows() == [(1, "x"), (2, "y")]
     assert pl.DataFrame(made)["shelf"].to_list() == ["top"]
+
+
+FLINK_OPTIONS = {
+    "jdbc": ("'url' = 'jdbc:mysql://h/d', 'table-name' = 't'", {
+        "sink.max-retries": "3", "sink.parallelism": "2", "sink.buffer-flush.max-rows": "100", "scan.fetch-size": "50",
+        "lookup.cache": "PARTIAL",
+        "scan.partition.column": "id",
+    }),
+    "elasticsearch-7": ("'hosts' = 'http://h:9200', 'index' = 'i'", {
+        "sink.bulk-flush.max-size": "2mb", "sink.bulk-flush.backoff.strategy": "CONSTANT", "failure-handler": "ignore",
+        "connection.timeout": "1 s",
+        "sink.flush-on-checkpoint": "true",
+    }),
+    "filesystem": ("'path' = '/nowhere', 'format' = 'csv'", {
+        "sink.rolling-policy.file-size": "1MB", "compaction.file-size": "1MB", "sink.shuffle-by-partition.enable": "true",
+    }),
+    "kafka": ("'topic' = 't', 'properties.bootstrap.servers' = 'h:1', 'format' = 'json'", {
+        "sink.partitioner": "fixed", "json.map-null-key.mode": "DROP",
+    }),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("connector", "key", "value"),
+    [(name, key, value) for name, (_, few) in FLINK_OPTIONS.items() for key, value in few.items()],
+)
+def test_options_of_flinks_runtime_are_taken_with_a_notice(connector: str, key: str, value: str) -> None:
+    others, _ = FLINK_OPTIONS[connector]
+    text = f"CREATE TABLE o (id INT) WITH ('connector' = '{connector}', {others}, '{key}' = '{value}'); INSERT INTO o VALUES (1)"
+    [notice] = hr.sql(text).notices
+    assert notice.startswith(f"table 'o': option {key!r} has no effect here: ")
+
+
+@pytest.mark.parametrize(
+    ("connector", "option", "message"),
+    [
+        ("elasticsearch-7", "'connection.path-prefix' = '/v1'", "the path belongs to 'hosts'"),
+        ("elasticsearch-7", "'sink.delivery-guarantee' = 'exactly-once'", "at-least-once"),
+        ("filesystem", "'partition.default-name' = 'none'", "is what the directory of NULL is called"),
+        ("filesystem", "'csv.escape-character' = '/'", "a quote within a quoted field is doubled"),
+        ("filesystem", "'csv.array-element-delimiter' = ','", "a list is written as JSON"),
+        ("kafka", "'json.encode.ignore-null-fields' = 'true'", "a column that is NULL is written as null"),
+    ],
+)
+def test_options_that_would_change_rows_are_refused_with_the_reason(connector: str, option: str, message: str) -> None:
+    others, _ = FLINK_OPTIONS[connector]
+    with pytest.raises(ExpressionError, match=message):
+        hr.sql(
+            f"CREATE TABLE o (id INT) WITH ('connector' = '{connector}', {others}, {option}); INSERT INTO o VALUES (1)"
+        )
+
+
+def test_fields_without_quotes() -> None:
+    options = (
+        "'connector' = 'filesystem', 'path' = '/nowhere', 'format' = 'csv', 'csv.disable-quote-character' = 'true'"
+    )
+    text = f"CREATE TABLE o (id STRING) WITH ({options});"
+    node = hr.sql(text + "INSERT INTO o VALUES ('1')").plan().sinks["o"]
+    assert vars(node.sink)["settings"].format_options["quote"] is None
+
+
+def test_a_primary_key_of_several_columns_is_the_id_of_a_document() -> None:
+    options = "'connector' = 'elasticsearch-7', 'hosts' = 'http://a:9200;http://b:9200', 'index' = 'i', 'document-id.key-delimiter' = '$'"
+    text = f"CREATE TABLE o (a INT, b STRING, PRIMARY KEY (a, b) NOT ENFORCED) WITH ({options}); INSERT INTO o VALUES (1, 'x')"
+    settings = vars(hr.sql(text).plan().sinks["o"].sink)["settings"]
+    assert (settings.id_template, settings.url) == ("{a}${b}", ["http://a:9200", "http://b:9200"])

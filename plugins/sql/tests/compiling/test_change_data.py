@@ -268,3 +268,42 @@ def test_upsert_kafka_as_a_sink_has_keys_in_their_format(tmp_path: Path) -> None
     plan = plan_of(table(tmp_path, debezium()), UPSERT.format(options=""), insert)
     settings: Any = next(node.sink for name, node in plan.sinks.items() if "totals" in name).settings
     assert (settings.key_columns, settings.key_format) == (("who",), "json")
+
+
+KEYED = """CREATE TABLE t (k_id INT, v INT) WITH ('connector' = 'kafka', 'topic' = 't', 'format' = 'json',
+    'properties.bootstrap.servers' = 'localhost:1', 'key.format' = 'json', 'key.fields' = 'k_id'{options}); SELECT * FROM t"""
+
+
+def test_key_columns_of_a_kafka_table_are_read_from_the_key_if_the_values_do_not_hold_them() -> None:
+    (source,) = plan_of(KEYED.format(options="")).sources.values()
+    assert source.format == "json", "the values hold them too, and are what is read"
+    options = ", 'value.fields-include' = 'EXCEPT_KEY', 'key.fields-prefix' = 'k_'"
+    (source,) = plan_of(KEYED.format(options=options)).sources.values()
+    assert source.format == "keyed"
+    assert source.codec is not None
+    settings = source.codec.settings
+    assert (settings.key_columns, settings.key_format, settings.key_prefix) == (["k_id"], "json", "k_")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (", 'key.fields-prefix' = 'k_'", "goes with 'value.fields-include' = 'EXCEPT_KEY'"),
+        (", 'scan.bounded.mode' = 'latest-offset'", "a run to the end"),
+        (", 'topic-pattern' = 't.*'", "'topic' takes several names"),
+        (
+            ", 'scan.startup.mode' = 'specific-offsets', 'scan.startup.specific-offsets' = '0:42'",
+            "partition:0,offset:42",
+        ),
+    ],
+)
+def test_options_of_kafka_tables_that_cannot_be_heeded_are_refused(options: str, message: str) -> None:
+    with pytest.raises(ExpressionError, match=message):
+        plan_of(KEYED.format(options=options))
+
+
+def test_offsets_where_partitions_of_a_kafka_table_begin() -> None:
+    options = "'partition:0,offset:42; partition:1,offset:300'"
+    options = f", 'scan.startup.mode' = 'specific-offsets', 'scan.startup.specific-offsets' = {options}"
+    (source,) = plan_of(KEYED.format(options=options)).sources.values()
+    assert vars(source.source)["settings"].offsets == {0: 42, 1: 300}

@@ -231,6 +231,8 @@ def source_stream(
         format_name = declared.format
     if declared.upserts:
         format_name, format_options = formats.as_upserts(format_name, format_options, options, table)
+    else:
+        format_name, format_options = formats.with_key(format_name, format_options, options, table)
     codec = None if format_name is None else formats.codec_of(format_name, format_options)
     metadata = _metadata(table, {} if codec is None else codec.metadata_types())
     start = options.pop("start", None)

@@ -57,7 +57,9 @@ def codec_of(name: str, options: Mapping[str, Any]) -> Codec:
 
 def holds_json(name: str, options: Mapping[str, Any]) -> bool:
     """Return whether a format's rows are JSON objects, whose MAP columns are objects too."""
-    return name in ("json", *_CHANGES) or (name == "upsert" and options.get("value_format", "json") == "json")
+    return name in ("json", *_CHANGES) or (
+        name in ("upsert", "keyed") and options.get("value_format", "json") == "json"
+    )
 
 
 def as_upserts(
@@ -76,6 +78,29 @@ def as_upserts(
             "PRIMARY KEY (id) NOT ENFORCED",
         )
     return "upsert", made
+
+
+def with_key(
+    name: str | None, options: dict[str, Any], source_options: dict[str, Any], table: Table
+) -> tuple[str | None, dict[str, Any]]:
+    """Return the format of a table of which some columns are in the records' keys, and its options; that of the values if none are.
+
+    As in Flink, values hold the key columns too, and are what is read, unless the text says EXCEPT_KEY.
+    """
+    given: dict[str, Any] = {
+        key: source_options.pop(key)
+        for key in ("key_columns", "key_format", "key_prefix", "value_fields_include")
+        if key in source_options
+    }
+    if given.pop("value_fields_include", "all") == "all":
+        if given.get("key_prefix"):
+            raise error_at(
+                table.node.this.this, table.text, "'key.fields-prefix' goes with 'value.fields-include' = 'EXCEPT_KEY'"
+            )
+        return name, options
+    if "key_columns" not in given:
+        raise error_at(table.node.this.this, table.text, "'value.fields-include' = 'EXCEPT_KEY' needs 'key.fields'")
+    return "keyed", {"value_format": name or "json", "value_options": dict(options), **given}
 
 
 @dataclass(frozen=True)
@@ -101,6 +126,13 @@ _OPTIONS: Mapping[str, Refused | str] = {
         "leave it out, and WHERE field IS NOT NULL for those that must be there",
     ),
     "csv.allow-comments": Refused("false", "a line that begins with # is a record", "WHERE first_column NOT LIKE '#%'"),
+    "json.map-null-key.mode": "a MAP has no NULL as key here",
+    "json.map-null-key.literal": "a MAP has no NULL as key here",
+    "json.encode.ignore-null-fields": Refused("false", "a column that is NULL is written as null", "leave it out"),
+    "json.decode.json-parser.enabled": "",
+    "csv.write-bigdecimal-in-scientific-notation": Refused("false", "decimals are written in full", "leave it out"),
+    "csv.array-element-delimiter": Refused(";", "a list is written as JSON", "leave it out"),
+    "csv.escape-character": Refused("", "a quote within a quoted field is doubled", "leave it out, or read it as raw"),
     # Both forms are read, whatever it says.
     "json.timestamp-format.standard": "",
     "json.encode.decimal-as-plain-number": "",
@@ -109,8 +141,10 @@ _OPTIONS: Mapping[str, Refused | str] = {
 
 _SHORT = {"csv.field-delimiter": "delimiter", "csv.quote-character": "quote", "csv.null-literal": "null_value"}
 #: What the formats made of JSON have in common.
-_OF_JSON = ("ignore-parse-errors", "timestamp-format.standard", "encode.decimal-as-plain-number")
-_NO_NULLS = Refused("false", "a column that is NULL is written as null", "leave it out")
+_OF_JSON = (
+    "ignore-parse-errors", "timestamp-format.standard", "encode.decimal-as-plain-number", "encode.ignore-null-fields",
+    "map-null-key.mode", "map-null-key.literal",
+)  # fmt: skip
 
 
 def take_option(
@@ -121,15 +155,15 @@ def take_option(
     if key in _SHORT:
         made[_SHORT[key]] = option.value
         return True
+    if key == "csv.disable-quote-character":
+        if option.value.strip().lower() == "true":
+            made["quote"] = None
+        return True
     what = _OPTIONS.get(key)
     if what is None and format in _CHANGES and key.startswith(f"{format}."):
         inner = key.removeprefix(f"{format}.")
         if inner in _OF_JSON:
             what = _OPTIONS[f"json.{inner}"]
-        elif inner in ("encode.ignore-null-fields",):
-            what = _NO_NULLS
-        elif inner in ("map-null-key.mode", "map-null-key.literal"):
-            what = "a MAP has no NULL as key here"
         else:
             return _own(inner, option, format, made, table)
     if what is None and format not in (*_PLAIN, *_CHANGES, None) and key.startswith(f"{format}."):

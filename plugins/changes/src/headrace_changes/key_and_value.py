@@ -1,0 +1,138 @@
+"""Records with columns in the key and in the value: decoding both apart, and putting the columns together.
+
+The formats ``upsert`` and ``keyed`` are made of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import polars as pl
+from headrace.flow.messages import Bodies, RawBatch
+from headrace.flow.schema import Schema
+from headrace.foundation.errors import OptionError
+from headrace.interfaces.codec import BadBody, Codec, Decoded, Decoder
+from headrace.interfaces.registry import default_registry
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+class KeyAndValueDecoder(Decoder):
+    """Decodes keys and values apart, and puts their columns together. A record without a key has NULL in the key's columns."""
+
+    def __init__(
+        self,
+        columns: Sequence[str],
+        key: Mapping[str, str],
+        key_decoder: Decoder | None,
+        value_decoder: Decoder,
+        types: Mapping[str, pl.DataType],
+    ) -> None:
+        """``key``: the key columns, and what they are called in the key. ``types``: of all columns."""
+        self._columns = list(columns)
+        self._key = dict(key)
+        self._key_decoder = key_decoder
+        self._value_decoder = value_decoder
+        self._types = types
+
+    def decode(self, bodies: Bodies) -> Decoded:
+        """Decode values of records without keys."""
+        return self._decoded(bodies, [None] * len(bodies))
+
+    def decode_records(self, raw: RawBatch) -> Decoded:
+        assert raw.bodies is not None
+        return self._decoded(raw.bodies, [None] * len(raw) if raw.keys is None else raw.keys)
+
+    def _decoded(self, bodies: Bodies, keys: Sequence[bytes | None]) -> Decoded:
+        count = len(bodies)
+        has_key = np.fromiter((key is not None for key in keys), np.bool_, count)
+        faults: dict[int, str] = {}
+        key_frame, key_places = self._keys(keys, has_key, faults)
+        given = self._value_decoder.decode(bodies)
+        value_places = places(count, np.arange(count) if given.rows is None else given.rows)
+        for each in given.bad:
+            faults.setdefault(each.row, each.reason)
+        good = value_places >= 0
+        good[list(faults)] = False
+        rows = np.flatnonzero(good)
+        made = [
+            self._column(name, rows, key_frame, key_places, given.frame, value_places).alias(name)
+            for name in self._columns
+        ]
+        return Decoded(pl.DataFrame(made), rows, [BadBody(row, faults[row]) for row in sorted(faults)])
+
+    def _keys(
+        self, keys: Sequence[bytes | None], has_key: NDArray[np.bool_], faults: dict[int, str]
+    ) -> tuple[pl.DataFrame, NDArray[np.int64]]:
+        """Return the decoded keys, and where that of each record is, -1 where it has none."""
+        keyed = np.flatnonzero(has_key)
+        if self._key_decoder is None or not len(keyed):
+            names = {inner: self._types[name] for name, inner in self._key.items()}
+            return pl.DataFrame(schema=names), np.full(len(keys), -1, dtype=np.int64)
+        decoded = self._key_decoder.decode(Bodies.of([key for key in keys if key is not None]))
+        for each in decoded.bad:
+            faults[int(keyed[each.row])] = f"the key: {each.reason}"
+        return decoded.frame, places(len(keys), keyed if decoded.rows is None else keyed[decoded.rows])
+
+    def _column(
+        self,
+        name: str,
+        rows: NDArray[np.int64],
+        keys: pl.DataFrame,
+        key_places: NDArray[np.int64],
+        values: pl.DataFrame,
+        value_places: NDArray[np.int64],
+    ) -> pl.Series:
+        if name not in self._key:
+            return taken(values[name], value_places[rows])
+        return taken(keys[self._key[name]], key_places[rows])
+
+
+def part_codec(name: str, options: Mapping[str, Any], plugin: str, option: str) -> Codec:
+    """Return the codec of keys or values. Raises OptionError for one whose rows change themselves."""
+    found = default_registry().find("codec", name)
+    codec: Codec = found(found.Settings.of(options, plugin=name))
+    if codec.changes() is not None:
+        raise OptionError(
+            f"{name!r} says itself what changes",
+            plugin=plugin,
+            option=option,
+            hint=f"read the topic with format={name!r}",
+        )
+    return codec
+
+
+def named_in_key(columns: Sequence[str], prefix: str, plugin: str) -> dict[str, str]:
+    """Return what key columns are called in the key. Raises OptionError for one that does not begin with the prefix."""
+    for name in columns:
+        if not name.startswith(prefix) or name == prefix:
+            raise OptionError(
+                f"the key column {name!r} does not begin with {prefix!r}", plugin=plugin, option="key_prefix"
+            )
+    return {name: name.removeprefix(prefix) for name in columns}
+
+
+def part(schema: Schema, names: Sequence[str], called: Mapping[str, str] | None = None) -> Schema:
+    """Return some columns of a schema, under other names where ``called`` says so."""
+    called = called or {}
+    return Schema(
+        {called.get(name, name): schema[name] for name in names},
+        json_columns=[called.get(name, name) for name in names if name in schema.json_columns],
+    )
+
+
+def places(count: int, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return where in a frame of these rows each of ``count`` records is, -1 for those that are not in it."""
+    places = np.full(count, -1, dtype=np.int64)
+    places[rows] = np.arange(len(rows))
+    return places
+
+
+def taken(column: pl.Series, places: NDArray[np.int64]) -> pl.Series:
+    """Return the values at places, NULL for -1."""
+    if not (places < 0).any():
+        return column[places]
+    return column.extend_constant(None, 1)[np.where(places < 0, len(column), places)]
