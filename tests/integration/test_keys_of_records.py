@@ -46,10 +46,9 @@ def test_columns_of_the_key_are_written_and_read(
     ]
     found = hr.sql(f"{text} SELECT k_id, k_name, v, id FROM t", session=SqlSession()).collect()
     assert found.rows() == ROWS
-    assert hr.sql(f"{text} SELECT k_name FROM t WHERE v > 5", session=SqlSession()).collect().rows() == [
-        ("a",),
-        (None,),
-    ]
+    other = "/*+ OPTIONS('properties.group.id' = 'other') */"
+    found = hr.sql(f"{text} SELECT k_name FROM t {other} WHERE v > 5", session=SqlSession()).collect()
+    assert found.rows() == [("a",), (None,)]
 
 
 @pytest.mark.spark

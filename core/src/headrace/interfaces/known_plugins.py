@@ -149,6 +149,7 @@ OFFERS: Mapping[str, Mapping[str, str]] = {
         "journal-json": "headrace-logformats",
         "json-schema": "headrace-jsonschema",
         "json-schema-confluent": "headrace-jsonschema",
+        "keyed": "headrace-changes",
         "kubernetes-audit": "headrace-logpresets",
         "leef": "headrace-grok",
         "logfmt": "headrace-grok",

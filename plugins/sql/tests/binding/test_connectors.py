@@ -297,3 +297,10 @@ def test_a_primary_key_of_several_columns_is_the_id_of_a_document() -> None:
     text = f"CREATE TABLE o (a INT, b STRING, PRIMARY KEY (a, b) NOT ENFORCED) WITH ({options}); INSERT INTO o VALUES (1, 'x')"
     settings = vars(hr.sql(text).plan().sinks["o"].sink)["settings"]
     assert (settings.id_template, settings.url) == ("{a}${b}", ["http://a:9200", "http://b:9200"])
+
+
+def test_a_table_that_is_read_may_have_options_of_writing() -> None:
+    options = "'connector' = 'kafka', 'topic' = 't', 'properties.bootstrap.servers' = 'h:1', 'create-topic' = 'true', 'linger' = '1 ms'"
+    assert hr.sql(f"CREATE TABLE o (id INT) WITH ({options}); SELECT * FROM o").notices == ()
+    with pytest.raises(ExpressionError, match="has no option 'creat-topic'"):
+        hr.sql(f"CREATE TABLE o (id INT) WITH ({options}, 'creat-topic' = 'true'); SELECT * FROM o")

@@ -158,7 +158,7 @@ def mapped_options(
             made[plain] = option.value
         elif key in declared.unused:
             notices.add_once(f"table {table.name!r}: option {key!r} has no effect here: {declared.unused[key]}")
-        elif _with_prefix(declared, key, option, made) or _is_known(connector.offered(other_kind), key):
+        elif _with_prefix(declared, key, option, made) or _is_known(connector, other_kind, key):
             continue
         else:
             names = [*declared.options, *declared.unused, *fields, "format"]
@@ -180,9 +180,13 @@ def _with_prefix(declared: TableOptions, key: str, option: Option, made: dict[st
     return False
 
 
-def _is_known(declared: TableOptions | None, key: str) -> bool:
+def _is_known(connector: Connector, other_kind: str, key: str) -> bool:
     """Return whether an option is one of the table's other direction: of no effect for this one."""
-    return declared is not None and key in declared.options
+    declared = connector.offered(other_kind)
+    if declared is None:
+        return False
+    settings = default_registry().find(other_kind, connector.plugin).Settings
+    return key in declared.options or key.replace("-", "_") in {each.encode_name for each in option_fields(settings)}
 
 
 def _called(target: Callable[[str], Mapping[str, Any]], option: Option, table: Table) -> Mapping[str, Any]:
