@@ -33,8 +33,8 @@ ALLOWED = {
     "rich": _COMMANDS,
     # PySpark brings it, in the one version with which it works.
     "py4j": {"plugins/spark/src/headrace_spark/queries/handle.py"},
-    # It is used where a connector's extra has brought it.
-    "pyarrow": {"core/src/headrace/flow/byte_slices.py"},
+    # It is used where a connector's extra has brought it; a job with state_memory that needs it says so when it starts.
+    "pyarrow": {"core/src/headrace/flow/byte_slices.py", "core/src/headrace/interfaces/mapped_memory.py"},
     # A checkpoint of Spark is shown where Spark is installed; SQL texts and rules are tried where their packages are.
     "headrace_spark": {"plugins/console/src/headrace_console/state_showing.py"},
     "headrace_rules": {"plugins/server/src/headrace_server/trials/rules.py"},
