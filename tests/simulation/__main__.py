@@ -20,10 +20,10 @@ from tests.simulation.buffers import buffer_history_of, run_buffer
 from tests.simulation.connector_mutations import OF_CONNECTORS
 from tests.simulation.connectors import connector_history_of, run_connector
 from tests.simulation.diagrams import diagram
-from tests.simulation.histories import history_of
+from tests.simulation.histories import history_of, rot_history_of
 from tests.simulation.instances import run_shared, shared_history_of
 from tests.simulation.leases import lease_history_of, run_lease
-from tests.simulation.mutations import MUTATIONS, OF_BUFFERS, OF_INSTANCES, OF_LEASES
+from tests.simulation.mutations import MUTATIONS, OF_BUFFERS, OF_INSTANCES, OF_LEASES, OF_ROT
 from tests.simulation.plans import plan_history_of, run_plan
 from tests.simulation.running import run
 from tests.simulation.shrinking import shrink
@@ -65,11 +65,18 @@ def run_connectors(seed: int) -> Outcome:
     return run_connector(connector_history_of(seed))
 
 
+def run_rot(seed: int) -> Outcome:
+    """Run the history of a checkpoint that rots that a seed means."""
+    warm()
+    return run(rot_history_of(seed))
+
+
 #: The kinds of histories beside those of one instance, by the name of their option, and what they are.
 KINDS: Mapping[str, tuple[Callable[[int], Outcome], str]] = {
     "instances": (run_instances, "of several instances over a broker"),
     "plans": (run_plans, "of generated jobs (tests/differential/streams)"),
     "connectors": (run_connectors, "with sinks of connectors over simulated servers"),
+    "rot": (run_rot, "of a checkpoint of which a bit turns round"),
     "buffers": (run_buffers, "of a buffer on disk"),
     "leases": (run_leases, "of a lease"),
 }
@@ -142,7 +149,13 @@ def shrunk(seed: int, kind: str | None) -> int:
 
 def seeds_until_found(name: str, seeds_max: int) -> int | None:
     """Return after how many seeds a planted bug was found; None: it was not."""
-    own = {run_instances: OF_INSTANCES, run_connectors: OF_CONNECTORS, run_buffers: OF_BUFFERS, run_leases: OF_LEASES}
+    own = {
+        run_rot: OF_ROT,
+        run_instances: OF_INSTANCES,
+        run_connectors: OF_CONNECTORS,
+        run_buffers: OF_BUFFERS,
+        run_leases: OF_LEASES,
+    }
     run_one: Callable[[int], Outcome] = next((one for one, names in own.items() if name in names), run_seed)
     with MUTATIONS[name]():
         for seed in range(seeds_max):

@@ -13,6 +13,11 @@ from headrace_changes.databases.offsets_table import OffsetsTable
 from headrace_changes.databases.table_sink import TableSink
 from headrace_elasticsearch import documents
 from headrace_elasticsearch.bulk import Bulk, Outcome
+from headrace_kafka.driver_confluent import ConfluentConsumer
+from headrace_kafka.producer_confluent import ConfluentTransactionalProducer
+from headrace_kafka.topics import KafkaTopics
+from headrace_rocketmq import sink as rocketmq_sink
+from headrace_rocketmq.job_topics import RocketMQTopics
 
 from tests.simulation.planting import Mutation, in_place_of
 
@@ -71,6 +76,36 @@ def _one_of_a_part(send: Any) -> Any:
     return sent
 
 
+def _forgotten(flush: Any) -> Any:
+    def done(self: Any) -> None:
+        try:
+            flush(self)
+        except RetriableError:
+            self._waiting = {}
+
+    return done
+
+
+def _without_position(write: Any) -> Any:
+    def written(self: Any, records: Any, last: Any) -> None:
+        before = self._producer.send_offsets_to_transaction
+        self._producer.send_offsets_to_transaction = lambda *_: None
+        try:
+            write(self, records, last)
+        finally:
+            self._producer.send_offsets_to_transaction = before
+
+    return written
+
+
+def _one_too_far(commit: Any) -> Any:
+    return lambda self, offsets: commit(self, {place: offset + 1 for place, offset in offsets.items()})
+
+
+def _named_anew(name: Any) -> Any:
+    return lambda writer, queue: f"hr:{secrets.token_hex(4)}/{queue}"
+
+
 #: Those that histories with sinks of connectors must find.
 OF_CONNECTORS: Mapping[str, Mutation] = {
     "mysql: positions are not compared": in_place_of(OffsetsTable, "advance", _compared_never),
@@ -79,5 +114,14 @@ OF_CONNECTORS: Mapping[str, Mutation] = {
     "elasticsearch: refused documents count as stored": in_place_of(Bulk, "_judged", _all_stored),
     "elasticsearch: a request without an answer counts as stored": in_place_of(Bulk, "_send_part", _lost_is_stored),
     "elasticsearch: a request of several counts as the others": in_place_of(Bulk, "send", _one_of_a_part),
+    "kafka: records for shards that were not acknowledged are forgotten": in_place_of(KafkaTopics, "flush", _forgotten),
+    "kafka: positions are not part of the transaction": in_place_of(
+        ConfluentTransactionalProducer, "write", _without_position
+    ),
+    "kafka: groups commit one too far": in_place_of(ConfluentConsumer, "commit", _one_too_far),
+    "rocketmq: records for shards that were not acknowledged are forgotten": in_place_of(
+        RocketMQTopics, "flush", _forgotten
+    ),
+    "rocketmq: rows do not say which they are": in_place_of(rocketmq_sink, "upstream_name", _named_anew),
     "elasticsearch: ids are made anew": in_place_of(documents, "row_ids", _without_begin),
 }

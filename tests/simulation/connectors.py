@@ -20,7 +20,7 @@ def connector_history_of(seed: int) -> History | SharedHistory:
     history: History | SharedHistory = shared_history_of(seed) if seed % 2 else history_of(seed)
     sink = random.choice(CONNECTORS)
     # Of several instances, changes of a key need a sink that fences: a document by key would be written by a zombie.
-    if SHAPES[history.shape].changes and (seed % 2 or sink == "elasticsearch creates"):
+    if SHAPES[history.shape].changes and (seed % 2 or sink != "elasticsearch"):
         sink = "mysql"
     if isinstance(history, SharedHistory):
         return replace(history, sink=sink, broker=random.choice(BROKERS))

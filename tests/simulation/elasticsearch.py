@@ -48,7 +48,7 @@ class Elasticsearch(Server):
     def there(self, index: str) -> Counter[str]:
         """Return the documents of an index, and how often each is there."""
         self.settle()
-        return Counter(shown(_row(document)) for document in self.indices.get(index, {}).values())
+        return Counter(shown(row_of(document)) for document in self.indices.get(index, {}).values())
 
     def settle(self, *, all_of_them: bool = False) -> None:
         """Carry out what comes late."""
@@ -157,7 +157,8 @@ class _Node(BaseNode):
         """Nothing is held."""
 
 
-def _row(document: Mapping[str, Any]) -> dict[str, Any]:
+def row_of(document: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a document as a row: the columns of windows are times."""
     return {
         name: datetime.fromisoformat(value) if name.startswith("window_") else value for name, value in document.items()
     }

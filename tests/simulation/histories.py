@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import log10
 from random import Random
 from typing import Any
@@ -108,6 +108,17 @@ def history_of(seed: int) -> History:
             for _ in range(random.choice((0, 0, 0, 1, 2)))
         ),
     )
+
+
+def rot_history_of(seed: int) -> History:
+    """Return a history in which nothing happens but that a bit of a checkpoint turns round, after a kill."""
+    random = Random(f"rot {seed}")
+    place = random.choice(("reader.after_poll", "sink.after_insert", "checkpoint.after_save", None))
+    history = history_of(seed)
+    return replace(
+        history, faults=(Fault("rot", place, random.randint(1, 6) if place else random.randint(100, 400)),), lossy=0.0, away={},
+        failing=0.0, slow=0.0, full_until_us=0, jumps=(), options={**history.options, "checkpoint_interval": 0.001},
+    )  # fmt: skip
 
 
 def fault_of(

@@ -4,20 +4,24 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from headrace.interfaces.source import Source
 from headrace_contract.memory_topics import MemoryTopicSettings, MemoryTopicSource
+from headrace_kafka.settings import KafkaSourceSettings
+from headrace_kafka.source import KafkaSource
 from headrace_rocketmq.settings import RocketMQSourceSettings
 from headrace_rocketmq.source import RocketMQSource
 
 from tests.simulation.brokers import Broker
+from tests.simulation.kafka import Kafka
 from tests.simulation.rocketmq import RocketMQ
 from tests.simulation.world.network import Network
 from tests.simulation.world.scheduler import Process, World
 
 #: The kinds of brokers, by what histories call them.
-BROKERS = ("memory", "rocketmq")
+BROKERS = ("memory", "rocketmq", "kafka")
 
 
 class SharedInput(ABC):
@@ -44,6 +48,10 @@ class SharedInput(ABC):
     @abstractmethod
     def source(self, topic: str) -> Source:
         """Return a new source. Called in the process of an instance."""
+
+    def standing_in(self) -> AbstractContextManager[None]:
+        """Return a context in which the broker stands at the place of drivers."""
+        return nullcontext()
 
     @abstractmethod
     def expel(self, sources: Iterable[Source], process: Process) -> None:
@@ -100,6 +108,36 @@ class _RocketMQ(SharedInput):
         self.broker.expel(lambda connection: connection.process is process)
 
 
+class _Kafka(SharedInput):
+    tick_us = 100_000
+    progress_us = 200_000_000
+    steps_max = 300_000
+
+    def __init__(self, world: World, session_us: int) -> None:
+        self.server = self.broker = Kafka(world, "broker", session_us)
+
+    def add_queue(self, topic: str) -> None:
+        self.broker.add_queue(topic)
+
+    def put(self, topic: str, queue: int, body: bytes) -> None:
+        self.broker.put(topic, queue, body)
+
+    def tick(self) -> None:
+        self.broker.tick()
+
+    def source(self, topic: str) -> Source:
+        given = {"topic": topic, "servers": "kafka:9092", "group": "job", "driver": "confluent"}
+        return KafkaSource(KafkaSourceSettings.of(given, plugin="kafka"))
+
+    def expel(self, sources: Iterable[Source], process: Process) -> None:
+        self.broker.expel(process)
+
+    def standing_in(self) -> AbstractContextManager[None]:
+        return self.broker.standing_in()
+
+
 def input_of(kind: str, world: World, session_us: int) -> SharedInput:
     """Return the broker that a history calls so."""
+    if kind == "kafka":
+        return _Kafka(world, session_us)
     return _RocketMQ(world) if kind == "rocketmq" else _Memory(world, session_us)

@@ -141,7 +141,7 @@ def run_shared(history: SharedHistory) -> Outcome:
         disk = Disk(world, disk_place)
         with inside(world, disk):
             run = _Run(history, world, disk)
-            with run.out.standing_in():
+            with run.out.standing_in(), run._broker.standing_in():
                 run.all()
         return Outcome(
             history, tuple(run.wrong), world.trace, run.starts, len(world.trace.events), world.us / 1e6
@@ -171,7 +171,7 @@ class _Run:
         self._world, self._disk = world, disk
         self._broker = input_of(history.broker, world, int(history.options["session"] * 1e6))
         world.steps_left = self._broker.steps_max
-        self.out, self._bad = output_of(history.sink, world, self._shape), Table(world, "bad")
+        self.out, self._bad = output_of(history.sink, world, self._shape, self._broker.server), Table(world, "bad")
         for server in (self._broker.server, self.out.server):
             server.away = list(history.away.get(server.name, ()))
             server.lossy = history.lossy
@@ -256,7 +256,7 @@ class _Run:
             self._world.us - instance.ended_us >= self._history.back_us or not self.starts
         ):
             self.starts += 1
-            instance.stop_asked = False
+            instance.stop_asked, instance.handle = False, None
             instance.process = self._world.process(f"{instance.number}.{self.starts}", lambda: self._main(instance))
 
     def _failed(self, instance: _Instance, error: BaseException) -> None:
@@ -267,7 +267,6 @@ class _Run:
 
     def _main(self, instance: _Instance) -> None:
         options = self._history.options
-        instance.handle = None
         instance.handle = self._job(instance).start(
             "light",
             checkpoint=os.path.join(self._disk.place, str(instance.number)),

@@ -187,6 +187,8 @@ OF_ONE: Mapping[str, Mutation] = {
 }
 
 
+#: Those that histories of checkpoints that rot must find.
+OF_ROT = ("checksums of states not compared", "checksum of the checkpoint not compared")
 #: Those that histories of several instances must find.
 OF_INSTANCES: Mapping[str, Mutation] = {
     "groups told before the state of shards is stored": in_place_of(

@@ -20,6 +20,8 @@ from tests.simulation.servers import Server, shown
 from tests.simulation.world.scheduler import Crashed, Process, World
 
 _US = 400
+#: A transaction takes many statements, so each is lost more rarely than a call of other servers.
+_OF_A_STATEMENT = 0.2
 _IDLE_US = driver.IDLE_TRANSACTION_SECONDS * 1_000_000
 _LOCK_WAIT_US = 50_000_000
 Row = tuple[Any, ...]
@@ -95,14 +97,20 @@ class _Connection:
         if self._abandoned():
             self._lose("the server has ended the transaction")
         self._heard_us = world.us
-        if any(begin <= world.us < end for begin, end in server.away) or world.random.random() < server.lossy:
+        if (
+            any(begin <= world.us < end for begin, end in server.away)
+            or world.random.random() < server.lossy * _OF_A_STATEMENT
+        ):
             self._lose("it is not there")
 
     def answered(self, what: str) -> None:
         """The answer travels; it may be lost, after the server has done what was asked."""
         server, world = self._server, self._server.world
         world.step(f"{server.name}.done", what[:80])
-        if any(begin <= world.us < end for begin, end in server.away) or world.random.random() < server.lossy:
+        if (
+            any(begin <= world.us < end for begin, end in server.away)
+            or world.random.random() < server.lossy * _OF_A_STATEMENT
+        ):
             self._lose("its answer was lost")
 
     def _lose(self, why: str) -> None:

@@ -10,7 +10,7 @@ from tests.simulation.instances import SharedHistory
 from tests.simulation.mysql import values_of
 from tests.simulation.outputs import CONNECTORS
 
-_SEEDS = 18
+_SEEDS = 16
 
 
 @pytest.mark.parametrize("part", range(4))
@@ -22,7 +22,7 @@ def test_histories_with_sinks_of_connectors_break_no_rule(part: int) -> None:
 
 
 def test_histories_have_every_sink_with_one_instance_and_with_several() -> None:
-    histories = [connector_history_of(seed) for seed in range(_SEEDS)]
+    histories = [connector_history_of(seed) for seed in range(80)]
     found = {(each.sink, isinstance(each, SharedHistory)) for each in histories}
     assert found == {(sink, shared) for sink in CONNECTORS for shared in (True, False)}
 

@@ -6,8 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.simulation.connectors import connector_history_of
-from tests.simulation.instances import SharedHistory, run_shared, shared_history_of
+from tests.simulation.instances import run_shared, shared_history_of
 
 _SEEDS = 8
 
@@ -25,8 +24,3 @@ def test_a_shard_whose_first_request_is_lost_is_read(seed: int) -> None:
     """The job asked for the end of the queue before its next poll, and was told of the failure again and again, until the next poll."""
     outcome = run_shared(replace(shared_history_of(seed), broker="rocketmq"))
     assert not outcome.wrong, f"{outcome.history}\n" + "\n".join(outcome.wrong)
-
-
-def test_histories_with_connectors_have_both_brokers() -> None:
-    histories = [connector_history_of(seed) for seed in range(1, 20, 2)]
-    assert {each.broker for each in histories if isinstance(each, SharedHistory)} == {"memory", "rocketmq"}

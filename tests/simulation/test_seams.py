@@ -23,6 +23,7 @@ PACKAGES = (
     "connectors/mysql/src",
     "connectors/elasticsearch/src",
     "connectors/rocketmq/src",
+    "connectors/kafka/src",
 )
 #: Modules through which the outside is reached.
 OUTSIDE = {
@@ -38,7 +39,8 @@ HARMLESS = {
         "path", "fspath", "PathLike", "fsdecode", "fsencode", "strerror", "sep", "environ", "getuid", "cpu_count", "sched_getaffinity",
         "get_terminal_size", "getcwd", "sysconf", "devnull", "stat_result", "DirEntry",
         # They read, from the real files that the disk of a world consists of.
-        "stat", "fstat", "lstat", "scandir", "listdir", "walk", "read", "pread", "lseek", "access", "readlink", "SEEK_END", "SEEK_SET",
+        "stat", "fstat", "lstat", "scandir", "listdir", "walk", "read", "pread", "lseek", "access", "readlink", "R_OK",
+        "SEEK_END", "SEEK_SET",
         # They go through other functions of os.
         "makedirs", "removedirs",
         # They change what no crash depends on: who may read a file, and what the kernel keeps of it in memory.
@@ -75,6 +77,7 @@ EXCEPTIONS = {
     "connectors/rocketmq/src/headrace_rocketmq/native_child.py": "another process, with a library in C",
     "connectors/rocketmq/src/headrace_rocketmq/native_consumer.py": "another process, with a library in C",
     "connectors/rocketmq/src/headrace_rocketmq/native_source.py": "reads what that process gives",
+    "connectors/kafka/src/headrace_kafka/kafka_python_client.py": "sockets of kafka-python, the other client, which is not simulated",
     "connectors/mysql/src/headrace_mysql/binlog": "reads a server's log over a socket: not simulated; it writes nothing",
     "connectors/file/src/headrace_file/streams.py": "pipes and compressed streams that other programs fill: not simulated",
 }

@@ -1,0 +1,28 @@
+"""The source, the topics and the transactional sink of Kafka, unchanged, over simulated clients of confluent-kafka."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tests.simulation.connectors import connector_history_of
+from tests.simulation.inputs import BROKERS
+from tests.simulation.instances import SharedHistory, run_shared, shared_history_of
+
+_SEEDS = 6
+
+
+@pytest.mark.parametrize("part", range(2))
+def test_histories_over_kafka_break_no_rule(part: int) -> None:
+    for seed in range(part, _SEEDS, 2):
+        history = replace(shared_history_of(seed), broker="kafka")
+        if seed % 3 == 0 and history.shape != "running":
+            history = replace(history, sink="kafka")
+        outcome = run_shared(history)
+        assert not outcome.wrong, f"{outcome.history}\n" + "\n".join(outcome.wrong)
+
+
+def test_histories_with_connectors_have_each_broker() -> None:
+    histories = [connector_history_of(seed) for seed in range(1, 40, 2)]
+    assert {each.broker for each in histories if isinstance(each, SharedHistory)} == set(BROKERS)
