@@ -2,6 +2,7 @@
 
     python -m benchmarks.state_beyond_memory KEYS MEMORY [PLACE]     # "10_000_000" "100 MB": all phases, as JSON lines
     python -m benchmarks.state_beyond_memory phase PLACE KEYS MEMORY NAME UNTIL
+    python -m benchmarks.state_beyond_memory join LEFT RIGHT MEMORY      # rows of both sides: a join by key without bound, 32 shards
 
 Every phase is a process of its own on light that goes on with the checkpoint of the one before, in PLACE: ``fill`` gives each key
 once, in no order; ``zipf`` and ``uniform`` update them; ``killed`` is ended by SIGKILL in the midst of updates, and ``restart``
@@ -152,7 +153,52 @@ def _run(place: str, keys: int, memory: str, name: str, until: int, kill_after: 
         process.communicate()
 
 
+def join(left: int, right: int, memory: str) -> dict[str, Any]:
+    """Join so many rows with so many, which all have different keys, of equal columns; return what that took."""
+    import headrace as hr
+    import numpy as np
+    import polars as pl
+    from headrace.flow.messages import Queue, ReadPosition
+    from headrace.flow.schema import Schema
+    from headrace.interfaces.source import Source
+    from headrace_sql.operators.range_reader import RangeReader
+
+    class Rows(Source):
+        bounded = True
+
+        def __init__(self, name: str, count: int) -> None:
+            self.settings, self._name, self._count = hr.Settings(), name, count
+
+        def schema(self) -> Schema | None:
+            return Schema.of({"k": "int64", self._name: "int64"})
+
+        def queues(self) -> Collection[Queue]:
+            return [Queue(self._name)]
+
+        def rows(self, begin: int, end: int) -> pl.DataFrame:
+            numbers = np.arange(begin, end, dtype=np.int64)
+            return pl.DataFrame({"k": numbers * 2_654_435_761 % (4 * right), self._name: numbers})
+
+        def open(self, queue: Queue, start: Any) -> Any:
+            return RangeReader(self.rows, start.offset if isinstance(start, ReadPosition) else 0, self._count)
+
+    stream = hr.stream("benchmark", "join")
+    joined = stream.from_(Rows("v", left)).join(stream.from_(Rows("w", right)), "k")
+    options: dict[str, Any] = {} if memory == "none" else {"state_memory": memory}
+    before, begun = time.process_time(), time.monotonic()
+    report = joined.to_blackhole().run("light", shards=32, max_batch_records=BATCH, show_progress=False, **options)
+    cpu = time.process_time() - before
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    return {
+        "join": [left, right], "pairs": sum(report.rows_written.values()), "rss_mb": usage.ru_maxrss // 1024,
+        "per_cpu_second": round((left + right) / cpu), "cpu_s": round(cpu), "clock_s": round(time.monotonic() - begun),
+    }  # fmt: skip
+
+
 def main() -> None:
+    if sys.argv[1] == "join":
+        print(json.dumps(join(int(sys.argv[2]), int(sys.argv[3]), sys.argv[4])))
+        return
     if sys.argv[1] == "phase":
         print(json.dumps(phase(sys.argv[2], int(sys.argv[3]), sys.argv[4], sys.argv[5], int(sys.argv[6]))))
         return

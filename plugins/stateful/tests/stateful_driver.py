@@ -21,6 +21,7 @@ from headrace.flow.messages import (
     Queue,
     SystemMessage,
 )
+from headrace.interfaces.frozen_state import FrozenState
 from headrace.interfaces.mapped_memory import MappedMemory
 from headrace.interfaces.operator import MappedOperator, RejectedRows, StatefulOperator
 
@@ -70,7 +71,7 @@ class Run:
     kinds: list[int] = field(default_factory=list)
     watermarks: list[int | None] = field(default_factory=list)
     rejected: list[str] = field(default_factory=list)
-    stored: list[bytes] = field(default_factory=list)
+    stored: list[FrozenState] = field(default_factory=list)
     maps: bool = False
 
     def __post_init__(self) -> None:
@@ -83,11 +84,13 @@ class Run:
         self._take(self.operator.on_system(message))
 
     def store(self, *, whole: bool = False) -> None:
-        """Write the state down: a delta, or a snapshot that takes the place of everything before."""
+        """Write the state down: a delta, or a snapshot that takes the place of everything before.
+
+        The bytes are made at the restart: what the operator takes until then must not change them.
+        """
         if whole:
-            self.stored = [self.operator.snapshot()]
-        else:
-            self.stored.append(self.operator.delta())
+            self.stored.clear()
+        self.stored.append(self.operator.frozen(whole=whole))
 
     def restart(self) -> None:
         """Go on with a new operator from what is stored; the state must be stored right before."""
@@ -95,8 +98,9 @@ class Run:
         self.maps = not self.maps and isinstance(self.operator, MappedOperator)
         if isinstance(self.operator, MappedOperator) and self.maps:
             self.operator.use_mapped(mapped_memory())
-        for state in self.stored:
-            if state:
+        self.stored = [FrozenState.of(each.make()) for each in self.stored]
+        for each in self.stored:
+            if state := each.make():
                 self.operator.apply(state)
 
     def _take(self, results: Any) -> None:

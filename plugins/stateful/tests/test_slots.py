@@ -238,3 +238,32 @@ def test_columns_keep_values(name: str) -> None:
         assert columns.take(np.arange(5000)).equals(frame, null_equal=True)
         assert columns.equal(np.arange(5000), frame).all()
         assert columns.take(np.array([7, 3, 7])).equals(frame[[7, 3, 7]])
+
+
+@pytest.mark.parametrize("whole", [True, False])
+@pytest.mark.parametrize("changed", [3, 600])
+def test_frozen_rows_are_those_of_the_moment(whole: bool, changed: int) -> None:
+    def put(table: SlotTable, keys: range, value: int) -> None:
+        slots, _ = table.find_or_insert(pl.DataFrame({"k": [f"key {key}" for key in keys]}))
+        table.put(slots, pl.DataFrame({"v": [value] * len(keys), "t": [f"text {value}"] * len(keys)}))
+
+    types: dict[str, pl.DataType] = {"v": pl.Int64(), "t": pl.String()}
+    table, other = SlotTable({"k": pl.String()}, types), SlotTable({"k": pl.String()}, types)
+    put(table, range(1000), 1)
+    other.apply(table.delta())
+    put(table, range(changed), 2)
+    table.remove(table.find(pl.DataFrame({"k": ["key 999", "key 998"]})))
+    wanted = SlotTable({"k": pl.String()}, types)
+    make, rows = table.frozen(whole=whole)
+    put(table, range(500, 2000), 3)
+    table.remove(table.find(pl.DataFrame({"k": ["key 1", "key 700"]})))
+    frames = make()
+    assert rows == (998 if whole else changed + 2)
+    (wanted if whole else other).apply(frames)
+    found = (wanted if whole else other).find(pl.DataFrame({"k": [f"key {key}" for key in range(1000)]}))
+    values = (wanted if whole else other).take(found[:998])
+    assert (found[998:] < 0).all()
+    assert values["v"].to_list() == [2] * changed + [1] * (998 - changed)
+    assert values["t"].to_list() == ["text 2"] * changed + ["text 1"] * (998 - changed)
+    put(table, range(3), 4)
+    assert table.delta()["set"].height == 1500 - 1 + 3  # what came behind is in the next delta: key 700 has gone again
