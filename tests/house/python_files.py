@@ -33,6 +33,8 @@ class Facts:
     #: Lines at which tests are skipped, or expected to fail, whatever the machine, or for no reason.
     skips: list[int] = field(default_factory=list)
     sleeps: bool = False
+    #: Modules that are imported when the program runs, at the top or in a function, and names that may be modules.
+    imports: set[str] = field(default_factory=set)
 
 
 @functools.cache
@@ -47,8 +49,10 @@ def facts() -> Mapping[str, Facts]:
 
 def facts_of(text: str) -> Facts:
     """Return what there is to know of a file with this text."""
+    tree = ast.parse(text)
     found = Facts(lines=text.count("\n"))
-    for node in ast.walk(ast.parse(text)):
+    for_types = _for_types(tree)
+    for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             # The body alone: the options of a command, each with its help, are a table.
             assert node.end_lineno is not None
@@ -61,6 +65,9 @@ def facts_of(text: str) -> Facts:
                 found.vanishing.append(node.lineno)
         elif isinstance(node, ast.ClassDef):
             _add_declared(found, node)
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            if node not in for_types:
+                found.imports |= _imported(node)
         elif isinstance(node, ast.Attribute) and _is_always_skipped(node):
             found.skips.append(node.lineno)
     return found
@@ -84,6 +91,19 @@ def _add_call(found: Facts, node: ast.Call) -> None:
         found.skips += [node.lineno] * all(keyword.arg != "reason" for keyword in node.keywords)
     elif name == "sleep":
         found.sleeps = found.sleeps or ast.unparse(function) in ("time.sleep", "sleep")
+
+
+def _for_types(tree: ast.Module) -> set[ast.AST]:
+    """Return what stands below ``if TYPE_CHECKING`` at the top of a file."""
+    blocks = [node for node in tree.body if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)]
+    return {node for block in blocks for node in block.body}
+
+
+def _imported(node: ast.Import | ast.ImportFrom) -> set[str]:
+    if isinstance(node, ast.Import):
+        return {alias.name for alias in node.names}
+    module = node.module or ""
+    return {module, *(f"{module}.{alias.name}" for alias in node.names)}
 
 
 def _is_always_skipped(node: ast.Attribute) -> bool:
@@ -117,3 +137,28 @@ def _add_declared(found: Facts, owner: ast.ClassDef) -> None:
             for part in ast.walk(node):
                 if isinstance(part, ast.Attribute) and isinstance(part.ctx, ast.Store):
                     found.declared.add(part.attr)
+
+
+def import_circles(files: Mapping[str, Facts]) -> list[list[str]]:
+    """Return the modules of packages that import each other, each circle as a list of their names."""
+    names = {path.partition("/src/")[2].removesuffix(".py").replace("/", "."): path for path in files}
+    names = {name.removesuffix(".__init__"): path for name, path in names.items()}
+    edges = {name: sorted((files[path].imports & names.keys()) - {name}) for name, path in names.items()}
+    # Packages are left out: their __init__ gives public names, and is imported with each of their modules.
+    packages = {name for name, path in names.items() if path.endswith("/__init__.py")}
+    graph = {name: [each for each in each_of if each not in packages] for name, each_of in edges.items()}
+    reached = {name: _reached(graph, name) for name in graph if name not in packages}
+    circles = {tuple(sorted(each for each in found if name in reached[each])) for name, found in reached.items()}
+    return sorted([*circle] for circle in circles if len(circle) > 1)
+
+
+def _reached(graph: Mapping[str, list[str]], begin: str) -> set[str]:
+    """Return the modules that a module imports, and those that these import; with itself if one imports it."""
+    found: set[str] = set()
+    waiting = [*graph[begin]]
+    while waiting:
+        name = waiting.pop()
+        if name not in found:
+            found.add(name)
+            waiting += graph[name]
+    return found

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from tests.house.python_files import Facts, facts, facts_of
+from tests.house.python_files import Facts, facts, facts_of, import_circles
 
 FILE_LINES_MAX = 600
 #: Names that say nothing of what lives there.
@@ -72,6 +72,35 @@ FOREIGN = {
     "plugins/stateful/src/headrace_stateful/aggregates/state_bytes.py: _fields": "named tuples",
 }
 
+#: Modules that import each other, at the top or in functions.
+CIRCLES = {
+    "headrace.plan.explain headrace.plan.graph headrace.plan.outputs headrace.plan.state_inputs": (
+        "a plan makes its definitions when they are asked for first, of the plan that it is"
+    ),
+    "headrace_columnar.casts headrace_columnar.functions.json headrace_columnar.registry": (
+        "the registry imports the modules of functions when a name is looked up; a cast to text may need one"
+    ),
+    "headrace_columnar.compiler headrace_columnar.operators": "an operator's sides are compiled by what compiles operators",
+    (
+        "headrace_console.app headrace_console.command headrace_console.explaining headrace_console.projects "
+        "headrace_console.reporting headrace_console.running headrace_console.state_showing headrace_console.watchdog"
+    ): "each command is imported when it is called, and says with the app's own function how it went",
+    "headrace_file.streams headrace_file.zip_stream": "a kind of stream, imported for a file of that kind",
+    "headrace_kafka.producer headrace_kafka.producer_confluent headrace_kafka.producer_kafka_python": (
+        "the driver that is installed and chosen is imported when a producer is made"
+    ),
+    "headrace_kafka.source headrace_kafka.topics": "a source gives its topics, which give a source for each of theirs",
+    "headrace_rocketmq.job_topics headrace_rocketmq.source": "a source gives its topics, which give a source for each of theirs",
+    (
+        "headrace_logpresets.json_preset headrace_logpresets.json_presets headrace_logpresets.pattern_preset "
+        "headrace_logpresets.pattern_presets headrace_logpresets.presets headrace_logpresets.times "
+        "headrace_logpresets.windows_preset headrace_logpresets.windows_presets"
+    ): "the kind of a preset is imported when a preset of it is asked for",
+    "headrace_remotefiles.remote_files headrace_remotefiles.schemes": "the library of a scheme is imported for a file of it",
+    "headrace_rules.optimizer headrace_rules.plugin": "what a plug-in offers is imported when it is asked for",
+    "headrace_rules.prepared headrace_rules.preparing": "what prepares conditions imports sqlglot, which takes a while",
+}
+
 _ASKS = "asks a server that another program runs: there is no clock to move"
 _SHOWN = "the pause is what the test is about"
 SLEEPING_TESTS = {
@@ -114,6 +143,21 @@ def test_modules_are_named_after_what_lives_there() -> None:
     assert [path for path, names in parts.items() if names & EMPTY_NAMES] == []
 
 
+def test_modules_do_not_import_each_other() -> None:
+    assert {" ".join(circle) for circle in import_circles(shipped())} == set(CIRCLES)
+
+
+def test_a_circle_is_found() -> None:
+    texts = {
+        "p/src/p/__init__.py": "from p.a import f",
+        "p/src/p/a.py": "from p.b import g",
+        "p/src/p/b.py": "def g():\n    from p import c\n",
+        "p/src/p/c.py": "import p.a\nif TYPE_CHECKING:\n    from p.d import h\n",
+        "p/src/p/d.py": "from p.c import x",
+    }
+    assert import_circles({path: facts_of(text) for path, text in texts.items()}) == [["p.a", "p.b", "p.c"]]
+
+
 def test_no_error_vanishes() -> None:
     assert {path for path, found in facts().items() if found.vanishing} == set(SWALLOWED)
 
@@ -140,7 +184,7 @@ def test_tests_do_not_wait_for_time() -> None:
     assert found == set(SLEEPING_TESTS)
 
 
-@pytest.mark.parametrize("reasons", [LONG_FUNCTIONS, SWALLOWED, FOREIGN, SLEEPING_TESTS])
+@pytest.mark.parametrize("reasons", [LONG_FUNCTIONS, SWALLOWED, FOREIGN, CIRCLES, SLEEPING_TESTS])
 def test_each_exception_says_why(reasons: Mapping[str, str]) -> None:
     assert all(len(reason) > 10 for reason in reasons.values())
 

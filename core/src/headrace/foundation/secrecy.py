@@ -7,7 +7,6 @@ a secret too, and an error that quotes it would write it into logs.
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 _NAME = r"passw(?:or)?d|passwd|pwd|secret|token|credential|private[._-]?key|api[._-]?key|access[._-]?key|jaas|oauth\w*[._]config|\.pem\b"
 _SECRET_NAME = re.compile(_NAME, re.IGNORECASE)
@@ -45,17 +44,3 @@ def _stars(found: re.Match[str]) -> str:
     start, end = start - found.start(), end - found.start()
     whole = found[0]
     return whole[:start] + _MASK * (end - start) + whole[end:]
-
-
-def read_secret_file(path: str) -> str:
-    """Return the text of a file without the line break at its end: the secret store ``file``. Raises OptionError."""
-    from headrace.foundation.errors import OptionError
-
-    try:
-        text = Path(path).read_text(encoding="utf-8")
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
-        raise OptionError(
-            f"the file {path!r} of a secret cannot be read: {reason}", hint="let the user that runs the job read it"
-        ) from None
-    return text.removesuffix("\n").removesuffix("\r")

@@ -18,4 +18,4 @@ def headrace_codecs() -> Mapping[str, str]:
 
 @hookimpl
 def headrace_secret_stores() -> Mapping[str, str]:
-    return {"file": "headrace.foundation.secrecy:read_secret_file"}
+    return {"file": "headrace.foundation.secret_files:read_secret_file"}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections import OrderedDict
+from collections import OrderedDict, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -266,12 +266,14 @@ class Verifier:
         nothing = itertools.repeat(None)
         parts: list[Iterable[Any]] = [columns.get(slot, nothing) for slot in range(width)]
         values = list(zip(*parts, strict=False)) if wanted else [()] * hits.height
-        checks = self._checks
+        cheap = {rule: self._check(rule).cheap for rule in np.unique(rules).tolist()}
+        # By rule, so that what is done for a candidate that passes is done in this loop: there may be one for each row.
+        passed: defaultdict[int, list[int]] = defaultdict(list)
         for number, (place, rule) in enumerate(zip(places.tolist(), rules.tolist(), strict=True)):
-            check = checks[rule]
-            assert check is not None
-            if check.cheap is None or check.cheap(values[place]):
-                yield rule, [number]
+            condition = cheap[rule]
+            if condition is None or condition(values[place]):
+                passed[rule].append(number)
+        yield from passed.items()
 
     def _passed_by_rule(
         self, columns: Mapping[int, Sequence[Any]], width: int, places: Sequence[int], rules: Integers

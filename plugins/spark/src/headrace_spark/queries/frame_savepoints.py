@@ -28,7 +28,7 @@ from headrace.runtime.shard_states import StageStates
 
 from headrace_spark.checkpoints.checkpoint import SparkCheckpoint
 from headrace_spark.checkpoints.offsets import JobIdentity
-from headrace_spark.queries.savepoints import offsets_at
+from headrace_spark.queries.savepoint_offsets import offsets_at
 from headrace_spark.shards.topology import Address
 from headrace_spark.transit.payload import KeyedPlan
 

@@ -20,8 +20,10 @@ from headrace.runtime.savepoints import Place, SavepointWriter
 from headrace.runtime.shard_states import StageStates
 
 from headrace_spark.checkpoints.checkpoint import SparkCheckpoint
-from headrace_spark.checkpoints.offsets import JobIdentity, JobOffsets, KeyedMarks
+from headrace_spark.checkpoints.offsets import JobIdentity, JobOffsets
+from headrace_spark.queries.frame_savepoints import add_spark_files, sources_in_order
 from headrace_spark.queries.numbering import opened
+from headrace_spark.queries.savepoint_offsets import offsets_at
 from headrace_spark.shards.shard_state import StateVersion
 from headrace_spark.shards.topology import Address
 from headrace_spark.transit.payload import KeyedPlan
@@ -94,8 +96,6 @@ def _completed(
 def _written(
     plan: Plan, started: StartedQuery, at: tuple[int | None, JobOffsets], writer: SavepointWriter, *, stopped: bool
 ) -> Path:
-    from headrace_spark.queries.frame_savepoints import add_spark_files, sources_in_order
-
     batch_id, offsets = at
     payload, sequence = started.payload, None
     if payload.frames is not None:
@@ -167,18 +167,3 @@ def begin_at(
         keyed.chain(Address(shuffle, number)).begin(state)
         known |= {Queue(each[0], each[1]) for each in StageStates(start.plan, shuffle).unpacked(state)["upstreams"]}
     checkpoint.begin_at(start.savepoint.id, offsets_at(start, keyed, identity, sequence, now_us, known))
-
-
-def offsets_at(
-    start: SavepointStart, keyed: KeyedPlan | None, identity: JobIdentity, sequence: int, now_us: int, known: set[Queue]
-) -> JobOffsets:
-    """Return where the job begins. Queues that the shards do not wait for are gone: they are added when they are there."""
-    place = start.savepoint.place
-    queues = {queue: at for queue, at in place.positions.items() if keyed is None or queue in known}
-    gone = {queue: at for queue, at in place.positions.items() if queue not in queues}
-    marks = None
-    if keyed is not None:
-        idle = tuple(sorted(queue for queue in place.idle if queue in queues))
-        marks = KeyedMarks(keyed.shards, keyed.levels, sequence + 1, max(now_us, place.time_us), idle)
-    sources = {name: kind for name, kind in identity.sources.items() if name in start.savepoint.sources}
-    return JobOffsets(identity.job, identity.fingerprint, sources, dict(sorted(queues.items())), gone, keyed=marks)
