@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 import sys
@@ -120,6 +121,41 @@ def test_usual_bodies_are_decoded_by_the_kernel_alone(monkeypatch: pytest.Monkey
     assert [row["l"] for row in rows] == [None, [1, None, 3], [], None]
     assert [row["n"] for row in rows] == [None, {"x": None, "y": "z"}, None, None]
     assert rows[1]["j"] == '{"k": [1, 2.50]}'
+
+
+@needs_kernel
+def test_names_that_differ_little_and_escapes_of_every_kind(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = [
+        "a",
+        "b",
+        "ab",
+        "abcdefg",
+        "abcdefgh",
+        "abcdefgi",
+        "abcdefghi",
+        *("x" * 8 + middle + "y" * 8 for middle in ("", "1", "2", "12")),
+    ]
+    texts = [
+        "",
+        '"',
+        "\\",
+        "a/b",
+        "\b\f\n\r\t",
+        "short\n",
+        "exactly12\\\\\\",
+        "longer than twelve\n",
+        "é\u4e2d\U0001f600",
+        "\x00",
+        "plain",
+    ]
+    rows = [
+        {name: texts[(place + turn) % len(texts)] for place, name in enumerate(names[turn % 3 :])} for turn in range(40)
+    ]
+    rows += [dict(reversed(row.items())) for row in rows]
+    bodies = Bodies.of([json.dumps(row, ensure_ascii=number % 2 == 0).encode() for number, row in enumerate(rows)])
+    made = decoder(dict.fromkeys(names, "string"))
+    monkeypatch.setattr(made, "_plain", Refusing())
+    assert made.decode(bodies).frame.rows() == [tuple(row.get(name) for name in names) for row in rows]
 
 
 @needs_kernel

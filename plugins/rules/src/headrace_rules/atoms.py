@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache
+from operator import itemgetter
 
 import msgspec
 import polars as pl
@@ -112,16 +113,25 @@ def choice(needs: list[Need]) -> Need | None:
 
 def cheapest(need: Need, cost: Callable[[Atom], float]) -> tuple[float, frozenset[Atom]]:
     """Return the atoms of a need that cost least, and what they cost together."""
-    if isinstance(need, Atoms):
+    if type(need) is Atoms:
         return sum(map(cost, need.atoms)), need.atoms
-    parts = [cheapest(part, cost) for part in need.needs]
-    if isinstance(need, Choice):
-        return min(parts, key=lambda part: part[0])
+    parts = [cheapest(part, cost) for part in need.needs]  # type: ignore[union-attr]  # faster than isinstance
+    if type(need) is Choice:
+        return min(parts, key=itemgetter(0))
     return sum(part[0] for part in parts), frozenset().union(*(part[1] for part in parts))
 
 
 def all_atoms(need: Need) -> frozenset[Atom]:
     """Return all atoms of a need: every trigger consists of some of them."""
-    if isinstance(need, Atoms):
-        return need.atoms
-    return frozenset().union(*map(all_atoms, need.needs))
+    found: set[Atom] = set()
+    add_atoms(need, found)
+    return frozenset(found)
+
+
+def add_atoms(need: Need, found: set[Atom]) -> None:
+    """Add all atoms of a need to ``found``."""
+    if type(need) is Atoms:
+        found |= need.atoms
+    else:
+        for part in need.needs:  # type: ignore[union-attr]
+            add_atoms(part, found)

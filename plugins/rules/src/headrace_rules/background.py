@@ -24,6 +24,8 @@ _PAUSE_SECONDS = 0.0015
 _sleep = time.sleep
 _lock = threading.Lock()
 _inside = 0
+_without = 0
+_collected_before = True
 _seconds_before = 0.0
 _spared_jobs: set[str] = set()
 
@@ -69,6 +71,28 @@ def pause() -> None:
     if _own.inside and time.thread_time() - _own.paused_at >= _WORK_SECONDS:
         _sleep(_PAUSE_SECONDS)
         _own.paused_at = time.thread_time()
+
+
+@contextmanager
+def without_collections() -> Iterator[None]:
+    """Inside this context no garbage is collected in the process, unless it was so before.
+
+    For work that makes thousands of objects that stay: a collection would visit all of them, several times, and free none.
+    Several threads may be inside, and contexts may be nested.
+    """
+    global _without, _collected_before
+    with _lock:
+        if not _without:
+            _collected_before = gc.isenabled()
+            gc.disable()
+        _without += 1
+    try:
+        yield
+    finally:
+        with _lock:
+            _without -= 1
+            if not _without and _collected_before:
+                gc.enable()
 
 
 def spare_the_collector(job: str) -> None:

@@ -20,7 +20,7 @@ from headrace.flow.schema import Schema
 from headrace.runtime.batch_trials import may_be_the_rows_fault
 from numpy.typing import NDArray
 
-from headrace_rules.background import behind_batches
+from headrace_rules.background import behind_batches, without_collections
 from headrace_rules.coded_columns import CodedColumns, ColumnHabits
 from headrace_rules.disk_cache import DatabaseCache
 from headrace_rules.prepared import Preparer
@@ -137,13 +137,16 @@ class RuleEngine:
 
     def choose_triggers(self, sample: pl.DataFrame) -> TriggerPlan:
         """Return the triggers that cost least in rows like these."""
-        cost = measured_cost(self.conditions, sample, cache=self._cache, engine=self.options.scanner)
-        return plan_triggers(self.conditions, cost, sampled=True, cache=self._cache, engine=self.options.scanner)
+        cache, scanner = self._cache, self.options.scanner
+        with without_collections():
+            cost = measured_cost(self.conditions, sample, cache=cache, engine=scanner)
+            return plan_triggers(self.conditions, cost, sampled=True, cache=cache, engine=scanner)
 
     def use_triggers(self, plan: TriggerPlan | None = None) -> None:
         """Use these triggers from the next batch on. Default: triggers that are chosen by their length, without a sample."""
         cache, scanner = self._cache, self.options.scanner
-        chosen = plan or plan_triggers(self.conditions, cache=cache, engine=scanner)
+        with without_collections():
+            chosen = plan or plan_triggers(self.conditions, cache=cache, engine=scanner)
         self._next = chosen, Verifier(self.conditions, chosen.atoms, self._preparer, self.verdict_cache)
 
     def settle(self) -> None:

@@ -21,7 +21,7 @@ from headrace.foundation.errors import ExpressionError, HeadraceError
 from headrace_columnar.expressions import CompiledExpression, compile_predicate
 
 from headrace_rules.atoms import Atom, Need, ValueAtom, all_atoms
-from headrace_rules.background import pause
+from headrace_rules.background import pause, without_collections
 from headrace_rules.slots import Slots
 from headrace_rules.text_conditions import Condition
 
@@ -125,6 +125,10 @@ class Preparer:
         wanted = list(dict.fromkeys(texts))
         if all(text in self._prepared for text in wanted):
             return
+        with without_collections():
+            self._prepare_missing(wanted)
+
+    def _prepare_missing(self, wanted: Sequence[str]) -> None:
         # Packs are of all texts, not only of those that are missing, so that the next process finds them.
         packs = [] if self.stored is None else self.stored.packs(wanted, self.schema)
         packs = [pack for pack in packs if not all(text in self._prepared for text in pack.texts)]

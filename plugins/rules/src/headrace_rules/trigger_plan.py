@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -11,7 +12,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from headrace_rules.atoms import Atom, Source, TextAtom, ValueAtom, all_atoms, cheapest
+from headrace_rules.atoms import Atom, Source, TextAtom, ValueAtom, add_atoms, cheapest
 from headrace_rules.background import pause
 from headrace_rules.coded_columns import CodedColumns
 from headrace_rules.disk_cache import DatabaseCache
@@ -24,8 +25,9 @@ Integers = NDArray[np.int64]
 RATE_MAX = 0.25
 #: For at most so many rows a Python loop is faster than calls of polars.
 _FEW_ROWS = 500
-#: If more literals per row than this are found in a column, or its rows have more bytes, its values are scanned instead of its rows.
-_OFTEN, _LONG_BYTES = 0.05, 12
+#: If more is found in a column than this for each row, or finding it takes more seconds, its values are looked at instead of its rows.
+#: To know the values of a column costs about 80 ns a row.
+_OFTEN, _SLOW_SECONDS = 0.05, 80e-9
 _NONE = np.zeros(0, dtype=np.int64)
 
 
@@ -61,13 +63,16 @@ class TextScan:
     ) -> None:
         self.source = source
         #: By literal, whether case counts, and at which ends of a text it must be.
-        wanted: dict[tuple[bytes, bool, bool, bool], set[int]] = {}
+        wanted: dict[tuple[bytes, bool, bool, bool], list[int]] = {}
         for atom, rules in rules_of_atoms.items():
             pause()
+            if atom.fold is Fold.EXACT:
+                wanted.setdefault((atom.text.encode(), False, atom.first, atom.last), []).extend(rules)
+                continue
             first, *guards = scanned_as(atom)
-            wanted.setdefault((*first, atom.first, atom.last), set()).update(rules)
+            wanted.setdefault((*first, atom.first, atom.last), []).extend(rules)
             for guard in guards:
-                wanted.setdefault((*guard, False, False), set()).update(rules)
+                wanted.setdefault((*guard, False, False), []).extend(rules)
         listed = list(wanted)
         self.scanner: Scanner = make_scanner(
             [one[0] for one in listed], [one[1] for one in listed], cache, engine=engine
@@ -75,16 +80,17 @@ class TextScan:
         self._lengths = np.array([len(one[0]) for one in listed], dtype=np.int64)
         self._first = np.array([one[2] for one in listed], dtype=np.bool_)
         self._last = np.array([one[3] for one in listed], dtype=np.bool_)
-        self.groups = Groups.of([sorted(rules) for rules in wanted.values()])
-        self._often = False
-        self._bytes = 0
+        self.groups = Groups.of([sorted(set(rules)) if len(rules) > 1 else rules for rules in wanted.values()])
+        self._by_values = False
 
     def pairs(self, frame: pl.DataFrame, coded: CodedColumns, rules: int) -> Integers:
         """Return ``row * rules + rule`` for every rule whose trigger is met, in any order, some more than once."""
-        few = coded.of(self.source.column) if self._often and len(self.source.path) == 1 else None
+        few = coded.of(self.source.column) if self._by_values and len(self.source.path) == 1 else None
         if few is None:
+            begun = time.thread_time()
             rows, literals = self.find(frame)
-            self._often = len(rows) > _OFTEN * frame.height or self._bytes > _LONG_BYTES * frame.height
+            taken = time.thread_time() - begun
+            self._by_values = len(rows) > _OFTEN * frame.height or taken > _SLOW_SECONDS * frame.height
             return _pairs(self.groups, rows, literals, rules)
         found = distinct(_pairs(self.groups, *self._found(few.values.to_series()), rules))
         rows, indexes = few.rows_of(found // rules)
@@ -98,7 +104,6 @@ class TextScan:
         if texts.null_count() == len(texts):
             return _NONE, _NONE
         buffer, starts, ends = side_by_side(texts)
-        self._bytes = len(buffer)
         literals, places = self.scanner.scan(buffer)
         rows = rows_of(ends, places)
         counts = ~self._last[literals] | (places == ends[rows])
@@ -173,6 +178,7 @@ class ValueCodes:
         self.values = list(dict.fromkeys(values))
         self.code_of = {value: code for code, value in enumerate(self.values)}
         self._constants = pl.Series(self.values, dtype=pl.String if isinstance(self.values[0], str) else pl.Int64)
+        self._wanted = self._constants.implode()
 
     def codes(self, frame: pl.DataFrame) -> Integers:
         """Return the code of each row's value; -1 for values without one, and for NULL."""
@@ -194,7 +200,7 @@ class ValueCodes:
         if column.dtype.is_integer() and column.dtype != pl.Int64:
             column = column.cast(pl.Int64, strict=False)  # values that do not fit become NULL: they equal no constant
         # To know that most values are none of the constants costs a quarter of what it costs to give each its code.
-        rows = column.is_in(self._constants.implode()).arg_true().to_numpy().astype(np.int64, copy=False)
+        rows = column.is_in(self._wanted).arg_true().to_numpy().astype(np.int64, copy=False)
         if not len(rows):
             return rows, rows
         there, codes = self._found(column[rows])
@@ -218,13 +224,16 @@ class ValueScan:
     def __init__(self, source: Source, rules_of_values: Mapping[str | int, Sequence[int]]) -> None:
         self.source = source
         self._codes = ValueCodes(source, rules_of_values)
+        self._often = False
         self.groups = Groups.of([rules_of_values[value] for value in self._codes.values])
 
     def pairs(self, frame: pl.DataFrame, coded: CodedColumns, rules: int) -> Integers:
         """Return ``row * rules + rule`` for every rule whose trigger is met, each once, in any order."""
-        few = coded.of(self.source.column) if len(self.source.path) == 1 else None
+        few = coded.of(self.source.column) if self._often and len(self.source.path) == 1 else None
         if few is None:
-            return _pairs(self.groups, *self.find(frame), rules)
+            rows, codes = self.find(frame)
+            self._often = len(rows) > _OFTEN * frame.height
+            return _pairs(self.groups, rows, codes, rules)
         places, codes = self._codes.find_in(few.values.to_series())
         rows, indexes = few.rows_of(places)
         return _pairs(self.groups, rows, codes[indexes], rules)
@@ -323,22 +332,29 @@ def measured_cost(
     for condition in conditions:
         pause()
         if condition.need is not None:
-            atoms |= all_atoms(condition.need)
-    rates: dict[Atom, float] = {}
+            add_atoms(condition.need, atoms)
+    texts: dict[Source, list[TextAtom]] = {}
+    values: dict[Source, list[ValueAtom]] = {}
+    for atom in atoms:
+        if isinstance(atom, TextAtom):
+            texts.setdefault(atom.source, []).append(atom)
+        else:
+            values.setdefault(atom.source, []).append(atom)
     height = max(1, sample.height)
-    for source in {atom.source for atom in atoms}:
-        # Sorted, so that the compiled database on disk is found again.
-        texts = sorted((atom for atom in atoms if isinstance(atom, TextAtom) and atom.source == source), key=str)
-        values = [atom for atom in atoms if isinstance(atom, ValueAtom) and atom.source == source]
-        found: list[tuple[Sequence[Atom], TextScan | ValueScan]] = []
-        if texts:
-            found.append((texts, TextScan(source, {a: [place] for place, a in enumerate(texts)}, cache, engine)))
-        if values:
-            found.append((values, ValueScan(source, {a.value: [place] for place, a in enumerate(values)})))
-        for listed, scan in found:
-            rows, places = scan.groups.expand(*scan.find(sample))
-            counts = np.bincount(distinct(rows * len(listed) + places) % len(listed), minlength=len(listed))
-            rates |= {atom: float(count) / height for atom, count in zip(listed, counts, strict=True)}
     floor = 0.1 / height
     # Of the texts that the sample does not have, long ones are probably rarer.
-    return lambda atom: rates.get(atom, 0.0) + floor * length_cost(atom)
+    rates = {atom: floor * length_cost(atom) for atom in atoms}
+
+    def count(listed: Sequence[Atom], scan: TextScan | ValueScan) -> None:
+        rows, places = scan.groups.expand(*scan.find(sample))
+        found = distinct(rows * len(listed) + places) % len(listed)
+        for place, often in zip(*map(np.ndarray.tolist, np.unique(found, return_counts=True)), strict=True):
+            rates[listed[place]] += often / height
+
+    for source, of_source in texts.items():
+        # Sorted, so that the compiled database on disk is found again.
+        of_source.sort(key=lambda atom: (atom.text, atom.fold.value, atom.first, atom.last))
+        count(of_source, TextScan(source, {atom: [place] for place, atom in enumerate(of_source)}, cache, engine))
+    for source, of_values in values.items():
+        count(of_values, ValueScan(source, {atom.value: [place] for place, atom in enumerate(of_values)}))
+    return rates.__getitem__

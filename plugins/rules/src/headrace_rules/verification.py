@@ -114,16 +114,15 @@ class _Equalities:
 
     def __init__(self, conditions: Sequence[PreparedCondition]) -> None:
         values: dict[Source, list[str | int]] = {}
-        for condition in conditions:
-            for atom in condition.equalities:
-                values.setdefault(atom.source, []).append(atom.value)
+        asked = [(number, atom) for number, condition in enumerate(conditions) for atom in condition.equalities]
+        for _, atom in asked:
+            values.setdefault(atom.source, []).append(atom.value)
         self._codes = [ValueCodes(source, wanted) for source, wanted in values.items()]
+        places = {codes.source: place for place, codes in enumerate(self._codes)}
         self._wanted = [np.full(len(conditions), -2, dtype=np.int64) for _ in self._codes]
-        for codes, wanted in zip(self._codes, self._wanted, strict=True):
-            for number, condition in enumerate(conditions):
-                for atom in condition.equalities:
-                    if atom.source == codes.source:
-                        wanted[number] = codes.code_of[atom.value]
+        for number, atom in asked:
+            place = places[atom.source]
+            self._wanted[place][number] = self._codes[place].code_of[atom.value]
 
     def possible(self, hits: pl.DataFrame, places: Integers, rules: Integers) -> Integers:
         """Return the indexes of candidates that no equality excludes. Candidate i: rule ``rules[i]``, row ``places[i]`` of ``hits``."""

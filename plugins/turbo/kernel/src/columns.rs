@@ -2,7 +2,7 @@
 
 use crate::moments;
 use crate::objects::Fields;
-use crate::scan::{unescape, Cursor, Doubt, Number, Parsed, Text};
+use crate::scan::{Cursor, Doubt, Number, Parsed, Text};
 
 /// Bytes of texts that a column may hold: Arrow counts them in 32 bits.
 const TEXT_BYTES_MAX: usize = i32::MAX as usize;
@@ -115,6 +115,23 @@ impl TextColumn {
             view[4..8].copy_from_slice(&text[..4]);
             view[12..].copy_from_slice(&(self.data.len() as u32).to_ne_bytes());
             self.data.extend_from_slice(text);
+            self.too_long |= self.data.len() > TEXT_BYTES_MAX;
+        }
+        self.views.push(as_view(view));
+    }
+
+    /// Adds the text that stands in `data` from `begin` on.
+    #[inline(always)]
+    fn push_behind(&mut self, begin: usize) {
+        let len = self.data.len() - begin;
+        let mut view = [0u8; 16];
+        view[..4].copy_from_slice(&(len as u32).to_ne_bytes());
+        if len <= INLINE_MAX {
+            view[4..4 + len].copy_from_slice(&self.data[begin..]);
+            self.data.truncate(begin);
+        } else {
+            view[4..8].copy_from_slice(&self.data[begin..begin + 4]);
+            view[12..].copy_from_slice(&(begin as u32).to_ne_bytes());
             self.too_long |= self.data.len() > TEXT_BYTES_MAX;
         }
         self.views.push(as_view(view));
@@ -302,14 +319,12 @@ fn read_text(column: &mut TextColumn, cursor: &mut Cursor) -> Parsed<()> {
     match column.kind {
         TextKind::String => {
             cursor.expect(b'"')?;
-            let text = cursor.text()?;
-            let raw = &cursor.bytes[text.start..text.end];
+            let begin = column.data.len();
+            let text = cursor.text_into(&mut column.data)?;
             if text.escaped {
-                let mut plain = Vec::with_capacity(raw.len());
-                unescape(raw, &mut plain);
-                column.push(&plain);
+                column.push_behind(begin);
             } else {
-                column.push(raw);
+                column.push(&cursor.bytes[text.start..text.end]);
             }
         }
         TextKind::Number if cursor.peek() == b'"' => {

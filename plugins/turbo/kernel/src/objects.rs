@@ -8,18 +8,68 @@ const REMEMBERED_MAX: usize = 256;
 /// A longer key is looked up each time.
 const REMEMBERED_BYTES_MAX: usize = 128;
 
-/// A key with the quote that ends it, and the column that it goes into.
+/// A key with the quote that ends it, and the column that it goes into. `missed`: another key stood here the last time.
 struct Seen {
     key: Vec<u8>,
     column: Option<usize>,
+    missed: bool,
+}
+
+/// A name of up to 16 bytes as three numbers, of a longer one the beginning and the end.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Summary {
+    head: u64,
+    tail: u64,
+    len: usize,
+}
+
+impl Summary {
+    /// Of the `len` bytes from `start` on.
+    #[inline(always)]
+    fn of(bytes: &[u8], start: usize, len: usize) -> Summary {
+        if len >= 8 {
+            return Summary { head: word(bytes, start), tail: word(bytes, start + len - 8), len };
+        }
+        let head = if start + 8 <= bytes.len() {
+            word(bytes, start) & ((1u64 << (8 * len)) - 1)
+        } else {
+            bytes[start..start + len].iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte))
+        };
+        Summary { head, tail: 0, len }
+    }
+
+    /// Whether names with the same summary are equal.
+    fn is_whole(&self) -> bool {
+        self.len <= 16
+    }
+
+    #[inline(always)]
+    fn hash(&self) -> usize {
+        let mixed = self.head ^ self.tail.rotate_left(23) ^ (self.len as u64) << 56;
+        (mixed.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32) as usize
+    }
+}
+
+#[inline(always)]
+fn word(bytes: &[u8], at: usize) -> u64 {
+    let mut raw = [0; 8];
+    raw.copy_from_slice(&bytes[at..at + 8]);
+    u64::from_le_bytes(raw)
+}
+
+/// A place in the table of names: the summary of a name, and its column's number plus one, 0 where there is none.
+#[derive(Clone, Copy)]
+struct Slot {
+    summary: Summary,
+    column: usize,
 }
 
 /// The columns that the values of an object go into.
 pub struct Fields {
     names: Vec<Vec<u8>>,
     pub columns: Vec<Column>,
-    /// Column numbers by hash of the name; a column's number plus one, 0 where there is none.
-    slots: Vec<u32>,
+    /// Column numbers by hash of the name.
+    slots: Vec<Slot>,
     /// What stood at each place of an earlier object: bodies of one source mostly have the same keys in the same order.
     seen: Vec<Seen>,
 }
@@ -27,13 +77,14 @@ pub struct Fields {
 impl Fields {
     pub fn new(names: Vec<Vec<u8>>, columns: Vec<Column>) -> Fields {
         let size = (names.len() * 4).next_power_of_two();
-        let mut slots = vec![0; size];
+        let mut slots = vec![Slot { summary: Summary { head: 0, tail: 0, len: 0 }, column: 0 }; size];
         for (number, name) in names.iter().enumerate() {
-            let mut slot = hash(name) & (size - 1);
-            while slots[slot] != 0 {
+            let summary = Summary::of(name, 0, name.len());
+            let mut slot = summary.hash() & (size - 1);
+            while slots[slot].column != 0 {
                 slot = (slot + 1) & (size - 1);
             }
-            slots[slot] = number as u32 + 1;
+            slots[slot] = Slot { summary, column: number + 1 };
         }
         Fields { names, columns, slots, seen: Vec::new() }
     }
@@ -88,10 +139,11 @@ impl Fields {
     /// Reads a key whose opening quote was read, and returns the column that it goes into.
     #[inline(always)]
     fn key(&mut self, cursor: &mut Cursor, place: usize) -> Parsed<Option<usize>> {
-        if let Some(seen) = self.seen.get(place) {
+        if let Some(seen) = self.seen.get_mut(place) {
             let end = cursor.at + seen.key.len();
-            if end <= cursor.end && cursor.bytes[cursor.at..end] == seen.key[..] {
+            if end <= cursor.end && same(&cursor.bytes[cursor.at..end], &seen.key) {
                 cursor.at = end;
+                seen.missed = false;
                 return Ok(seen.column);
             }
         }
@@ -104,30 +156,43 @@ impl Fields {
         if text.escaped {
             return Err(Doubt);
         }
-        let name = &cursor.bytes[text.start..text.end];
-        let column = self.column_of(name);
-        if name.len() <= REMEMBERED_BYTES_MAX && place < REMEMBERED_MAX {
-            let seen = Seen { key: cursor.bytes[text.start..text.end + 1].to_vec(), column };
-            if place < self.seen.len() {
-                self.seen[place] = seen;
-            } else if place == self.seen.len() {
-                self.seen.push(seen);
+        let len = text.end - text.start;
+        let column = self.column_of(cursor.bytes, text.start, len);
+        if len <= REMEMBERED_BYTES_MAX && place < REMEMBERED_MAX {
+            let key = &cursor.bytes[text.start..text.end + 1];
+            let known = self.seen.len();
+            match self.seen.get_mut(place) {
+                // Of bodies of several kinds those that come twice in a row are remembered.
+                Some(seen) if !seen.missed => seen.missed = true,
+                Some(seen) => {
+                    seen.key.clear();
+                    seen.key.extend_from_slice(key);
+                    seen.column = column;
+                    seen.missed = false;
+                }
+                None if place == known => self.seen.push(Seen { key: key.to_vec(), column, missed: false }),
+                None => {}
             }
         }
         Ok(column)
     }
 
-    fn column_of(&self, name: &[u8]) -> Option<usize> {
+    #[inline(always)]
+    fn column_of(&self, bytes: &[u8], start: usize, len: usize) -> Option<usize> {
+        let summary = Summary::of(bytes, start, len);
         let mask = self.slots.len() - 1;
-        let mut slot = hash(name) & mask;
-        while self.slots[slot] != 0 {
-            let number = self.slots[slot] as usize - 1;
-            if self.names[number] == name {
+        let mut at = summary.hash() & mask;
+        loop {
+            let slot = &self.slots[at];
+            if slot.column == 0 {
+                return None;
+            }
+            let number = slot.column - 1;
+            if slot.summary == summary && (summary.is_whole() || self.names[number] == bytes[start..start + len]) {
                 return Some(number);
             }
-            slot = (slot + 1) & mask;
+            at = (at + 1) & mask;
         }
-        None
     }
 
     /// Adds NULL to the columns that have fewer than `len` values.
@@ -153,12 +218,13 @@ fn read_value(column: &mut Column, cursor: &mut Cursor) -> Parsed<()> {
     column.read(cursor)
 }
 
-/// FNV-1a, 64 bits: http://www.isthe.com/chongo/tech/comp/fnv/
-fn hash(name: &[u8]) -> usize {
-    let mixed = name.iter().fold(0xcbf2_9ce4_8422_2325u64, |hash, byte| {
-        (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)
-    });
-    (mixed ^ (mixed >> 32)) as usize
+/// Whether two texts of the same length are equal. Mostly the first eight bytes tell keys apart: no call is needed then.
+#[inline(always)]
+fn same(one: &[u8], other: &[u8]) -> bool {
+    if one.len() < 8 || other.len() < 8 {
+        return one == other;
+    }
+    word(one, 0) == word(other, 0) && (one.len() == 8 || one[8..] == other[8..])
 }
 
 /// Reads bodies, one object each, into columns with a value for each body. Returns the bodies that are doubtful: NULLs stand for them.

@@ -139,6 +139,80 @@ impl<'a> Cursor<'a> {
         Ok(Text { start, end, escaped })
     }
 
+    /// Reads a string whose opening quote was read, and puts its text behind what `target` holds if it has escapes. Returns the string,
+    /// whose `escaped` says whether it has. After a `Doubt` a part of it may stand in `target`.
+    #[inline(always)]
+    pub fn text_into(&mut self, target: &mut Vec<u8>) -> Parsed<Text> {
+        let start = self.at;
+        let mut copied = start;
+        let mut beyond_ascii = false;
+        loop {
+            let (found, high) = find_special(self.bytes, self.at);
+            if found >= self.end {
+                return Err(Doubt);
+            }
+            beyond_ascii |= high;
+            self.at = found;
+            match self.bytes[found] {
+                b'"' => break,
+                b'\\' => {
+                    target.extend_from_slice(&self.bytes[copied..found]);
+                    self.escape_into(target)?;
+                    copied = self.at;
+                }
+                _ => return Err(Doubt),
+            }
+        }
+        let end = self.at;
+        let escaped = copied != start;
+        if escaped {
+            target.extend_from_slice(&self.bytes[copied..end]);
+        }
+        self.at += 1;
+        if beyond_ascii && std::str::from_utf8(&self.bytes[start..end]).is_err() {
+            return Err(Doubt);
+        }
+        Ok(Text { start, end, escaped })
+    }
+
+    /// Reads an escape, and puts the character that it stands for behind what `target` holds.
+    #[inline(always)]
+    fn escape_into(&mut self, target: &mut Vec<u8>) -> Parsed<()> {
+        self.at += 1;
+        let kind = self.peek();
+        let plain = match kind {
+            b'"' | b'\\' | b'/' => kind,
+            b'b' => 8,
+            b'f' => 12,
+            b'n' => b'\n',
+            b'r' => b'\r',
+            b't' => b'\t',
+            b'u' => return self.unicode_into(target),
+            _ => return Err(Doubt),
+        };
+        self.at += 1;
+        target.push(plain);
+        Ok(())
+    }
+
+    fn unicode_into(&mut self, target: &mut Vec<u8>) -> Parsed<()> {
+        self.at += 1;
+        let mut code = self.hex()?;
+        if (0xD800..0xDC00).contains(&code) {
+            self.expect(b'\\')?;
+            self.expect(b'u')?;
+            let low = self.hex()?;
+            if !(0xDC00..0xE000).contains(&low) {
+                return Err(Doubt);
+            }
+            code = 0x10000 + ((code - 0xD800) << 10) + (low - 0xDC00);
+        }
+        // The second half of a pair alone is no character.
+        let character = char::from_u32(code).ok_or(Doubt)?;
+        target.extend_from_slice(character.encode_utf8(&mut [0; 4]).as_bytes());
+        Ok(())
+    }
+
     fn escape(&mut self) -> Parsed<()> {
         self.at += 1;
         match self.peek() {
@@ -294,57 +368,15 @@ fn hex_of(digits: &[u8]) -> Option<u32> {
     digits.iter().try_fold(0, |value, digit| Some(value * 16 + (*digit as char).to_digit(16)?))
 }
 
-/// Puts the text of a string with valid escapes behind what `target` holds.
-pub fn unescape(raw: &[u8], target: &mut Vec<u8>) {
-    let mut at = 0;
-    while at < raw.len() {
-        let plain = raw[at..].iter().position(|byte| *byte == b'\\').unwrap_or(raw.len() - at);
-        target.extend_from_slice(&raw[at..at + plain]);
-        at += plain;
-        if at == raw.len() {
-            return;
-        }
-        let kind = raw[at + 1];
-        at += 2;
-        match kind {
-            b'b' => target.push(8),
-            b'f' => target.push(12),
-            b'n' => target.push(b'\n'),
-            b'r' => target.push(b'\r'),
-            b't' => target.push(b'\t'),
-            b'u' => {
-                let mut code = hex_of(&raw[at..at + 4]).unwrap_or(0xFFFD);
-                at += 4;
-                if (0xD800..0xDC00).contains(&code) {
-                    let low = hex_of(&raw[at + 2..at + 6]).unwrap_or(0xDC00);
-                    code = 0x10000 + ((code - 0xD800) << 10) + (low - 0xDC00);
-                    at += 6;
-                }
-                let character = char::from_u32(code).unwrap_or('\u{FFFD}');
-                target.extend_from_slice(character.encode_utf8(&mut [0; 4]).as_bytes());
-            }
-            other => target.push(other),
-        }
-    }
-}
-
 /// Returns the first place from `at` on with a quote, a backslash or a control character, the length of `bytes` if there is none,
 /// and whether a byte beyond ASCII stands before it.
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
 fn find_special(bytes: &[u8], mut at: usize) -> (usize, bool) {
-    use std::arch::x86_64::*;
     let mut high = 0u32;
     while at + 16 <= bytes.len() {
-        // SAFETY: SSE2 is part of x86-64, and 16 bytes from `at` on are in the slice.
-        let (special, beyond) = unsafe {
-            let chunk = _mm_loadu_si128(bytes.as_ptr().add(at) as *const __m128i);
-            let control = _mm_cmpeq_epi8(_mm_min_epu8(chunk, _mm_set1_epi8(0x1F)), chunk);
-            let quote = _mm_cmpeq_epi8(chunk, _mm_set1_epi8(b'"' as i8));
-            let escape = _mm_cmpeq_epi8(chunk, _mm_set1_epi8(b'\\' as i8));
-            let special = _mm_movemask_epi8(_mm_or_si128(control, _mm_or_si128(quote, escape))) as u32;
-            (special, _mm_movemask_epi8(chunk) as u32)
-        };
+        // SAFETY: 16 bytes from `at` on are in the slice.
+        let (special, beyond) = unsafe { special_of(bytes.as_ptr().add(at)) };
         if special != 0 {
             let place = special.trailing_zeros();
             high |= beyond & ((1u32 << place) - 1);
@@ -355,6 +387,23 @@ fn find_special(bytes: &[u8], mut at: usize) -> (usize, bool) {
     }
     let (found, more) = find_special_bytewise(bytes, at);
     (found, more || high != 0)
+}
+
+/// Says, a bit for each of 16 bytes, which are special, and which are beyond ASCII.
+///
+/// # Safety
+/// 16 bytes can be read.
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+unsafe fn special_of(bytes: *const u8) -> (u32, u32) {
+    use std::arch::x86_64::*;
+    // SSE2 is part of x86-64.
+    let chunk = _mm_loadu_si128(bytes as *const __m128i);
+    let control = _mm_cmpeq_epi8(_mm_min_epu8(chunk, _mm_set1_epi8(0x1F)), chunk);
+    let quote = _mm_cmpeq_epi8(chunk, _mm_set1_epi8(b'"' as i8));
+    let escape = _mm_cmpeq_epi8(chunk, _mm_set1_epi8(b'\\' as i8));
+    let special = _mm_movemask_epi8(_mm_or_si128(control, _mm_or_si128(quote, escape))) as u32;
+    (special, _mm_movemask_epi8(chunk) as u32)
 }
 
 #[cfg(not(target_arch = "x86_64"))]
