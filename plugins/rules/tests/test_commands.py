@@ -108,16 +108,16 @@ def test_profile(place: Path) -> None:
 
 def test_profile_tells_what_a_scan_before_parsing_would_save(place: Path) -> None:
     rules, on = place / "rules.yaml", place / "some.ndjson"
-    messages = ["nothing here"] * 90 + ["alpha"] * 6 + ["alpha beta"] * 2 + ["caf\u00e9"] * 3
+    messages = ["nothing here"] * 90 + ["alpha"] * 6 + ["alpha beta"] * 2 + ["caf\u00e9", "\u0444"] * 3
     on.write_text("".join(json.dumps({"process": text, "exit_code": 4711}) + "\n" for text in messages))
     rules.write_text(
-        "- {id: a, expression: process LIKE '%alpha%'}\n- {id: b, expression: process LIKE '%beta%'}\n"
+        "- {id: a, expression: process LIKE '%alpha%'}\n- {id: b, expression: process LIKE '%beta%' OR process = 'caf\u00e9'}\n"
         "- {id: n, expression: exit_code = 99999}"
     )
     command = ("profile", "--on", on, "--rules", rules, "--columns", "process: string, exit_code: int64")
     found = headrace(*command)
     assert found.exit_code == 0, found.output
-    assert "raw_scan=True would decode 11 of 101 messages, 3 of them for an escape" in found.stdout
+    assert "raw_scan=True would decode 11 of 104 messages, 3 of them for an escape" in found.stdout
     assert "most messages are decoded for: a 8, b 2" in found.stdout
     rules.write_text("- {id: a, expression: exit_code > 3}")
     assert "raw_scan=True would save nothing" in headrace(*command).stdout

@@ -137,9 +137,25 @@ def test_bodies_without_a_trigger_are_left_out_and_others_kept_in_order() -> Non
     assert found is not None
     assert found.tolist() == [1, 3, 4, 5, 7]
     not_joined = RawBatch(np.arange(3), ReadPosition(3), bodies=Bodies.of(bodies).take(np.array([5, 0, 1])))
-    found = RawScan(group_of(["a LIKE '%foo%'"]), Schema(TYPES)).rows(Queue("q"), not_joined)
-    assert found is not None
-    assert found.tolist() == [0, 2]
+    for text, kept in (("foo", [2]), ("foo/", [0])):  # only a slash can be hidden by its escape
+        found = RawScan(group_of([f"a LIKE '%{text}%'"]), Schema(TYPES)).rows(Queue("q"), not_joined)
+        assert found is not None
+        assert found.tolist() == kept
+
+
+def test_only_escapes_that_could_hide_a_literal_are_decoded() -> None:
+    bodies = [b"x", b"\\u0041", b"\\u007F", b"\\u00e9", b"\\u00E9", b"\\u0444", b"\\ud83d\\ude00", b"\\u212A"]
+    for rules, kept in (
+        ("a = 'foo'", [1, 2]),
+        ("a = 'caf\u00e9'", [1, 2, 3, 4]),
+        ("a LIKE '%\U0001f600 foo%'", [1, 2, 6]),
+        ("a ILIKE '%k8s%'", [1, 2, 7]),  # the sign for Kelvin is a k in lower case
+    ):
+        found = RawScan(group_of([rules]), Schema(TYPES)).rows(
+            Queue("q"), raw([b'{"a": "%s"}' % each for each in bodies])
+        )
+        assert found is not None
+        assert found.tolist() == kept, rules
 
 
 def test_a_whole_number_is_looked_for_where_a_value_can_stand() -> None:

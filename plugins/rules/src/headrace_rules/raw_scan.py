@@ -1,8 +1,9 @@
 """The scan before parsing: a body is not decoded if no trigger occurs in its bytes.
 
 JSON can write the same character in several ways. The scan looks for each literal as JSON writes it with the usual
-escapes. A body with an escape that could hide a literal (``\\u0041``, ``\\/``) is always decoded. The body of a whole number
-is written in one way only: the decoder takes no fraction, exponent or leading zero for it (docs/formats.md).
+escapes. A body with an escape that could hide a literal (``\\u0041``, ``\\/``) is always decoded. That is an escape of an
+ASCII character, or of another one that a literal has: names in other scripts are often written with escapes, and hide no literal.
+A whole number is written in one way only: the decoder takes no fraction, exponent or leading zero for it (docs/formats.md).
 
 The scan saves time only if most bodies have no trigger. It counts the bodies that have one. If there are too many, it is
 switched off for some batches and then tried again.
@@ -12,7 +13,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 
@@ -34,9 +35,11 @@ from headrace_rules.trigger_plan import Groups, distinct, length_cost, rows_of, 
 logger = logging.getLogger(__name__)
 Integers = NDArray[np.int64]
 
-#: Escapes for characters that can also be written without an escape.
-_HIDING = (b"\\u", b"\\/")
-_SAMPLE_BODIES = 2_000
+#: Escapes for ASCII characters that can also be written without one, but for the slash.
+_HIDING_ASCII = tuple(b"\\u00%d" % high for high in range(8))
+#: Bodies in which triggers are counted: all of them in the first ones, in the others those that occur at most so often in a body.
+_SAMPLE_BODIES, _FIRST_BODIES = 2_000, 100
+_OFTEN = 0.1
 #: The scan is switched off when more than this part of the bodies has a trigger, …
 _KEPT_MAX = 0.5
 #: … or when it finds so many literals per body that finding them costs as much as decoding.
@@ -136,7 +139,7 @@ def raw_scanner(engine: RuleEngine, bodies: Bodies) -> Scanner | None:
     wanted = _wanted(engine, bodies)
     if wanted is None:
         return None
-    literals = list(dict.fromkeys([*((escape, False) for escape in _HIDING), *chain.from_iterable(wanted)]))
+    literals = list(dict.fromkeys([*hiding(wanted), *chain.from_iterable(wanted)]))
     cache = DatabaseCache() if engine.options.cache else None
     return make_scanner(
         [text for text, _ in literals], [fold for _, fold in literals], cache, engine=engine.options.scanner
@@ -159,7 +162,7 @@ def saved(engine: RuleEngine, bodies: Bodies) -> Saved | None:
     wanted = _wanted(engine, bodies)
     if wanted is None:
         return None
-    owners: dict[tuple[bytes, bool], list[int]] = {(escape, False): [len(wanted)] for escape in _HIDING}
+    owners: dict[tuple[bytes, bool], list[int]] = {escape: [len(wanted)] for escape in hiding(wanted)}
     for number, literals in enumerate(wanted):
         for literal in literals:
             owners.setdefault(literal, []).append(number)
@@ -172,6 +175,19 @@ def saved(engine: RuleEngine, bodies: Bodies) -> Saved | None:
     pairs = np.unique(np.stack([conditions, rows]), axis=1) if len(rows) else np.empty((2, 0), dtype=np.int64)
     counts = np.bincount(pairs[0], minlength=len(wanted) + 1)
     return Saved(len(np.unique(pairs[1])), int(counts[-1]), counts[:-1])
+
+
+def hiding(wanted: Iterable[Iterable[tuple[bytes, bool]]]) -> list[tuple[bytes, bool]]:
+    """Return the beginnings of escapes that can stand for a character of a literal, as literals."""
+    characters = frozenset(b"".join(text for text, _ in chain.from_iterable(wanted)).decode())
+    escapes = [(escape, False) for escape in _HIDING_ASCII]
+    if "/" in characters:
+        escapes.append((b"\\/", False))
+    for character in sorted(characters):
+        if not character.isascii():
+            first = character.encode("utf-16-be")[:2]  # of two units the first one
+            escapes.append((b"\\u" + first.hex().encode(), True))
+    return list(dict.fromkeys(escapes))
 
 
 def _wanted(engine: RuleEngine, bodies: Bodies) -> list[list[tuple[bytes, bool]]] | None:
@@ -237,21 +253,28 @@ def _chosen(
 
 def _measured(atoms: Sequence[Atom], sample: Bodies, engine: str) -> Callable[[Atom], float]:
     """Return a cost function: occurrences of an atom per body. Atoms that bytes do not show cost more than all others."""
-    lists: dict[tuple[bytes, bool], list[int]] = {}
-    for place, atom in enumerate(atoms):
-        for literal in raw_literals(atom):
-            lists.setdefault(literal, []).append(place)
-    rates: dict[Atom, float] = {}
-    if lists:
-        scanner = make_scanner([text for text, _ in lists], [fold for _, fold in lists], None, engine=engine)
-        literals, places = scanner.scan(sample.joined())
-        _, found = Groups.of(list(lists.values())).expand(places, literals)
-        counts = np.bincount(found, minlength=len(atoms)) / max(1, len(sample))
-        rates = {atom: float(count) for atom, count in zip(atoms, counts, strict=True)}
+    # What occurs often is known from few bodies; in all of them its occurrences would take longer than the choice saves.
+    rates = _rates(atoms, sample.take(_spread(len(sample), _FIRST_BODIES)), engine)
+    rates |= _rates([atom for atom, rate in rates.items() if rate <= _OFTEN], sample, engine)
     floor = 0.1 / max(1, len(sample))
     return lambda atom: rates[atom] + floor * length_cost(atom) if atom in rates else 1e9
 
 
-def _spread(count: int) -> Integers:
-    step = max(1, count // _SAMPLE_BODIES)
+def _rates(atoms: Sequence[Atom], sample: Bodies, engine: str) -> dict[Atom, float]:
+    """Return how often the atoms that bytes show occur in a body."""
+    lists: dict[tuple[bytes, bool], list[int]] = {}
+    for place, atom in enumerate(atoms):
+        for literal in raw_literals(atom):
+            lists.setdefault(literal, []).append(place)
+    if not lists:
+        return {}
+    scanner = make_scanner([text for text, _ in lists], [fold for _, fold in lists], None, engine=engine)
+    literals, places = scanner.scan(sample.joined())
+    _, found = Groups.of(list(lists.values())).expand(places, literals)
+    counts = np.bincount(found, minlength=len(atoms)) / max(1, len(sample))
+    return {atom: float(count) for atom, count in zip(atoms, counts, strict=True)}
+
+
+def _spread(count: int, wanted: int = _SAMPLE_BODIES) -> Integers:
+    step = max(1, count // wanted)
     return np.arange(0, count, step, dtype=np.int64)

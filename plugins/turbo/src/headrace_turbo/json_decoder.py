@@ -74,9 +74,14 @@ class KernelJsonDecoder(Decoder):
         self._plain = request.plain
         self._max_body_bytes = request.settings.max_body_bytes
         self._plain_batches = 0
+        self._nothing: pl.DataFrame | None = None
 
     def decode(self, bodies: Bodies) -> Decoded:
         """Decode all bodies; see ``Decoder``."""
+        if not len(bodies):  # a scan before parsing has left out all of a batch
+            if self._nothing is None:
+                self._nothing = self._plain.decode(bodies).frame
+            return Decoded(self._nothing)
         if self._plain_batches:
             self._plain_batches -= 1
         elif self._kernel is not None:
