@@ -59,6 +59,19 @@ def test_every_file_that_the_page_names_is_there() -> None:
     assert [path for path in named if not (ROOT / path).exists()] == []
 
 
+def test_the_page_says_how_many_files_a_record_passes() -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    ways = [
+        page.partition(f"## The way of one record, on {name}\n")[2].partition("\n## ")[0] for name in ("light", "Spark")
+    ]
+    rows = ["\n".join(re.findall(r"^\| \d+ \|.*$", way, re.MULTILINE)) for way in ways]
+    on_light, on_spark = (set(re.findall(r"`((?:core|plugins|connectors)/[\w./-]+\.py)`", each)) for each in rows)
+    assert not on_light & on_spark
+    found = re.search(r"passes (\d+) files on light \(22 before\) and (\d+) more on Spark, (\d+) in all", page)
+    assert found is not None
+    assert list(map(int, found.groups())) == [len(on_light), len(on_spark), len(on_light) + len(on_spark)]
+
+
 def test_every_room_says_what_lives_there_and_is_on_the_page() -> None:
     page = PAGE.read_text(encoding="utf-8")
     rooms = {path.parent.name for path in CORE.glob("*/__init__.py")}

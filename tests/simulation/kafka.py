@@ -19,54 +19,13 @@ import confluent_kafka as ck
 import confluent_kafka.admin as ck_admin
 from headrace_kafka import driver_confluent
 
+from tests.simulation.kafka_log import Entry, Log, Place, Transaction, failure, is_seen
 from tests.simulation.servers import Server
 from tests.simulation.world.scheduler import BEGIN_US, Crashed, Process, Task, World
 
 _US = 300
 _LATE_US_MAX = 3_000_000
 _UNKNOWN_MEMBER, _REBALANCING = 25, 27
-Place = tuple[str, int]
-
-
-def failure(code: int, *, fatal: bool = False) -> ck.KafkaException:
-    """Return the exception for an error code of Kafka or of librdkafka."""
-    return ck.KafkaException(ck.KafkaError(code, None, fatal))
-
-
-@dataclass(slots=True)
-class _Entry:
-    """A record, or the marker of a transaction. ``transaction``: None where it belongs to none."""
-
-    value: bytes | None
-    key: bytes | None
-    us: int
-    transaction: _Transaction | None = None
-    is_marker: bool = False
-
-
-@dataclass(slots=True, eq=False)
-class _Transaction:
-    state: str = "open"
-    places: set[Place] = field(default_factory=set)
-    offsets: dict[tuple[str, Place], tuple[int, str | None]] = field(default_factory=dict)
-
-
-@dataclass
-class _Log:
-    first: int = 0
-    entries: list[_Entry] = field(default_factory=list)
-
-    @property
-    def end(self) -> int:
-        return self.first + len(self.entries)
-
-    @property
-    def stable_end(self) -> int:
-        """The first offset of a transaction that is open."""
-        for at, each in enumerate(self.entries):
-            if each.transaction is not None and each.transaction.state == "open":
-                return self.first + at
-        return self.end
 
 
 @dataclass
@@ -81,11 +40,11 @@ class Kafka(Server):
 
     def __init__(self, world: World, name: str, session_us: int) -> None:
         super().__init__(world, name)
-        self.logs: dict[str, list[_Log]] = {}
+        self.logs: dict[str, list[Log]] = {}
         self.groups: dict[str, _Group] = {}
         #: By transactional id: the epoch, and the transaction that is open.
         self.epochs: dict[str, int] = {}
-        self.open: dict[str, _Transaction] = {}
+        self.open: dict[str, Transaction] = {}
         self.waiting: list[Task] = []
         self._session_us = session_us
         self._late: list[tuple[int, Place, bytes | None, bytes | None]] = []
@@ -93,7 +52,7 @@ class Kafka(Server):
     # ------------------------------------------------------------------------------------------------- from outside
 
     def add_queue(self, topic: str) -> None:
-        self.logs.setdefault(topic, []).append(_Log())
+        self.logs.setdefault(topic, []).append(Log())
 
     def put(self, topic: str, queue: int, body: bytes) -> None:
         self.store((topic, queue), body, None)
@@ -103,7 +62,7 @@ class Kafka(Server):
         found: list[bytes] = []
         for log in self.logs.get(topic, ()):
             for entry in log.entries[: log.stable_end - log.first]:
-                if _is_seen(entry) and entry.value is not None:
+                if is_seen(entry) and entry.value is not None:
                     found.append(entry.value)
         return found
 
@@ -151,13 +110,13 @@ class Kafka(Server):
     def is_away(self) -> bool:
         return any(begin <= self.world.us < end for begin, end in self.away)
 
-    def log(self, place: Place) -> _Log:
+    def log(self, place: Place) -> Log:
         return self.logs[place[0]][place[1]]
 
     def store(
-        self, place: Place, value: bytes | None, key: bytes | None, transaction: _Transaction | None = None
+        self, place: Place, value: bytes | None, key: bytes | None, transaction: Transaction | None = None
     ) -> None:
-        self.log(place).entries.append(_Entry(value, key, self.world.us, transaction))
+        self.log(place).entries.append(Entry(value, key, self.world.us, transaction))
         self.wake()
 
     def later(self, place: Place, value: bytes | None, key: bytes | None) -> None:
@@ -169,7 +128,7 @@ class Kafka(Server):
             return
         transaction.state = state
         for place in sorted(transaction.places):
-            self.log(place).entries.append(_Entry(None, None, self.world.us, transaction, is_marker=True))
+            self.log(place).entries.append(Entry(None, None, self.world.us, transaction, is_marker=True))
         if state == "committed":
             for (group, place), offset in transaction.offsets.items():
                 self.groups.setdefault(group, _Group()).commits[place] = offset
@@ -225,16 +184,12 @@ class Kafka(Server):
             yield
 
 
-def _is_seen(entry: _Entry) -> bool:
-    return not entry.is_marker and (entry.transaction is None or entry.transaction.state == "committed")
-
-
 class Message:
     """A record, or what a consumer is told of a partition."""
 
     __slots__ = ("_entry", "_error", "_offset", "_place")
 
-    def __init__(self, place: Place, offset: int, entry: _Entry | None = None, error: Any = None) -> None:
+    def __init__(self, place: Place, offset: int, entry: Entry | None = None, error: Any = None) -> None:
         self._place, self._offset, self._entry, self._error = place, offset, entry, error
 
     def error(self) -> Any:
@@ -340,7 +295,7 @@ class Consumer(_Client):
         found: list[Message] = []
         while at < end and len(found) < most:
             entry = log.entries[at - log.first]
-            if _is_seen(entry) or (not self._committed_only and not entry.is_marker):
+            if is_seen(entry) or (not self._committed_only and not entry.is_marker):
                 found.append(Message(place, at, entry))
             at += 1
         if found:
@@ -533,7 +488,7 @@ class Producer(_Client):
     def begin_transaction(self) -> None:
         assert self._name is not None
         self._check_epoch()
-        self._broker.open[self._name] = _Transaction()
+        self._broker.open[self._name] = Transaction()
 
     def send_offsets_to_transaction(self, offsets: Sequence[Any], group: str, timeout: float) -> None:
         assert self._name is not None
@@ -598,7 +553,7 @@ class AdminClient(_Client):
             self._broker.ask(f"create {wanted.topic}")
             if wanted.topic in self._broker.logs:
                 raise failure(ck.KafkaError.TOPIC_ALREADY_EXISTS)
-            self._broker.logs[wanted.topic] = [_Log() for _ in range(wanted.num_partitions)]
+            self._broker.logs[wanted.topic] = [Log() for _ in range(wanted.num_partitions)]
 
         return {wanted.topic: _Answer(created)}
 

@@ -218,10 +218,9 @@ class Engine:
         """Return what the job did. Raises JobFailedError when it failed."""
         if self._error is not None:
             known = self._error if isinstance(self._error, HeadraceError) else HeadraceError(repr(self._error))
-            raise JobFailedError(
-                f"the job failed: {known.message}",
-                job=self.job_name, hint=known.hint, queue=known.queue, offset=known.offset,
-            ) from self._error  # fmt: skip
+            made = JobFailedError(f"the job failed: {known.message}", job=self.job_name, hint=known.hint)
+            made.queue, made.offset = known.queue, known.offset
+            raise made from self._error
         return JobReport.of(self.status())
 
     # ------------------------------------------------------------------------------------------ the engine's thread
