@@ -139,8 +139,7 @@ class Engine:
         wait_for = self._patience.wait_for
         try:
             start, self._checkpoint = savepoint_start(self._plan, self._options, self._checkpoint)
-            make_stages = partial(self._make_stages, self._host(), self._checkpoint)
-            self._stages = wait_for("its state store", make_stages)
+            self._stages = wait_for("its state store", partial(self._make_stages, self._host(), self._checkpoint))
             in_group = self._options.until is None and not self._stages.in_checkpoint
             if in_group:
                 check_memberships(self._plan)
