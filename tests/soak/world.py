@@ -99,12 +99,12 @@ class SoakWorld:
         given: dict[str, Any] = {"job": job, "kafka": kafka}
         run: dict[str, Any] = {
             "backend": "light", "checkpoint_interval": self.checkpoint_interval, "max_batch_records": 500, "retry_timeout": "10 min",
-            "checkpoint": str(self.directory / job),
+            "checkpoint": str(self.checkpoint_of(job, name)),
         }  # fmt: skip
         if job == "windows":
             # Its state is in topics: what each process has on its disk is its own.
             given["mysql"] = self.tables.options
-            run |= {"reliability": "high", "shards": 3, "checkpoint": str(self.directory / name)}
+            run |= {"reliability": "high", "shards": 3}
         elif job == "rules":
             given |= {"rocketmq": self.alerts.options, "rules_file": str(self.rules_file)}
             run["workers"] = 2
@@ -116,6 +116,10 @@ class SoakWorld:
         instance = Instance({**given, "run": run}, self.directory / f"{name}.log", module="tests.soak.soak_job")
         instance.name = name
         self.running.append(Running(job, instance, time.monotonic()))
+
+    def checkpoint_of(self, job: str, name: str) -> Path:
+        """Return the directory of an instance: that of its job, or its own where the state is in topics."""
+        return self.directory / (name if job == "windows" else job)
 
     def check_instances(self) -> None:
         """Start anew what has ended by itself. Raises AssertionError if no fault explains the end."""
