@@ -90,9 +90,14 @@ def test_a_savepoint_goes_to_other_shards_with_other_memory(tmp_path: Path) -> N
 @pytest.mark.parametrize("place", often_or_slow(PLACES, OFTEN))
 def test_a_kill_anywhere(tmp_path: Path, place: str) -> None:
     wanted = write_input(tmp_path)
-    for count in (3,) if place in OFTEN else (2, 3, 2):
+    kills = 0
+    for count in (
+        (3,) if place in OFTEN else (2, 3, 2)
+    ):  # later runs have less to do, and make as many checkpoints as there is time for
         done = start(tmp_path, HEADRACE_FAULTS=f"{place}:{count}:kill")
-        assert done.returncode == -signal.SIGKILL, done.stderr
+        assert done.returncode in (0, -signal.SIGKILL), done.stderr
+        kills += done.returncode != 0
+    assert kills
     done = start(tmp_path)
     assert done.returncode == 0, done.stderr
     assert totals_of(tmp_path) == wanted
