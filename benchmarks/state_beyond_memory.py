@@ -98,7 +98,7 @@ def phase(place: str, keys: int, memory: str, name: str, until: int) -> dict[str
         make(self, *given, **options)
         cpu_pauses.append(time.thread_time() - begun)
 
-    Engine._make_checkpoint = timed  # type: ignore[method-assign, assignment]
+    Engine._make_checkpoint = timed  # type: ignore[method-assign]
     if os.environ.get("HEADRACE_BENCHMARK_AT_ONCE"):  # as if no thread stored them
         from headrace_light import storing_behind
 

@@ -189,11 +189,12 @@ def test_any_files_by_header_give_what_they_give_by_order(
     def quoted(value: object) -> str:
         return '"' + str(value).replace('"', '""') + '"'
 
-    lines = [kept, *([{"host": host, "n": n}.get(name, "z") for name in kept] for host, n in wanted)]
+    lines: list[list[Any]] = [kept, *([{"host": host, "n": n}.get(name, "z") for name in kept] for host, n in wanted)]
     text = "".join(",".join(map(quoted, line)) + "\n" for line in lines)
     made = Source(tmp_path_factory.mktemp("header"))
     made.world.write("log", text.encode())
-    reader, found = made.open(), []
+    reader = made.open()
+    found: list[Any] = []
     while len(found) < len(wanted):
         found += rows(reader, data.draw(st.integers(1, 3)))
         if data.draw(st.booleans()):
@@ -210,7 +211,7 @@ def job_over(directory: Path, **options: Any) -> hr.Job:
     )
     (directory / "in" / "c.csv").write_bytes(b"host\nc\n")
     (directory / "in" / "d.csv").write_bytes(b"")
-    return (
+    job: hr.Job = (
         hr.stream("test", "by_header")
         .from_file(
             str(directory / "in"), format="csv", header=True, columns_by="header", missing_columns="null",
@@ -218,6 +219,7 @@ def job_over(directory: Path, **options: Any) -> hr.Job:
         )
         .to_file(str(directory / "out"), format="json")
     )  # fmt: skip
+    return job
 
 
 def expect_rows(directory: Path) -> None:

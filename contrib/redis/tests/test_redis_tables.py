@@ -87,7 +87,7 @@ def test_strings_are_rows(
 
 @of_server
 def test_what_the_sink_has_kept_is_a_table(redis_server: RedisServer, prefix: str, tmp_path: Path) -> None:
-    rows = [{"user": "a:b", "day": "1%", "n": 1}, {"user": "ä", "day": "", "n": None}]
+    rows: list[dict[str, Any]] = [{"user": "a:b", "day": "1%", "n": 1}, {"user": "ä", "day": "", "n": None}]
     for value in ("hash", "json"):
         place = f"{prefix}{value}:"
         stream = stream_of(rows, tmp_path, {"user": "string", "day": "string", "n": "int64"})

@@ -73,10 +73,9 @@ def test_columns_can_be_chosen(columns: list[str]) -> None:
     found = decoded([(b"1", b'{"name": "a", "weight": 1}'), (b"2", b'{"name": "b"}')], columns=columns)
     assert found.rows is not None
     assert (found.frame.columns, found.rows.tolist()) == (columns, [0, 1])
-    assert not columns or rows(found, *columns) == [
-        (number, *(row[name] for name in columns))
-        for number, row in enumerate(({"id": 1, "name": "a", "weight": 1.0}, {"id": 2, "name": "b", "weight": None}))
-    ]
+    records: list[dict[str, Any]] = [{"id": 1, "name": "a", "weight": 1.0}, {"id": 2, "name": "b", "weight": None}]
+    expected = [(number, *(row[name] for name in columns)) for number, row in enumerate(records)]
+    assert not columns or rows(found, *columns) == expected
 
 
 def test_a_key_that_no_column_is_read_from_is_not_checked() -> None:
