@@ -200,6 +200,32 @@ FOUND: dict[str, tuple[Steps, list[str]]] = {
 }
 
 
+def test_a_log_that_was_written_after_the_next_one_was_made_is_not_read_again_when_it_is_compressed(
+    tmp_path: Path,
+) -> None:
+    """As with ``create`` and a service that opens its log a moment later; the next log has its first line when files are looked for."""
+    world = World(tmp_path)
+    world.write("log", b"1\n")
+    everything = Everything(world, "log*")
+    everything.read()
+    os.rename(world.path("log"), world.path("log.1"))
+    world.write("log", b"")
+    world.append("log.1", b"2\n")
+    made = world.path("log").stat().st_mtime_ns
+    os.utime(world.path("log.1"), ns=(made, made + 5_000_000))
+    world.quiet()
+    everything.read()
+    compress(world.path("log.1"), "gzip")
+    world.append("log", b"3\n")
+    os.utime(world.path("log"), ns=(made, made + 9_000_000))
+    for _ in range(3):
+        everything.discover()
+        everything.read()
+        world.quiet()
+    everything.close()
+    assert everything.found == [b"1", b"2", b"3"]
+
+
 @pytest.mark.parametrize("path", ["log", "log*"])
 @pytest.mark.parametrize("reason", FOUND)
 def test_each_line_comes_once_where_it_did_not(tmp_path: Path, path: str, reason: str) -> None:

@@ -20,6 +20,7 @@ import pytest
 _KILLS = int(os.environ.get("HEADRACE_WORKER_KILLS", "30"))
 _SEED = int(os.environ.get("HEADRACE_WORKER_SEED", "19"))
 _RECORDS = 60_000
+_ROOT = Path(__file__).parents[3]
 
 
 def _write(directory: Path) -> None:
@@ -53,7 +54,10 @@ def _round(place: Path, rng: random.Random) -> dict[str, int]:
     while True:
         patience *= 1.05  # on a busy machine an engine may be killed again and again before it has done anything
         with (place / "log.txt").open("ab") as log:
-            engine = subprocess.Popen(command, stderr=log, start_new_session=True)
+            # The job imports a helper of ``tests``, which a script does not find from where it stands.
+            found = os.pathsep.join(map(str, (_ROOT, *filter(None, [os.environ.get("PYTHONPATH")]))))
+            environment = {**os.environ, "PYTHONPATH": found}
+            engine = subprocess.Popen(command, stderr=log, start_new_session=True, env=environment)
         pause = threading.Event()
         while engine.poll() is None:
             pause.wait(rng.uniform(0.05, 1.5) * patience)

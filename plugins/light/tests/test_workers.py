@@ -367,6 +367,30 @@ def test_a_worker_that_is_killed_is_replaced_and_its_batches_are_made_again(
     assert "ended by signal 9" in caplog.text
 
 
+def test_a_worker_that_is_killed_before_it_is_told_its_job_is_replaced(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    begin, begun = subprocess.Popen, list[int]()
+
+    def killed_at_first(*arguments: Any, **options: Any) -> Any:
+        process = begin(*arguments, **options)
+        begun.append(process.pid)
+        if len(begun) == 1:
+            process.kill()
+            process.wait()
+        return process
+
+    monkeypatch.setattr(subprocess, "Popen", killed_at_first)
+    stream = hr.stream("test", "workers").from_(MemorySource({"q": []}), format="json", schema={"n": "int64"})
+    made = LaneWorkers(stream.where("n > 1").to(MemorySink(), name="out").plan(), 1)
+    try:
+        made.start()
+        assert len(begun) == 2
+        assert "ended by signal 9; another one goes on" in caplog.text
+    finally:
+        made.close()
+
+
 def _deadly(row: dict[str, Any]) -> dict[str, Any]:
     if row["n"] == 15:
         os.kill(os.getpid(), signal.SIGKILL)

@@ -373,10 +373,17 @@ class Tracker:
             if status is None or order_key(sibling.path, status.st_mtime_ns) <= after:
                 continue
             key = (status.st_dev, status.st_ino)
+            if not current.head.length and self._holds_past(state, sibling.path):
+                continue  # compressed now, and written last when this file was made, or later
             if self._owner_of(sibling.path, key, owners) is None:
                 identity = FileIdentity(key)
                 owners.add(state, identity)
                 state.claimed.append(identity)
+
+    def _holds_past(self, state: QueueFiles, path: str) -> bool:
+        """Return whether a file begins as one that the queue has read."""
+        seen = self._glimpse(path)
+        return seen is not None and any(f.head.length and f.head.matches(seen.head) for f in state.past)
 
     def _has_unread(self, state: QueueFiles, located: str) -> bool:
         place = state.place

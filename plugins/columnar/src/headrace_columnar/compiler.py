@@ -12,7 +12,7 @@ import polars as pl
 from headrace.flow.schema import Schema, data_type
 from headrace.foundation.errors import ExpressionError, OptionError, did_you_mean
 from headrace.interfaces.function_arguments import misfit
-from headrace.interfaces.functions import ScalarFunction, TableFunction
+from headrace.interfaces.functions import TableFunction
 from headrace_columnar import casts, comparisons, dialect, logic, operators, registry
 from headrace_columnar.evaluation import Check, FunctionCall, UserFunction
 from headrace_columnar.sql_types import NOT_CONSTANT, Typed, column_hint, in_calendar, shown
@@ -89,14 +89,14 @@ class Compiler:
         """Let a function be called once per row before the expression; return the column that holds its result."""
         guard = self.guard()
         for call in self.calls:
-            same = call.function is function and len(call.arguments) == len(arguments) and _deterministic(function)
+            same = call.function is function and len(call.arguments) == len(arguments) and function.deterministic
             if same and guard is None and call.guard is None and _all_equal(call.arguments, arguments):
                 self._reads += 1
                 return pl.col(call.column)
         self._reads += 1
         column = f"{self._column_prefix}_{len(self.calls)}"
         self.calls.append(FunctionCall(column, function, tuple(arguments), guard))
-        self.deterministic = self.deterministic and _deterministic(function)
+        self.deterministic = self.deterministic and function.deterministic
         return pl.col(column)
 
     # From nodes to typed expressions.
@@ -183,10 +183,6 @@ def _folded(typed: Typed, node: Any) -> Typed:
     if isinstance(value, float) and value == 0:  # the optimizer of polars takes 0.0 and -0.0 for one constant
         value = pl.LazyFrame().select(named).collect(optimizations=pl.QueryOptFlags.none()).item()
     return Typed(pl.lit(value, dtype=kind), kind, node, value)
-
-
-def _deterministic(function: UserFunction) -> bool:
-    return not isinstance(function, ScalarFunction) or function.deterministic
 
 
 def _all_equal(left: tuple[pl.Expr, ...], right: list[pl.Expr]) -> bool:

@@ -215,7 +215,8 @@ class _Worker:
         finally:
             theirs.close()
         self.channel = Connection(ours.detach())
-        self.channel.send_bytes(Message.put(-1, WAITING_MAX, self.requests, beginning))
+        with contextlib.suppress(ConnectionError):  # it has died already: that is seen when its answer is read
+            self.channel.send_bytes(Message.put(-1, WAITING_MAX, self.requests, beginning))
 
     def send(self, number: int, slot: int, work: Work) -> None:
         assert self.channel is not None

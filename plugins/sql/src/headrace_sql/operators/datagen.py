@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Mapping
+from datetime import timedelta
 from typing import Annotated, Any, ClassVar
 
 import msgspec
@@ -12,12 +13,11 @@ import polars as pl
 from headrace.flow.messages import Queue, ReadPosition
 from headrace.flow.schema import Schema, type_name
 from headrace.foundation.errors import OptionError, did_you_mean
-from headrace.interfaces.settings import Settings, option
+from headrace.interfaces.settings import Settings, option, parse_duration
 from headrace.interfaces.source import LATEST, Reader, Source, StartPosition
 from headrace.interfaces.table_options import TableOptions
 
 from headrace_sql.operators.range_reader import RangeReader
-from headrace_sql.reading.durations import duration_us
 
 #: 2024-01-01, where event times begin.
 _EPOCH_MS = 1_704_067_200_000
@@ -32,7 +32,7 @@ _OF_A_FIELD: Mapping[str, Callable[[str], bool]] = {
     "end": lambda text: int(text) <= 2**62,
     "length": lambda text: 1 <= int(text) <= 1_000_000,
     "null-rate": lambda text: 0 <= float(text) <= 1,
-    "max-past": lambda text: duration_us(text, "max-past") >= 0,
+    "max-past": lambda text: parse_duration(text) >= timedelta(0),
     "var-len": lambda text: text.lower() in ("true", "false"),
 }
 
@@ -138,7 +138,7 @@ class DatagenSource(Source):
         if isinstance(kind, pl.Boolean):
             return pl.Series((mixed & np.uint64(1)).astype(bool))
         if isinstance(kind, pl.Datetime | pl.Date):
-            past_us = duration_us(self._field(name, "max-past", "0 ms"), f"fields.{name}.max-past")
+            past_us = parse_duration(self._field(name, "max-past", "0 ms")) // timedelta(microseconds=1)
             times = _EPOCH_MS * 1000 + numbers * 1_000_000 // self.settings.rows_per_second
             instants = pl.Series(times - (_share(mixed) * past_us).astype(np.int64)).cast(pl.Datetime("us"))
             return instants.cast(pl.Int64).cast(kind) if isinstance(kind, pl.Datetime) else instants.cast(pl.Date)
