@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import logging
+from collections.abc import Iterator
 from pathlib import Path
 
 import headrace as hr
@@ -55,6 +57,14 @@ def test_a_warning_names_the_culprit_once(caplog: pytest.LogCaptureFixture) -> N
     process.at(82, waiting=1)
     assert "most of it by state, tables, rules and libraries: 81 MiB" in caplog.records[-1].getMessage()
     assert process.written == 0
+
+
+@pytest.fixture(autouse=True)
+def _few_objects() -> Iterator[None]:
+    """A budget that is nearly used up collects garbage: all that other tests of this process have left would be looked through each time."""
+    gc.freeze()
+    yield
+    gc.unfreeze()
 
 
 def test_near_the_budget_caches_are_written_out_and_less_is_read() -> None:

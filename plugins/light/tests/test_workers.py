@@ -224,7 +224,7 @@ def test_a_function_that_hangs_in_a_worker_does_not_keep_a_stop_waiting(
     sink, engine = MemorySink(), os.getpid()
 
     def hangs(row: dict[str, Any]) -> dict[str, Any]:
-        if row["n"] == 100 and os.getpid() != engine:
+        if row["n"] >= 30 and os.getpid() != engine:  # one range may be enough for the engine itself, not all
             threading.Event().wait()
         return row
 
@@ -239,7 +239,7 @@ def test_a_function_that_hangs_in_a_worker_does_not_keep_a_stop_waiting(
         handle.stop(timeout=timedelta(seconds=60))
     assert handle.status().state is hr.JobState.STOPPED
     assert [row["n"] for row in sink.rows] == list(range(len(sink.rows)))
-    assert len(sink.rows) <= 100
+    assert len(sink.rows) < 400
     rest = MemorySink()
     job(rest).run("light", workers=1, checkpoint=tmp_path / "state")
     assert [row["n"] for row in rest.rows] == list(range(len(sink.rows), 400))
