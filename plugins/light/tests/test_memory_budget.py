@@ -61,7 +61,7 @@ def test_a_warning_names_the_culprit_once(caplog: pytest.LogCaptureFixture) -> N
 
 @pytest.fixture(autouse=True)
 def _few_objects() -> Iterator[None]:
-    """A budget that is nearly used up collects garbage: all that other tests of this process have left would be looked through each time."""
+    """Near its budget a job collects garbage, which would look through all that other tests have left, each time."""
     gc.freeze()
     yield
     gc.unfreeze()
