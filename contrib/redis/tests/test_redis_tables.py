@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -19,13 +19,6 @@ from tests.servers.redis import RedisServer
 
 of_server = pytest.mark.servers
 _ZERO = timedelta(0)
-
-
-@pytest.fixture
-def client(redis_server: RedisServer) -> Iterator[Any]:
-    made = redis_server.client()
-    yield made
-    made.close()
 
 
 @pytest.fixture
@@ -110,6 +103,16 @@ def test_a_table_is_read_anew(client: Any, redis_server: RedisServer, prefix: st
     client.hset(f"{prefix}bo", mapping={"level": 2})
     spec.reload()
     assert spec.table().height == 2
+
+
+def test_options_of_a_table_in_sql_are_those_of_the_source() -> None:
+    options = "'connector' = 'redis', 'key-prefix' = 'user:', 'key' = 'name', 'value' = 'json', 'format' = 'json'"
+    text = f"CREATE TABLE users (name STRING, level BIGINT) WITH ({options}); SELECT * FROM users"  # noqa: S608
+    (source,) = hr.sql(text).plan().sources.values()
+    settings = vars(source.source)["settings"]
+    assert (settings.key_prefix, settings.key_columns, settings.value, source.format) == (
+        "user:", ("name",), "json", "json",
+    )  # fmt: skip
 
 
 @of_server

@@ -123,6 +123,7 @@ SOURCE_TABLES: Mapping[str, TableOptions] = {
         {**_RUNTIME, "sink.partitioner": OF_FLINKS_RUNTIME},
         _PREFIXES,
         format="json",
+        keyed=True,
     ),
     "upsert-kafka": TableOptions(
         {

@@ -44,6 +44,9 @@ class TableOptions:
     #: Of a source: whether its records are rows by key (the format ``upsert``), and the format of the text that of their values. Then the
     #: options ``key_format``, ``key_prefix`` and ``value_fields_include`` go to that format.
     upserts: bool = False
+    #: Of a source: whether columns can be in the keys of its records (the format ``keyed``). Then the options ``key_columns``,
+    #: ``key_format``, ``key_prefix`` and ``value_fields_include`` say which, and go to that format.
+    keyed: bool = False
     #: Why tables with this name cannot be used, in one sentence; None: they can.
     refused: str | None = None
     #: Of a sink: options of the plug-in that a table has where the text does not give them.

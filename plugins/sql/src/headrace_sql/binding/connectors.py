@@ -23,7 +23,6 @@ from headrace_sql.binding.idleness import WATERMARK_OPTIONS
 from headrace_sql.binding.notices import Notices
 from headrace_sql.binding.scope import error_at
 from headrace_sql.binding.tables import Option, Table
-from headrace_sql.reading.durations import duration_us
 
 if TYPE_CHECKING:
     from headrace.interfaces.sink import Sink
@@ -39,17 +38,9 @@ REFRESH_OPTIONS = ("lookup.cache.ttl", "lookup.partial-cache.expire-after-write"
 
 def refresh_of(table: Table | None) -> timedelta | None:
     """Return after how long a table that rows are looked up in is read anew; None: never. Raises ExpressionError."""
-    for key in REFRESH_OPTIONS if table is not None else ():
-        assert table is not None
-        option = table.options.get(key)
-        if option is None:
-            continue
-        try:
-            length_us = duration_us(option.value, key)
-        except OptionError as error:
-            raise error_at(option.node, table.text, f"option {key!r}: {error.message}", error.hint) from error
-        return timedelta(microseconds=length_us) if length_us else None
-    return None
+    key = next((each for each in REFRESH_OPTIONS if table is not None and each in table.options), None)
+    length_us = None if table is None or key is None else table.length_us(key)
+    return timedelta(microseconds=length_us) if length_us else None
 
 
 @dataclass(frozen=True)
@@ -235,7 +226,7 @@ def source_stream(
         format_name = declared.format
     if declared.upserts:
         format_name, format_options = formats.as_upserts(format_name, format_options, options, table)
-    else:
+    elif declared.keyed:
         format_name, format_options = formats.with_key(format_name, format_options, options, table)
     codec = None if format_name is None else formats.codec_of(format_name, format_options)
     metadata = _metadata(table, {} if codec is None else codec.metadata_types())
