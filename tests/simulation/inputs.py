@@ -28,22 +28,23 @@ class SharedInput(ABC):
     """A broker. ``server``: whose calls fail."""
 
     server: Any
+    broker: Any
     #: How often ``tick`` is called, and within which time all rows must be there after the last fault.
     tick_us = 300_000
     progress_us = 120_000_000
     steps_max = 60_000
 
-    @abstractmethod
     def add_queue(self, topic: str) -> None:
         """Make one more queue of a topic."""
+        self.broker.add_queue(topic)
 
-    @abstractmethod
     def put(self, topic: str, queue: int, body: bytes) -> None:
         """Append a record, as a producer beside the job whose calls do not fail."""
+        self.broker.put(topic, queue, body)
 
-    @abstractmethod
     def tick(self) -> None:
         """Do what a broker does from time to time. Called by a process of the broker."""
+        self.broker.tick()
 
     @abstractmethod
     def source(self, topic: str) -> Source:
@@ -60,25 +61,19 @@ class SharedInput(ABC):
 
 class _Memory(SharedInput):
     def __init__(self, world: World, session_us: int) -> None:
-        self._broker = Broker(world, session_us=session_us)
-        self.server = self._broker.server
-
-    def add_queue(self, topic: str) -> None:
-        self._broker.add_queue(topic)
-
-    def put(self, topic: str, queue: int, body: bytes) -> None:
-        self._broker.put(topic, queue, body)
+        self.broker = Broker(world, session_us=session_us)
+        self.server = self.broker.server
 
     def tick(self) -> None:
-        self._broker.expel_silent()
+        self.broker.expel_silent()
 
     def source(self, topic: str) -> Source:
-        return MemoryTopicSource(MemoryTopicSettings(broker=self._broker.name, topic=topic, group="job"))
+        return MemoryTopicSource(MemoryTopicSettings(broker=self.broker.name, topic=topic, group="job"))
 
     def expel(self, sources: Iterable[Source], process: Process) -> None:
         for source in sources:
             if isinstance(source, MemoryTopicSource) and source.member is not None:
-                self._broker._remove(source.settings.topic, source.settings.group_id, source.member)
+                self.broker._remove(source.settings.topic, source.settings.group_id, source.member)
 
 
 class _RocketMQ(SharedInput):
@@ -90,15 +85,6 @@ class _RocketMQ(SharedInput):
     def __init__(self, world: World) -> None:
         world.network = world.network or Network(world)
         self.server = self.broker = RocketMQ(world, "broker", world.network)
-
-    def add_queue(self, topic: str) -> None:
-        self.broker.add_queue(topic)
-
-    def put(self, topic: str, queue: int, body: bytes) -> None:
-        self.broker.put(topic, queue, body)
-
-    def tick(self) -> None:
-        self.broker.tick()
 
     def source(self, topic: str) -> Source:
         given = {"topic": topic, "name_servers": "mq:9876"}
@@ -112,18 +98,10 @@ class _Kafka(SharedInput):
     tick_us = 100_000
     progress_us = 200_000_000
     steps_max = 300_000
+    broker: Kafka
 
     def __init__(self, world: World, session_us: int) -> None:
         self.server = self.broker = Kafka(world, "broker", session_us)
-
-    def add_queue(self, topic: str) -> None:
-        self.broker.add_queue(topic)
-
-    def put(self, topic: str, queue: int, body: bytes) -> None:
-        self.broker.put(topic, queue, body)
-
-    def tick(self) -> None:
-        self.broker.tick()
 
     def source(self, topic: str) -> Source:
         given = {"topic": topic, "servers": "kafka:9092", "group": "job", "driver": "confluent"}

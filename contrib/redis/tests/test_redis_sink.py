@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import headrace as hr
@@ -24,13 +24,6 @@ ROWS: list[dict[str, Any]] = [
     {"user": "bob", "n": 2, "tags": None},
     {"user": "ann", "n": None, "tags": ["b"]},
 ]
-
-
-@pytest.fixture
-def client(redis_server: RedisServer) -> Iterator[Any]:
-    made = redis_server.client()
-    yield made
-    made.close()
 
 
 @pytest.fixture

@@ -23,13 +23,6 @@ _ZERO = timedelta(0)
 
 
 @pytest.fixture
-def client(redis_server: RedisServer) -> Iterator[Any]:
-    made = redis_server.client()
-    yield made
-    made.close()
-
-
-@pytest.fixture
 def name(fresh_name: Callable[[str], str]) -> str:
     return fresh_name("stream")
 

@@ -6,6 +6,7 @@ import copy
 import pickle
 
 import polars as pl
+import pytest
 from headrace.flow.schema import Schema, per_schema
 
 
@@ -55,3 +56,13 @@ def test_kept_results_are_bounded() -> None:
         spec.compiled(Schema({f"c{number}": pl.Int64() for number in range(width)}))
     assert spec.compiled(Schema({})) == 0
     assert len(spec.calls) == 101
+
+
+def test_a_part_has_its_columns_in_order_under_other_names() -> None:
+    whole = Schema.of({"a": "int64", "b": "json", "c": "string", "d": "json"})
+    part = whole.part(["d", "a", "b"], {"b": "x"})
+    assert list(part.items()) == [("d", pl.String()), ("a", pl.Int64()), ("x", pl.String())]
+    assert part.json_columns == {"d", "x"}
+    assert whole.part(whole) == whole
+    with pytest.raises(KeyError):
+        whole.part(["e"])

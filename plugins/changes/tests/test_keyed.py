@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import pytest
-from headrace.flow.messages import Bodies, RawBatch, ReadPosition
 from headrace.flow.schema import Schema
 from headrace.foundation.errors import OptionError
 from headrace.interfaces.codec import BadBody, Decoded
 from headrace_changes.keyed import KeyedCodec, KeyedSettings
+from keyed_batches import keyed_batch
 
 SCHEMA = Schema.of({"id": "int64", "name": "string", "weight": "float64"})
 
@@ -25,13 +24,7 @@ def decoded(
     **options: Any,
 ) -> Decoded:
     codec = KeyedCodec(KeyedSettings.of({"key_columns": list(key_columns), **options}, plugin="keyed"))
-    raw = RawBatch(
-        np.arange(len(records)),
-        ReadPosition(len(records)),
-        bodies=Bodies.of([body for _, body in records]),
-        keys=[key for key, _ in records],
-    )
-    return codec.record_decoder(schema, columns).decode_records(raw)
+    return codec.record_decoder(schema, columns).decode_records(keyed_batch(records))
 
 
 def rows(found: Decoded, *names: str) -> list[tuple[Any, ...]]:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import pytest
-from headrace.flow.messages import CHANGE, Bodies, ChangeKind, RawBatch, ReadPosition
+from headrace.flow.messages import CHANGE, ChangeKind
 from headrace.flow.schema import Schema
 from headrace.foundation.errors import OptionError
 from headrace.interfaces.codec import Decoded
 from headrace_changes.upsert import UpsertCodec, UpsertSettings
+from keyed_batches import keyed_batch
 
 UA, D = ChangeKind.UPDATE_AFTER, ChangeKind.DELETE
 SCHEMA = Schema.of({"id": "int64", "name": "string", "weight": "float64"})
@@ -27,13 +27,7 @@ def decoded(
 ) -> Decoded:
     codec = UpsertCodec(UpsertSettings.of(options, plugin="upsert"))
     codec.use_key(schema, key)
-    raw = RawBatch(
-        np.arange(len(records)),
-        ReadPosition(len(records)),
-        bodies=Bodies.of([body for _, body in records]),
-        keys=[key for key, _ in records],
-    )
-    return codec.record_decoder(schema, columns).decode_records(raw)
+    return codec.record_decoder(schema, columns).decode_records(keyed_batch(records))
 
 
 def rows(found: Decoded, *names: str) -> list[tuple[Any, ...]]:

@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import random
-import signal
 import sqlite3
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,11 +13,11 @@ import headrace.interfaces.mapped_memory as mapped_memory
 import pytest
 from headrace.interfaces.mapped_memory import MappedMemory
 from headrace_light import storing_behind
+from killed_programs import kill_at
 from light_mapped_job import run
 
 from tests.effort import often_or_slow
 
-HERE = Path(__file__).parent
 OFTEN = ["shard.after_save"]
 PLACES = ["shard.after_process", "shard.after_save", "checkpoint.after_save", "shard.after_settle"]
 Rows = list[tuple[Any, ...]]
@@ -92,14 +88,6 @@ def check(directory: Path) -> None:
     assert all((name is not None) == (k in known) for k, _, _, name in joined)
 
 
-def start(directory: Path, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, str(HERE / "light_mapped_job.py"), str(directory)],
-        env={**os.environ, "PYTHONPATH": str(HERE), **environment},
-        capture_output=True, text=True, check=False, timeout=120,
-    )  # fmt: skip
-
-
 def test_results_are_the_same_with_any_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     frames: list[int] = []
     real = MappedMemory.frame
@@ -121,16 +109,7 @@ def test_results_are_the_same_with_any_memory(tmp_path: Path, monkeypatch: pytes
 @pytest.mark.parametrize("place", often_or_slow(PLACES, OFTEN))
 def test_a_kill_anywhere(tmp_path: Path, place: str) -> None:
     write_input(tmp_path)
-    kills = 0
-    for count in (
-        (2,) if place in OFTEN else (2, 3, 2)
-    ):  # later runs have less to do, and make as many checkpoints as there is time for
-        done = start(tmp_path, HEADRACE_FAULTS=f"{place}:{count}:kill")
-        assert done.returncode in (0, -signal.SIGKILL), done.stderr
-        kills += done.returncode != 0
-    assert kills
-    done = start(tmp_path)
-    assert done.returncode == 0, done.stderr
+    kill_at("light_mapped_job.py", tmp_path, place, (2,) if place in OFTEN else (2, 3, 2))
     check(tmp_path)
 
 

@@ -18,6 +18,7 @@ import pytest
 from headrace.foundation.errors import OptionError
 from headrace.testing import MemorySink, MemorySource
 from headrace_light.state_directory import DirectoryStateSettings, DirectoryStateStore
+from killed_programs import kill_at
 from light_spilling_job import run, spilling_job
 
 from tests.effort import often_or_slow
@@ -47,14 +48,6 @@ def write_input(directory: Path, *, records: int = 12_000, keys: int = 7_000, se
 def totals_of(directory: Path) -> Totals:
     with sqlite3.connect(directory / "out.db") as database:
         return {key: (n, s, m) for key, n, s, m in database.execute("select k, n, s, m from totals")}
-
-
-def start(directory: Path, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, str(HERE / "light_spilling_job.py"), str(directory)],
-        env={**os.environ, "PYTHONPATH": str(HERE), **environment},
-        capture_output=True, text=True, check=False, timeout=120,
-    )  # fmt: skip
 
 
 def test_rows_leave_memory_and_results_are_the_same(tmp_path: Path) -> None:
@@ -90,16 +83,7 @@ def test_a_savepoint_goes_to_other_shards_with_other_memory(tmp_path: Path) -> N
 @pytest.mark.parametrize("place", often_or_slow(PLACES, OFTEN))
 def test_a_kill_anywhere(tmp_path: Path, place: str) -> None:
     wanted = write_input(tmp_path)
-    kills = 0
-    for count in (
-        (3,) if place in OFTEN else (2, 3, 2)
-    ):  # later runs have less to do, and make as many checkpoints as there is time for
-        done = start(tmp_path, HEADRACE_FAULTS=f"{place}:{count}:kill")
-        assert done.returncode in (0, -signal.SIGKILL), done.stderr
-        kills += done.returncode != 0
-    assert kills
-    done = start(tmp_path)
-    assert done.returncode == 0, done.stderr
+    kill_at("light_spilling_job.py", tmp_path, place, (3,) if place in OFTEN else (2, 3, 2))
     assert totals_of(tmp_path) == wanted
 
 

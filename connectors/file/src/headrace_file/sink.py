@@ -80,8 +80,7 @@ class FileSink(TransactionalSink):
         """Return the columns that the files have: not those of the partitions."""
         if schema is None or not self.settings.partition_by:
             return schema
-        kept = {name: kind for name, kind in schema.items() if name not in self.settings.partition_by}
-        return type(schema)(kept, json_columns=[each for each in schema.json_columns if each in kept])
+        return schema.part(name for name in schema if name not in self.settings.partition_by)
 
     def prepare(self, schema: Schema | None) -> None:
         """Create the directory, check that it can be written, and finish the commits of a killed job.

@@ -225,6 +225,11 @@ class KafkaSinkSettings(SinkSettings, frozen=True, kw_only=True):
         return () if self.key is None else (self.key,) if isinstance(self.key, str) else tuple(self.key)
 
     @property
+    def names_in_key(self) -> dict[str, str]:
+        """What the columns of the key are called in it, where it is no text."""
+        return {name: name.removeprefix(self.key_prefix) for name in self.key_columns}
+
+    @property
     def key_as_text(self) -> bool:
         """Whether the key is the text of its one column."""
         return self.key_format == "text" or (self.key_format is None and len(self.key_columns) == 1)

@@ -181,8 +181,7 @@ class KafkaSink(Sink):
             return _texts(_values(batch, rows, self._own.key_columns[0]))
         import polars as pl
 
-        prefix = self._own.key_prefix
-        named = [pl.col(name).alias(name.removeprefix(prefix)) for name in self._own.key_columns]
+        named = [pl.col(name).alias(inner) for name, inner in self._own.names_in_key.items()]
         return self._key_encoder.encode(batch.frame.select(named))
 
     def _check_partitions(self, partitions: Sequence[Any]) -> None:
@@ -220,14 +219,14 @@ class KafkaSink(Sink):
             )  # fmt: skip
         values = schema
         if schema is not None and own.value_fields_include == "except_key":
-            values = _part(schema, [name for name in schema if name not in own.key_columns])
+            values = schema.part(name for name in schema if name not in own.key_columns)
         encoder: Encoder = codec(settings).encoder(values)
         if own.key is None or own.key_as_text:
             return encoder, None
         assert schema is not None
         key_codec = default_registry().find("codec", own.key_format or "json")
         return encoder, key_codec(key_codec.Settings.of({}, plugin="kafka")).encoder(
-            _part(schema, own.key_columns, own.key_prefix)
+            schema.part(own.key_columns, own.names_in_key)
         )
 
 
@@ -291,14 +290,6 @@ class KafkaTransactionalSink(KafkaSink, TransactionalSink):
         """Return the name of a queue's transactions: the same in every process and run of the job."""
         prefix = self._own.transactional_id or f"headrace-{self.writer_name or self._own.topic}"
         return f"{prefix}-{hashlib.sha256(queue.id.encode()).hexdigest()[:20]}"
-
-
-def _part(schema: Schema, names: Sequence[str], prefix: str = "") -> Schema:
-    """Return some columns of a schema, without the prefix of their names."""
-    return Schema(
-        {name.removeprefix(prefix): schema[name] for name in names},
-        json_columns=[name.removeprefix(prefix) for name in names if name in schema.json_columns],
-    )
 
 
 def _is_any(kind: pl.DataType) -> bool:

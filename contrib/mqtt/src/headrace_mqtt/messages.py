@@ -34,11 +34,7 @@ class MessageMaker:
                 raise refused("topic_column", f"unknown column {self._column!r}", hint)
             if schema[self._column] != pl.String:
                 raise refused("topic_column", f"column {self._column!r} is {schema[self._column]}", "a topic is text")
-            names = [name for name in schema if name != self._column]
-            values = Schema(
-                {name: schema[name] for name in names},
-                json_columns=[name for name in names if name in schema.json_columns],
-            )
+            values = schema.part(name for name in schema if name != self._column)
         codec = default_registry().find("codec", settings.format)
         self._encoder: Encoder = codec(codec.Settings.of(settings.format_options, plugin=settings.format)).encoder(
             values

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import re
 import weakref
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from headrace.foundation.errors import OptionError, did_you_mean
@@ -78,6 +78,15 @@ class Schema(Mapping[str, "pl.DataType"]):
         types = {name: data_type(declared_type, column=name) for name, declared_type in declared.items()}
         texts = [name for name, kind in declared.items() if isinstance(kind, str) and kind.strip().lower() == "json"]
         return cls(types, json_columns=texts)
+
+    def part(self, names: Iterable[str], called: Mapping[str, str] | None = None) -> Schema:
+        """Return the schema of some columns in this order, under other names where ``called`` says so.
+
+        Raises KeyError for a column that is not here.
+        """
+        called, kept = called or {}, list(names)
+        types = {called.get(name, name): self._types[name] for name in kept}
+        return Schema(types, json_columns=[called.get(name, name) for name in kept if name in self.json_columns])
 
     def __getitem__(self, name: str) -> pl.DataType:
         return self._types[name]

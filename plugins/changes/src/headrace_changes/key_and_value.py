@@ -6,18 +6,44 @@ The formats ``upsert`` and ``keyed`` are made of it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
+import msgspec
 import numpy as np
 import polars as pl
 from headrace.flow.messages import Bodies, RawBatch
-from headrace.flow.schema import Schema
 from headrace.foundation.errors import OptionError
 from headrace.interfaces.codec import BadBody, Codec, Decoded, Decoder
 from headrace.interfaces.registry import default_registry
+from headrace.interfaces.settings import Settings, option
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+
+class KeyAndValueSettings(Settings, frozen=True, kw_only=True):
+    """The options of the formats of keys and values."""
+
+    value_format: Annotated[str, option("Format of the values: json, csv, raw, or any installed format of rows.")] = (
+        "json"
+    )
+    value_options: Annotated[dict[str, Any], option("Options of the values' format.")] = msgspec.field(
+        default_factory=dict
+    )
+    key_format: Annotated[
+        str, option("Format of the keys. raw: the key is the text of one column, as the sinks of headrace write it.")
+    ] = "raw"
+    key_options: Annotated[dict[str, Any], option("Options of the keys' format.")] = msgspec.field(default_factory=dict)
+    key_prefix: Annotated[
+        str, option("What the names of the key columns begin with here, and not in the records' keys.")
+    ] = ""
+
+    def codecs(self, plugin: str) -> tuple[Codec, Codec]:
+        """Return those of the keys and of the values. Raises OptionError for one whose rows change themselves."""
+        return (
+            _codec(self.key_format, self.key_options, plugin, "key_format"),
+            _codec(self.value_format, self.value_options, plugin, "value_format"),
+        )
 
 
 class KeyAndValueDecoder(Decoder):
@@ -91,8 +117,7 @@ class KeyAndValueDecoder(Decoder):
         return taken(keys[self._key[name]], key_places[rows])
 
 
-def part_codec(name: str, options: Mapping[str, Any], plugin: str, option: str) -> Codec:
-    """Return the codec of keys or values. Raises OptionError for one whose rows change themselves."""
+def _codec(name: str, options: Mapping[str, Any], plugin: str, option: str) -> Codec:
     found = default_registry().find("codec", name)
     codec: Codec = found(found.Settings.of(options, plugin=name))
     if codec.changes() is not None:
@@ -113,15 +138,6 @@ def named_in_key(columns: Sequence[str], prefix: str, plugin: str) -> dict[str, 
                 f"the key column {name!r} does not begin with {prefix!r}", plugin=plugin, option="key_prefix"
             )
     return {name: name.removeprefix(prefix) for name in columns}
-
-
-def part(schema: Schema, names: Sequence[str], called: Mapping[str, str] | None = None) -> Schema:
-    """Return some columns of a schema, under other names where ``called`` says so."""
-    called = called or {}
-    return Schema(
-        {called.get(name, name): schema[name] for name in names},
-        json_columns=[called.get(name, name) for name in names if name in schema.json_columns],
-    )
 
 
 def places(count: int, rows: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -6,39 +6,25 @@ Flink's connector ``kafka`` with ``'value.fields-include' = 'EXCEPT_KEY'`` is th
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, ClassVar
 
-import msgspec
 from headrace.flow.schema import Schema
 from headrace.foundation.errors import OptionError, did_you_mean
 from headrace.interfaces import settings as declared
 from headrace.interfaces.codec import Codec, Decoder, Encoder
-from headrace.interfaces.settings import Settings, option
+from headrace.interfaces.settings import option
 
-from headrace_changes.key_and_value import KeyAndValueDecoder, named_in_key, part, part_codec
+from headrace_changes.key_and_value import KeyAndValueDecoder, KeyAndValueSettings, named_in_key
 
 _FORMAT = "keyed"
 
 
-class KeyedSettings(Settings, frozen=True, kw_only=True):
+class KeyedSettings(KeyAndValueSettings, frozen=True, kw_only=True):
     """Options of the format ``keyed``."""
 
     key_columns: Annotated[
         list[str], option("Columns that are read from the record's key; NULL where a record has none.")
     ]
-    value_format: Annotated[str, option("Format of the values: json, csv, raw, or any installed format of rows.")] = (
-        "json"
-    )
-    value_options: Annotated[dict[str, Any], option("Options of the values' format.")] = msgspec.field(
-        default_factory=dict
-    )
-    key_format: Annotated[
-        str, option("Format of the keys. raw: the key is the text of one column, as the sinks of headrace write it.")
-    ] = "raw"
-    key_options: Annotated[dict[str, Any], option("Options of the keys' format.")] = msgspec.field(default_factory=dict)
-    key_prefix: Annotated[
-        str, option("What the names of the key columns begin with here, and not in the records' keys.")
-    ] = ""
 
     def validate(self) -> None:
         if not self.key_columns:
@@ -54,26 +40,26 @@ class KeyedCodec(Codec):
     def __init__(self, settings: KeyedSettings) -> None:
         self._options = settings
         super().__init__(settings)
-        self._value_codec = part_codec(settings.value_format, settings.value_options, _FORMAT, "value_format")
-        self._key_codec = part_codec(settings.key_format, settings.key_options, _FORMAT, "key_format")
+        self._key_codec, self._value_codec = settings.codecs(_FORMAT)
 
     def decoder(self, schema: Schema, columns: Sequence[str] | None = None) -> Decoder:
         """Return a decoder. Raises OptionError for what the formats of key and value cannot do with these columns."""
-        options, wanted = self._options, list(schema if columns is None else columns)
-        for name, named in (
-            *((each, None) for each in wanted),
-            *((each, "key_columns") for each in options.key_columns),
-        ):
+        from headrace.codecs.text_columns import check_columns
+
+        options, wanted = self._options, check_columns(schema, columns, _FORMAT)
+        for name in options.key_columns:
             if name not in schema:
                 hint = did_you_mean(name, schema, known="columns")
-                raise OptionError(f"column {name!r} is not in the schema", plugin=_FORMAT, option=named, hint=hint)
+                raise OptionError(
+                    f"column {name!r} is not in the schema", plugin=_FORMAT, option="key_columns", hint=hint
+                )
         inner = named_in_key(options.key_columns, options.key_prefix, _FORMAT)
-        values = part(schema, [name for name in schema if name not in inner])
+        values = schema.part(name for name in schema if name not in inner)
         needs_key = any(name in inner for name in wanted)
         return KeyAndValueDecoder(
             wanted,
             inner,
-            self._key_codec.decoder(part(schema, list(inner), inner)) if needs_key else None,
+            self._key_codec.decoder(schema.part(inner, inner)) if needs_key else None,
             self._value_codec.decoder(values, [name for name in wanted if name not in inner]),
             {name: schema[name] for name in schema},
         )

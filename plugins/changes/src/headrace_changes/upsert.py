@@ -6,27 +6,19 @@ Flink's connector ``upsert-kafka`` is this format over a topic of Kafka. It work
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
-import msgspec
 import numpy as np
 import polars as pl
 from headrace.flow.messages import CHANGE, Bodies, ChangeKind
 from headrace.flow.schema import Schema
-from headrace.foundation.errors import OptionError, did_you_mean
+from headrace.foundation.errors import OptionError
 from headrace.interfaces import settings as declared
 from headrace.interfaces.changes import SourceChanges
 from headrace.interfaces.codec import BadBody, Codec, Decoded, Decoder, Encoder
-from headrace.interfaces.settings import Settings, option
+from headrace.interfaces.settings import option
 
-from headrace_changes.key_and_value import (
-    KeyAndValueDecoder,
-    named_in_key,
-    part,
-    part_codec,
-    places,
-    taken,
-)
+from headrace_changes.key_and_value import KeyAndValueDecoder, KeyAndValueSettings, named_in_key, places, taken
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -34,22 +26,9 @@ if TYPE_CHECKING:
 _FORMAT = "upsert"
 
 
-class UpsertSettings(Settings, frozen=True, kw_only=True):
+class UpsertSettings(KeyAndValueSettings, frozen=True, kw_only=True):
     """Options of the format ``upsert``."""
 
-    value_format: Annotated[str, option("Format of the values: json, csv, raw, or any installed format of rows.")] = (
-        "json"
-    )
-    value_options: Annotated[dict[str, Any], option("Options of the values' format.")] = msgspec.field(
-        default_factory=dict
-    )
-    key_format: Annotated[
-        str, option("Format of the keys. raw: the key is the text of one column, as the sinks of headrace write it.")
-    ] = "raw"
-    key_options: Annotated[dict[str, Any], option("Options of the keys' format.")] = msgspec.field(default_factory=dict)
-    key_prefix: Annotated[
-        str, option("What the names of the key columns begin with here, and not in the records' keys.")
-    ] = ""
     value_fields_include: Annotated[
         Literal["all", "except_key"],
         option(
@@ -69,8 +48,7 @@ class UpsertCodec(Codec):
         self._options = settings if settings is not None else UpsertSettings()
         super().__init__(self._options)
         self._key: tuple[str, ...] = ()
-        self._value_codec = part_codec(self._options.value_format, self._options.value_options, _FORMAT, "value_format")
-        self._key_codec = part_codec(self._options.key_format, self._options.key_options, _FORMAT, "key_format")
+        self._key_codec, self._value_codec = self._options.codecs(_FORMAT)
 
     def changes(self) -> SourceChanges:
         return SourceChanges(before_images=False)
@@ -80,18 +58,13 @@ class UpsertCodec(Codec):
 
     def decoder(self, schema: Schema, columns: Sequence[str] | None = None) -> Decoder:
         """Return a decoder. Raises OptionError for what the formats of key and value cannot do with these columns."""
-        options, wanted = self._options, list(schema if columns is None else columns)
-        for name in wanted:
-            if name not in schema:
-                raise OptionError(
-                    f"column {name!r} is not in the schema",
-                    plugin=_FORMAT,
-                    hint=did_you_mean(name, schema, known="columns"),
-                )
+        from headrace.codecs.text_columns import check_columns
+
+        options, wanted = self._options, check_columns(schema, columns, _FORMAT)
         both = options.value_fields_include == "all"
-        values = part(schema, [name for name in schema if both or name not in self._key])
+        values = schema.part(name for name in schema if both or name not in self._key)
         inner = named_in_key(self._key, options.key_prefix, _FORMAT)
-        keys = part(schema, self._key, inner)
+        keys = schema.part(self._key, inner)
         return UpsertDecoder(
             wanted,
             inner,
@@ -161,11 +134,9 @@ class UpsertDecoder(KeyAndValueDecoder):
         values: pl.DataFrame,
         value_places: NDArray[np.int64],
     ) -> pl.Series:
-        if name not in self._key:
-            return taken(values[name], value_places[rows])
-        of_key = taken(keys[self._key[name]], key_places[rows])
-        if not self._key_in_value or not (key_places[rows] < 0).any():
-            return of_key
+        found = super()._column(name, rows, keys, key_places, values, value_places)
+        if name not in self._key or not self._key_in_value or not (key_places[rows] < 0).any():
+            return found
         return taken(values[name], np.where(key_places[rows] < 0, value_places[rows], -1)).zip_with(
-            pl.Series(key_places[rows] < 0), of_key
+            pl.Series(key_places[rows] < 0), found
         )

@@ -6,10 +6,8 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 
-from headrace.foundation.errors import OptionError
 from headrace.interfaces.table_options import OF_FLINKS_RUNTIME
 
-from headrace_sql.binding.scope import error_at
 from headrace_sql.binding.tables import Table
 from headrace_sql.reading.durations import duration_us
 
@@ -32,15 +30,9 @@ def idle_timeout(table: Table, options: Mapping[str, str]) -> dict[str, Any]:
 
     ``options``: those of SET. Raises ExpressionError or OptionError for what is no length of time.
     """
-    own = table.options.get(_OF_TABLE)
-    if own is None:
-        given = options.get(IDLE_TIMEOUT)
-        length = None if given is None else duration_us(given, IDLE_TIMEOUT)
-    else:
-        try:
-            length = duration_us(own.value, _OF_TABLE)
-        except OptionError as error:
-            raise error_at(own.node, table.text, error.message, error.hint) from None
+    length = table.length_us(_OF_TABLE)
+    if length is None and IDLE_TIMEOUT in options:
+        length = duration_us(options[IDLE_TIMEOUT], IDLE_TIMEOUT)
     if length is None:
         return {}
     return {"idle_timeout": timedelta(microseconds=length) if length else None}

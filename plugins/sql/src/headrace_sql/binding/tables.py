@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 import polars as pl
-from headrace.foundation.errors import did_you_mean
+from headrace.foundation.errors import OptionError, did_you_mean
 from sqlglot import exp
 
 from headrace_sql.binding import types
 from headrace_sql.binding.scope import error_at
 from headrace_sql.reading import nodes
+from headrace_sql.reading.durations import duration_us
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,16 @@ class Table:
         """The columns that an INSERT fills: no computed ones."""
         known = {**self.columns, **{k: v for k, v in self.metadata_types.items() if k not in self.virtual}}
         return {name: known[name] for name in self.order if name in known}
+
+    def length_us(self, key: str) -> int | None:
+        """Return the microseconds of an option that is a length of time; None: it is not given. Raises ExpressionError."""
+        option = self.options.get(key)
+        if option is None:
+            return None
+        try:
+            return duration_us(option.value, key)
+        except OptionError as error:
+            raise error_at(option.node, self.text, f"option {key!r}: {error.message}", error.hint) from error
 
     def with_options(self, given: tuple[tuple[str, str, int], ...], text: str) -> Table:
         """Return the table with the options of a hint in place of its own. ``given``: (key, value, place in the text)."""
