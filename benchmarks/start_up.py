@@ -1,4 +1,4 @@
-"""What `headrace --help` and an idle job take of a processor, beside a Python that does nothing.
+"""What `import headrace`, `headrace --help` and an idle job take of a processor, beside a Python that does nothing.
 
 python -m benchmarks.start_up
 """
@@ -46,15 +46,19 @@ def idle_share(queues: int) -> float:
 
 def main() -> None:
     script = str(Path(sys.executable).with_name("headrace"))
-    help_seconds, python_seconds = [], []
+    commands = {
+        "import headrace": (sys.executable, "-c", "import headrace"),
+        "headrace --help": (script, "--help"),
+        "python -c pass": (sys.executable, "-c", "pass"),
+    }
+    taken: dict[str, list[float]] = {name: [] for name in commands}
     for _ in range(ROUNDS):
-        help_seconds.append(processor_seconds(script, "--help"))
-        python_seconds.append(processor_seconds(sys.executable, "-c", "pass"))
-    ratio = statistics.median(help_seconds) / statistics.median(python_seconds)
-    print(
-        f"headrace --help: {statistics.median(help_seconds):.3f} s of CPU, {ratio:.1f} × `python -c pass`"
-        f" ({ROUNDS} rounds, medians)"
-    )
+        for name, command in commands.items():
+            taken[name].append(processor_seconds(*command))
+    medians = {name: statistics.median(seconds) for name, seconds in taken.items()}
+    for name, seconds in medians.items():
+        ratio = seconds / medians["python -c pass"]
+        print(f"{name}: {seconds:.3f} s of CPU, {ratio:.1f} × `python -c pass` ({ROUNDS} rounds, medians)")
     for queues in (1, 50):
         print(f"idle job, {queues} queue{'s' * (queues > 1)}: {idle_share(queues):.1%} of a core")
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import sys
-import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,8 @@ sys.path.append(str(Path(__file__).resolve().parents[2] / "connectors" / "kafka"
 from instances import Instance as Instance
 from instances import Numbers
 from kafka_world import KafkaWorld
+
+from tests.eventually import eventually
 
 _JOB = Path(__file__).with_name("kafka_elasticsearch_job.py")
 
@@ -83,11 +84,14 @@ class Indexing:
 
     def wait_until_stored(self, wanted: Counter[Document], *, seconds: float = 240.0) -> None:
         """Return when as many documents are there as must be."""
-        deadline = time.monotonic() + seconds
-        while (count := self.stored()) < wanted.total():
-            assert time.monotonic() < deadline, f"{count} of {wanted.total()} documents after {seconds:g} s"
+
+        def all_stored() -> bool:
+            if self.stored() >= wanted.total():
+                return True
             assert any(one.process.poll() is None for one in self.instances), self.instances[-1].printed
-            time.sleep(0.2)
+            return False
+
+        eventually(all_stored, f"{wanted.total()} documents", shown=self.stored, seconds=seconds, pause_seconds=0.2)
 
     def expect(self, wanted: Counter[Document]) -> str:
         """Fail unless just these documents are stored, each once; return figures. To be called when no instance runs."""

@@ -10,7 +10,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -23,6 +22,7 @@ import headrace as hr
 from headrace.testing import MemorySink
 from headrace_rocketmq import Client, Message
 
+from tests.eventually import eventually
 from tests.servers.rocketmq import RocketMQServer
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -132,15 +132,13 @@ class World:
     def log(self, name: str) -> str:
         return (self.directory / f"{name}.log").read_text()
 
-    def wait_until_done(self, patience_seconds: float = 120) -> None:
+    def wait_until_done(self) -> None:
         """Wait until everything in the source is committed, and so is in the sinks."""
         settle(self.client, self.source)
         queues = self.client.queues(self.source)
         latest = self.client.latest_offsets(queues)
-        wait_until(
-            lambda: self.client.committed_offsets(self.group, queues) == latest,
-            f"all of {self.source} is committed",
-            patience_seconds,
+        eventually(
+            lambda: self.client.committed_offsets(self.group, queues) == latest, f"all of {self.source} is committed"
         )
 
     def wanted(self) -> Counter[int]:
@@ -198,12 +196,4 @@ def settle(client: Client, topic: str) -> None:
     name = f"{topic}-settled"
     client.create_topic(name, 1)
     sent = client.send(name, Message(b"settled"))
-    wait_until(lambda: client.latest_offsets([sent.queue])[sent.queue] > sent.offset, "the broker has caught up", 60)
-
-
-def wait_until(condition: Callable[[], bool], what: str, patience_seconds: float) -> None:
-    deadline = time.monotonic() + patience_seconds
-    pause = threading.Event()
-    while not condition():
-        assert time.monotonic() < deadline, f"not within {patience_seconds:g} s: {what}"
-        pause.wait(0.1)
+    eventually(lambda: client.latest_offsets([sent.queue])[sent.queue] > sent.offset, "the broker has caught up")

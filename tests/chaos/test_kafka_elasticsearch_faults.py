@@ -17,6 +17,7 @@ import pytest
 
 from tests.chaos.kafka_elasticsearch_world import Indexing, Instance
 from tests.chaos.workers import python_workers
+from tests.eventually import eventually
 from tests.servers.elasticsearch import ElasticsearchServer
 from tests.servers.fixtures import StartElasticsearchServer
 from tests.servers.kafka import KafkaServer
@@ -163,11 +164,7 @@ def spark_kills(indexing: Indexing, times: int, run: dict[str, Any], *, seed: in
 
 
 def wait_for(probe: Callable[[], Any], what: str, instance: Instance, seconds: float = 300.0) -> Any:
-    deadline = time.monotonic() + seconds
-    while not (found := probe()):
-        assert time.monotonic() < deadline, f"never happened: {what}; printed: {instance.printed[-20000:]}"
-        time.sleep(0.05)
-    return found
+    return eventually(probe, what, shown=lambda: f"; printed: {instance.printed[-20000:]}", seconds=seconds)
 
 
 @pytest.mark.spark

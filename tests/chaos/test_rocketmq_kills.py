@@ -16,7 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.chaos.rocketmq_world import Feed, World, settle, wait_until, world_of
+from tests.chaos.rocketmq_world import Feed, World, settle, world_of
+from tests.eventually import eventually
 from tests.servers.fixtures import StartRocketMQServer
 from tests.servers.rocketmq import RocketMQServer
 
@@ -88,7 +89,7 @@ def restart_broker(world: World, times: int, *, clean: bool) -> None:
         else:
             world.server.kill(broker)
         world.server.start()
-        wait_until(lambda: feed.sent > before + 500, "messages can be sent again", 120)  # noqa: B023
+        eventually(lambda: feed.sent > before + 500, "messages can be sent again")  # noqa: B023
     feed.stop()
     world.wait_until_done()
     for process in instances:

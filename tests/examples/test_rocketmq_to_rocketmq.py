@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ import pytest
 from headrace.testing import MemorySink
 from headrace_rocketmq import Client, Message
 
+from tests.eventually import eventually
 from tests.servers.rocketmq import RocketMQServer
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -93,9 +93,6 @@ def test_large_orders_are_copied_once(
 
 def wait_until_stored(client: Client, topic: str, count: int) -> None:
     """Wait until brokers have entered all messages into the topic's queues."""
-    pause = threading.Event()
-    for _ in range(600):
-        if sum(client.latest_offsets(client.queues(topic)).values()) >= count:
-            return
-        pause.wait(0.05)
-    raise AssertionError(f"{topic} does not come to hold {count} messages")
+    eventually(
+        lambda: sum(client.latest_offsets(client.queues(topic)).values()) >= count, f"{topic} holds {count} messages"
+    )

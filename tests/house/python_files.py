@@ -12,6 +12,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 FUNCTION_LINES_MAX = 70
 _ASKING = ("getattr", "hasattr")
+_CLOCKS = {"time.monotonic", "time.perf_counter", "time.process_time", "time.thread_time", "time.time"}
 _DOUBLES = ("Mock", "MagicMock", "AsyncMock", "NonCallableMock", "create_autospec")
 
 
@@ -33,6 +34,8 @@ class Facts:
     #: Lines at which tests are skipped, or expected to fail, whatever the machine, or for no reason.
     skips: list[int] = field(default_factory=list)
     sleeps: bool = False
+    #: Lines at which something is asserted of the time that has passed.
+    timed: list[int] = field(default_factory=list)
     #: Modules that are imported when the program runs, at the top or in a function, and names that may be modules.
     imports: set[str] = field(default_factory=set)
 
@@ -60,6 +63,9 @@ def facts_of(text: str) -> Facts:
                 found.long_functions.append(node.name)
         elif isinstance(node, ast.Call):
             _add_call(found, node)
+        elif isinstance(node, ast.Assert):
+            if _is_of_passed_time(node.test):
+                found.timed.append(node.lineno)
         elif isinstance(node, ast.ExceptHandler):
             if _is_broad(node.type) and _vanishes(node):
                 found.vanishing.append(node.lineno)
@@ -104,6 +110,13 @@ def _imported(node: ast.Import | ast.ImportFrom) -> set[str]:
         return {alias.name for alias in node.names}
     module = node.module or ""
     return {module, *(f"{module}.{alias.name}" for alias in node.names)}
+
+
+def _is_of_passed_time(test: ast.expr) -> bool:
+    """Return whether a clock is read in a difference, as in ``time.monotonic() - begun < 5``."""
+    differences = [node for node in ast.walk(test) if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Sub)]
+    calls = {ast.unparse(node.func) for each in differences for node in ast.walk(each) if isinstance(node, ast.Call)}
+    return not calls.isdisjoint(_CLOCKS)
 
 
 def _is_always_skipped(node: ast.Attribute) -> bool:

@@ -106,7 +106,6 @@ _SHOWN = "the pause is what the test is about"
 SLEEPING_TESTS = {
     "connectors/kafka/tests/test_instances.py": "slow: a storm of kills at random moments",
     "connectors/kafka/tests/test_reading.py": "the broker's times have milliseconds: records are to have different ones",
-    "connectors/rocketmq/tests/reading.py": _ASKS,
     "contrib/lease/tests/lease_world.py": "lets other processes have SQLite's file",
     "plugins/contract/tests/contract_samples/broken_sources.py": _SHOWN,
     "plugins/light/tests/light_savepoint_job.py": "a program of its own, which waits for its own job",
@@ -116,6 +115,9 @@ SLEEPING_TESTS = {
     "tests/differential/servers/rocketmq_reader.py": _ASKS,
     "tests/published/flink/running.py": "times of the machine's clock are in the results",
     "tests/servers/processes.py": _ASKS,
+}
+TIMED_TESTS = {
+    "connectors/rocketmq/tests/test_sending.py": "a delay by the broker: on a busy machine it is longer, never shorter",
 }
 #: Tests that real time is a part of: they run for hours, or in another world whose clock is moved.
 OF_REAL_TIME = ("tests/chaos/", "tests/soak/", "tests/simulation/", "tests/machine/", "benchmarks/")
@@ -184,7 +186,13 @@ def test_tests_do_not_wait_for_time() -> None:
     assert found == set(SLEEPING_TESTS)
 
 
-@pytest.mark.parametrize("reasons", [LONG_FUNCTIONS, SWALLOWED, FOREIGN, CIRCLES, SLEEPING_TESTS])
+def test_tests_assert_nothing_of_the_time_that_has_passed() -> None:
+    """A busy machine takes longer. What something takes is measured by a benchmark."""
+    found = {path for path, each in of_tests().items() if each.timed and not path.startswith(OF_REAL_TIME)}
+    assert found == set(TIMED_TESTS)
+
+
+@pytest.mark.parametrize("reasons", [LONG_FUNCTIONS, SWALLOWED, FOREIGN, CIRCLES, SLEEPING_TESTS, TIMED_TESTS])
 def test_each_exception_says_why(reasons: Mapping[str, str]) -> None:
     assert all(len(reason) > 10 for reason in reasons.values())
 
@@ -212,6 +220,7 @@ def test_what_else_is_found() -> None:
         "class C:\n    a: int\n    b = 1\n    def m(self):\n        self.c = 1\n"
         "getattr(x, 'a', None), hasattr(x, 'b'), getattr(x, 'c'), getattr(x, name, None)\n"
         "mock.Mock()\npytest.mark.skip\npytest.mark.skipif(True)\ntime.sleep(1)\n"
+        "assert time.monotonic() < deadline\nassert time.monotonic() - begun < 5\n"
     )
     assert found.long_functions == ["f"]
     assert found.declared == {"a", "b", "c", "m"}
@@ -219,3 +228,4 @@ def test_what_else_is_found() -> None:
     assert len(found.doubles) == 1
     assert len(found.skips) == 2
     assert found.sleeps
+    assert len(found.timed) == 1

@@ -64,14 +64,13 @@ def test_the_same_seed_gives_the_same_events_and_others_give_others() -> None:
 
 
 def test_time_moves_without_anybody_waiting_for_it() -> None:
-    begun = time.monotonic()
+    """If it did, pytest's time limit would end this test."""
 
     def a_day() -> tuple[float, float]:
         time.sleep(86_400)
         return time.monotonic(), time.time()
 
     _, process, _ = simulated(1, a_day)
-    assert time.monotonic() - begun < 60
     assert 86_400 < process.result[0] < 86_401
     assert 1_700_086_400 < process.result[1] < 1_700_086_401
 

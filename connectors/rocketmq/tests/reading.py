@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from datetime import timedelta
 
 from headrace_rocketmq import Client, Consumer, Message, MessageBatch, MessageQueue, Reader
 from headrace_rocketmq.errors import TopicNotFoundError
+
+from tests.eventually import eventually
 
 PATIENCE_S = 30.0
 """How long a loaded machine may take for what should take a moment."""
@@ -16,12 +17,15 @@ PATIENCE_S = 30.0
 def poll_until(
     source: Reader | Consumer, is_enough: Callable[[list[MessageBatch]], bool], max_messages: int = 1000
 ) -> list[MessageBatch]:
-    """All batches, once they are enough; fails when that takes too long."""
+    """All batches, once they are enough."""
     batches: list[MessageBatch] = []
-    deadline = time.monotonic() + PATIENCE_S
-    while not is_enough(batches):
-        assert time.monotonic() < deadline, f"after {PATIENCE_S:g} s there are only {batches}"
-        batches += source.poll(max_messages, timedelta(seconds=1))
+
+    def look() -> bool:
+        if not is_enough(batches):
+            batches.extend(source.poll(max_messages, timedelta(seconds=1)))
+        return is_enough(batches)
+
+    eventually(look, "enough has come", shown=lambda: batches)
     return batches
 
 
@@ -45,14 +49,6 @@ def bodies_by_queue(batches: list[MessageBatch]) -> dict[MessageQueue, list[byte
     return found
 
 
-def wait_until(condition: Callable[[], object], what: str, patience_s: float = PATIENCE_S) -> None:
-    """Look again and again until it is so; fails when that takes too long."""
-    deadline = time.monotonic() + patience_s
-    while not condition():
-        assert time.monotonic() < deadline, f"not within {patience_s:g} s: {what}"
-        time.sleep(0.02)  # asks a real server: there is no clock to move
-
-
 def settle(client: Client, topic: str = "settled") -> None:
     """Wait until everything that the only broker has acknowledged can be read, in all topics.
 
@@ -64,4 +60,4 @@ def settle(client: Client, topic: str = "settled") -> None:
     except TopicNotFoundError:
         client.create_topic(topic, 1)
         sent = client.send(topic, Message(b"settled"))
-    wait_until(lambda: client.latest_offsets([sent.queue])[sent.queue] > sent.offset, "the broker has caught up")
+    eventually(lambda: client.latest_offsets([sent.queue])[sent.queue] > sent.offset, "the broker has caught up")

@@ -17,9 +17,8 @@ from headrace_rocketmq.source import RocketMQSource
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.eventually import eventually
 from tests.servers.rocketmq import RocketMQServer
-
-from .reading import wait_until
 
 A, B = upstream_name("ns.job.sink", "source/topic/broker/0"), upstream_name("ns.job.sink", "a b:c#dead")
 
@@ -98,7 +97,7 @@ class TestOnABroker:
                 number = numbers.pop(0)
                 sent.append(Message(b"%d" % number, keys=f"{A}:{number}:0"))
         client.send_many(topic, sent)
-        wait_until(lambda: client.latest_offsets([queue])[queue] == len(sent), "all is there")
+        eventually(lambda: client.latest_offsets([queue])[queue] == len(sent), "all is there")
         self.places = {message.body: place for place, message in reversed(list(enumerate(sent)))}
         self.repeated_from = max(place for place, message in enumerate(sent) if message.body == b"150")
         self.last_of_first_copies = self.places[b"199"]

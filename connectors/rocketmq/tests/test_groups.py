@@ -11,9 +11,10 @@ import pytest
 from headrace_rocketmq import Client, Consumer, Filter, Message, MessageQueue, Start, consistent_hash
 from headrace_rocketmq.errors import ClientClosedError, ConfigurationError, TopicNotFoundError
 
+from tests.eventually import eventually
 from tests.servers.rocketmq import RocketMQServer
 
-from .reading import PATIENCE_S, bodies, bodies_by_queue, poll_messages, wait_until
+from .reading import PATIENCE_S, bodies, bodies_by_queue, poll_messages
 
 NOT_LONG = timedelta(milliseconds=20)
 
@@ -71,7 +72,7 @@ def settle(members: Collection[Member], queues: Collection[MessageQueue], shares
         sizes = sorted(len(member.consumer.queues) for member in members)
         return sorted(held) == sorted(queues) and sizes == sorted(shares)
 
-    wait_until(is_settled, f"shares of {shares}")
+    eventually(is_settled, f"shares of {shares}")
 
 
 def test_one_member_reads_everything_and_goes_on_where_it_committed(
@@ -115,7 +116,7 @@ def test_starting_with_the_earliest_message(client: Client, topic: str, consumer
 def test_starting_with_the_next_message(client: Client, topic: str, consumer_group: str) -> None:
     (queue,) = client.create_topic(topic, 1)
     client.send_many(topic, [Message(b"old")] * 3, queue=queue)
-    wait_until(lambda: client.latest_offsets([queue])[queue] == 3, "all in the queue")
+    eventually(lambda: client.latest_offsets([queue])[queue] == 3, "all in the queue")
     with client.consumer(consumer_group, topic, start=Start.LATEST) as consumer:
         assert consumer.poll(1, NOT_LONG) == []
         assert consumer.queues == [queue]
@@ -128,9 +129,9 @@ def test_starting_at_a_moment(client: Client, topic: str, consumer_group: str) -
     client.send_many(topic, [Message(b"old")] * 3, queue=queue)
     stored_ms = poll_messages(client.reader({queue: 0}), 3)[-1].store_timestamps_ms[-1]
     moment = datetime.fromtimestamp(stored_ms / 1000, UTC) + timedelta(milliseconds=1)
-    wait_until(lambda: datetime.now(UTC) > moment, "the next millisecond")
+    eventually(lambda: datetime.now(UTC) > moment, "the next millisecond")
     client.send_many(topic, [Message(b"new")] * 2, queue=queue)
-    wait_until(lambda: client.latest_offsets([queue])[queue] == 5, "all in the queue")
+    eventually(lambda: client.latest_offsets([queue])[queue] == 5, "all in the queue")
     with client.consumer(consumer_group, topic, start=moment) as consumer:
         assert bodies(poll_messages(consumer, 2)) == [b"new"] * 2
 
@@ -206,7 +207,7 @@ def test_members_without_a_queue_stand_by(client: Client, topic: str, join: Call
         reading[1].poll()
         return len(standing_by.received + reading[1].received) == 20
 
-    wait_until(all_received, "all messages read by the two that are left")
+    eventually(all_received, "all messages read by the two that are left")
 
 
 def test_a_queue_that_is_added_is_taken(client: Client, topic: str, join: Callable[..., Member]) -> None:
@@ -256,7 +257,7 @@ def test_nothing_is_lost_while_members_come_and_go(client: Client, topic: str, j
         poll_and_commit(members[0])
         return len(received) == total
 
-    wait_until(is_complete, f"all {total} messages")
+    eventually(is_complete, f"all {total} messages")
     sending.join(PATIENCE_S)
     assert received == {b"%d" % number for number in range(total)}
     settle(members, queues, [6])
@@ -276,7 +277,7 @@ def test_exclusive_members_never_hold_one_queue_together(
             held_together.extend({queue for queue in held if held.count(queue) > 1})
         return sorted(held) == queues and {len(member.consumer.queues) for member in members} == {2}
 
-    wait_until(is_settled, "two queues each")
+    eventually(is_settled, "two queues each")
     members.pop().leave()
     settle(members, queues, [4])
     assert held_together == []
@@ -315,7 +316,7 @@ def test_two_consumers_of_one_client(client: Client, topic: str, consumer_group:
             second.poll(10, NOT_LONG)
             return sorted(first.queues + second.queues) == queues and len(first.queues) == 1
 
-        wait_until(share, "one queue each")
+        eventually(share, "one queue each")
 
 
 def test_a_rebalance_ends_a_long_poll_of_a_member_that_stands_by(
@@ -348,14 +349,14 @@ def test_a_listener_that_fails_does_not_keep_queues(client: Client, topic: str, 
         raise RuntimeError("the sink is gone")
 
     consumer: Consumer = client.consumer(consumer_group, topic, on_revoked=fail)
-    wait_until(lambda: bool(consumer.poll(1, NOT_LONG)) or bool(consumer.queues), "the queue")
+    eventually(lambda: bool(consumer.poll(1, NOT_LONG)) or bool(consumer.queues), "the queue")
     with pytest.raises(RuntimeError, match="the sink is gone"):
         consumer.close()
     assert consumer.queues == []
     with pytest.raises(ClientClosedError):
         consumer.poll(1, NOT_LONG)
     with client.consumer(consumer_group, topic) as heir:
-        wait_until(lambda: bool(heir.poll(1, NOT_LONG)) or bool(heir.queues), "the queue is taken over")
+        eventually(lambda: bool(heir.poll(1, NOT_LONG)) or bool(heir.queues), "the queue is taken over")
 
 
 def test_joining_for_an_unknown_topic(client: Client, topic: str, consumer_group: str) -> None:

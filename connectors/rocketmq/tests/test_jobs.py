@@ -16,12 +16,13 @@ from headrace.foundation.errors import DataError, JobFailedError, PlanError
 from headrace.testing import MemorySink
 from headrace_rocketmq import Client, Message
 
+from tests.eventually import eventually
 from tests.servers.fixtures import StartRocketMQServer
 from tests.servers.rocketmq import RocketMQOptions, RocketMQServer
 
 from .copy_job import copy
 from .instances import Instances, count_in, messages, numbers_in
-from .reading import settle, wait_until
+from .reading import settle
 
 pytestmark = pytest.mark.servers
 PATIENCE = timedelta(seconds=60)
@@ -49,7 +50,7 @@ def test_a_bounded_job_copies_all_and_commits(
 ) -> None:
     source, target = topics
     client.send_many(source, messages(0, 2000))
-    wait_until(lambda: count_in(client, source) == 2000, "all is there")
+    eventually(lambda: count_in(client, source) == 2000, "all is there")
     job = copy(rocketmq_server.name_server, source, target, group=consumer_group)
     report = job.run("light")
     assert report.records_read == 2000
@@ -57,7 +58,7 @@ def test_a_bounded_job_copies_all_and_commits(
     queues = client.queues(source)
     assert client.committed_offsets(consumer_group, queues) == client.latest_offsets(queues)
     client.send_many(source, messages(2000, 100))
-    wait_until(lambda: count_in(client, source) == 2100, "all is there")
+    eventually(lambda: count_in(client, source) == 2100, "all is there")
     report = copy(rocketmq_server.name_server, source, target, group=consumer_group).run("light")
     assert report.records_read == 100
 
@@ -68,7 +69,7 @@ def test_two_sources_of_a_job_and_another_job_read_all_of_a_topic_each(
     """They have groups of their own: in one group each would get a part of the queues, or what another has not read."""
     source, _ = topics
     client.send_many(source, messages(0, 200))
-    wait_until(lambda: count_in(client, source) == 200, "all is there")
+    eventually(lambda: count_in(client, source) == 200, "all is there")
     given: dict[str, Any] = {
         "name_servers": rocketmq_server.name_server,
         "format": "json",
@@ -80,7 +81,7 @@ def test_two_sources_of_a_job_and_another_job_read_all_of_a_topic_each(
     other = hr.stream("twice", "other").from_rocketmq(source, **given).to(sinks[2])
     with job.start("light"), other.start("light"):
         for sink in sinks:
-            wait_until(lambda: len(sink.rows) == 200, "a source reads everything")  # noqa: B023
+            eventually(lambda: len(sink.rows) == 200, "a source reads everything")  # noqa: B023
     assert all(sorted(row["number"] for row in sink.rows) == list(range(200)) for sink in sinks)
     same = hr.job(*(pipe.from_rocketmq(source, group="g", **given).to(MemorySink()) for _ in range(2)))
     with pytest.raises(PlanError, match=r"are members of the same group 'g' of RocketMQ at .* only a part"):
@@ -102,14 +103,14 @@ def test_a_plan_of_another_job_leaves_a_running_one_in_its_group(
     queues = client.queues(source)
     with stream.to(sink).start("light", checkpoint_interval="100 ms") as handle:
         client.send_many(source, messages(0, 200))
-        wait_until(lambda: len(sink.rows) == 200, "all is read")
+        eventually(lambda: len(sink.rows) == 200, "all is read")
         running = handle._engine._plan.sources["rocketmq"].source  # type: ignore[attr-defined]
         group = running.group_name
         read.union(stream).to(MemorySink()).plan()
         assert running.reader_name == "planned.other-2"
         client.send_many(source, messages(200, 200))
-        wait_until(lambda: len(sink.rows) == 400, "all is read")
-        wait_until(lambda: client.committed_offsets(group, queues) == client.latest_offsets(queues), "and committed")
+        eventually(lambda: len(sink.rows) == 400, "all is read")
+        eventually(lambda: client.committed_offsets(group, queues) == client.latest_offsets(queues), "and committed")
 
 
 def test_a_bounded_job_on_an_empty_topic_ends(
@@ -124,7 +125,7 @@ def test_the_same_key_comes_to_the_same_queue_in_order(
 ) -> None:
     source, target = topics
     client.send_many(source, messages(0, 500))
-    wait_until(lambda: count_in(client, source) == 500, "all is there")
+    eventually(lambda: count_in(client, source) == 500, "all is there")
     copy(rocketmq_server.name_server, source, target, group=consumer_group).run("light")
     reader = client.reader(dict.fromkeys(client.queues(target), 0))
     found = 0
@@ -144,12 +145,12 @@ def test_a_job_goes_on_when_an_instance_is_killed(
     source, target = topics
     client.send_many(source, messages(0, 500))
     first, second = instances.start(), instances.start()
-    wait_until(lambda: count_in(client, target) >= 500, "the first part is copied")
+    eventually(lambda: count_in(client, target) >= 500, "the first part is copied")
     client.send_many(source, messages(500, 3000))
-    wait_until(lambda: count_in(client, target) >= 600, "the second part has begun")
+    eventually(lambda: count_in(client, target) >= 600, "the second part has begun")
     first.send_signal(signal.SIGKILL)
     client.send_many(source, messages(3500, 500))
-    wait_until(lambda: set(numbers_in(client, target)) == set(range(4000)), "all is copied")
+    eventually(lambda: set(numbers_in(client, target)) == set(range(4000)), "all is copied")
     assert second.poll() is None
 
 
@@ -157,14 +158,14 @@ def test_an_instance_that_leaves_repeats_nothing(client: Client, topics: tuple[s
     source, target = topics
     client.send_many(source, messages(0, 500))
     first = instances.start()
-    wait_until(lambda: count_in(client, target) >= 500, "the first part is copied")
+    eventually(lambda: count_in(client, target) >= 500, "the first part is copied")
     assert first.stdin is not None
     first.stdin.close()
     first.stdin = None
     assert first.wait(30) == 0
     instances.start()
     client.send_many(source, messages(500, 500))
-    wait_until(lambda: set(numbers_in(client, target)) == set(range(1000)), "all is copied")
+    eventually(lambda: set(numbers_in(client, target)) == set(range(1000)), "all is copied")
     assert numbers_in(client, target) == Counter(range(1000))
 
 
@@ -176,11 +177,11 @@ def test_instances_without_a_queue_stand_by(
     target = instances.arguments["target"]
     first, second = instances.start(), instances.start()
     client.send_many(source, messages(0, 100))
-    wait_until(lambda: count_in(client, target) >= 100, "one of them copies")
+    eventually(lambda: count_in(client, target) >= 100, "one of them copies")
     for victim, last in ((first, 200), (instances.start(), 300)):  # whoever had the queue, the others take over
         victim.send_signal(signal.SIGKILL)
         client.send_many(source, messages(last - 100, 100))
-        wait_until(lambda: set(numbers_in(client, target)) == set(range(last)), "others go on")  # noqa: B023
+        eventually(lambda: set(numbers_in(client, target)) == set(range(last)), "others go on")  # noqa: B023
     assert second.poll() is None
 
 
@@ -195,10 +196,10 @@ def test_latest_is_one_moment_for_all_queues(
     start = client.latest_offsets(queues)
     job = copy(rocketmq_server.name_server, source, target, group=consumer_group, start="latest")
     with job.start("light", checkpoint_interval="10 min"):
-        wait_until(lambda: client.committed_offsets(consumer_group, queues) == start, "where it begins is committed")
+        eventually(lambda: client.committed_offsets(consumer_group, queues) == start, "where it begins is committed")
     client.send_many(source, messages(100, 100))  # while there is no instance
     with copy(rocketmq_server.name_server, source, target, group=consumer_group, start="latest").start("light"):
-        wait_until(lambda: set(numbers_in(client, target)) == set(range(100, 200)), "all that came since is copied")
+        eventually(lambda: set(numbers_in(client, target)) == set(range(100, 200)), "all that came since is copied")
 
 
 @pytest.mark.parametrize("options", [{"allocation": "consistent_hash"}, {"exclusive": True}], ids=str)
@@ -210,7 +211,7 @@ def test_other_ways_to_share(
     for _ in range(2):
         instances.start()
     client.send_many(source, messages(0, 1000))
-    wait_until(lambda: set(numbers_in(client, target)) == set(range(1000)), "all is copied")
+    eventually(lambda: set(numbers_in(client, target)) == set(range(1000)), "all is copied")
 
 
 def test_a_broker_that_is_killed_costs_time_only(
@@ -224,11 +225,11 @@ def test_a_broker_that_is_killed_costs_time_only(
         client.send_many(source, messages(0, 2000))
         job = copy(server.name_server, source, target, group=consumer_group)
         with job.start("light", checkpoint_interval="300 ms", max_batch_records=100) as handle:
-            wait_until(lambda: count_in(client, target) >= 100, "it has begun")
+            eventually(lambda: count_in(client, target) >= 100, "it has begun")
             server.kill("broker-0")
             server.start()
             client.send_many(source, messages(2000, 500))
-            wait_until(lambda: set(numbers_in(client, target)) == set(range(2500)), "all is copied")
+            eventually(lambda: set(numbers_in(client, target)) == set(range(2500)), "all is copied")
             handle.stop(PATIENCE)
             assert handle.wait().dead_letters == 0
 
@@ -239,7 +240,7 @@ def test_rows_written_again_are_read_once(
     """A job starts anew from the beginning, twice: its rows are in the topic twice, and a deduplicating reader sees one."""
     source, target = topics
     client.send_many(source, messages(0, 1000))
-    wait_until(lambda: count_in(client, source) == 1000, "all is there")
+    eventually(lambda: count_in(client, source) == 1000, "all is there")
     for run in range(2):
         copy(rocketmq_server.name_server, source, target, "idempotent", group=f"{consumer_group}-{run}").run("light")
     assert sum(numbers_in(client, target).values()) == 2000
@@ -261,16 +262,15 @@ def test_messages_that_retention_took_stop_the_job(
         [queue] = client.create_topic(topic, 1)
         client.create_topic(target, 1)
         client.send_many(topic, messages(0, 10))
-        wait_until(lambda: count_in(client, topic) == 10, "all is there")
+        eventually(lambda: count_in(client, topic) == 10, "all is there")
         copy(server.name_server, topic, target, group=consumer_group).run("light")
         client.commit_offsets(consumer_group, {queue: 3})
         for _ in range(60):
             client.send(topic, Message(b"x" * 100_000))
         broker = server.brokers["broker-0"]
-        wait_until(
+        eventually(
             lambda: server.request(broker, 329).code == 0 and client.earliest_offsets([queue])[queue] > 3,
             "the broker has removed files",
-            120,
         )
         error = lost_position(server, topic, target, consumer_group)
         earliest, latest = client.earliest_offsets([queue])[queue], client.latest_offsets([queue])[queue]

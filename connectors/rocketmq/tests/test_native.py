@@ -27,10 +27,10 @@ from headrace_rocketmq.native_source import NativeRocketMQSource
 from headrace_rocketmq.settings import RocketMQSourceSettings
 from headrace_rocketmq.source import RocketMQSource
 
+from tests.eventually import eventually
 from tests.servers.rocketmq import RocketMQServer
 
 from .instances import Instances, messages, numbers_in
-from .reading import wait_until
 
 SCHEMA = {"number": "int64", "text": "string"}
 PATIENCE = timedelta(seconds=60)
@@ -70,11 +70,11 @@ def numbers(sink: MemorySink) -> set[int]:
 def test_all_is_read_and_committed(client: Client, filled: str, options: dict[str, Any]) -> None:
     found = MemorySink()
     with job_of(filled, found, **options).start("light") as handle:
-        wait_until(lambda: numbers(found) == set(range(1000)), "all is read", 60)
+        eventually(lambda: numbers(found) == set(range(1000)), "all is read")
         queues, group = client.queues(filled), options["group"]
         # The library tells brokers every few seconds, and only what is checkpointed: long before the job's own turn (10 s).
         latest = client.latest_offsets(queues)
-        wait_until(lambda: client.committed_offsets(group, queues) == latest, "all is committed", 60)
+        eventually(lambda: client.committed_offsets(group, queues) == latest, "all is committed")
     assert handle.wait().dead_letters == 0
     assert len(found.rows) == 1000
 
@@ -93,7 +93,7 @@ def test_keys_headers_and_tags(client: Client, topic: str, options: dict[str, An
     metadata = {"key": "key", "headers": "headers", "at": "time", "queue": "queue"}
     given = {**options, "tags": "red", "metadata": metadata}
     with job_of(topic, found, **given).start("light"):
-        wait_until(lambda: len(found.rows) >= 2, "both are read", 60)
+        eventually(lambda: len(found.rows) >= 2, "both are read")
     rows = sorted(found.rows, key=lambda row: row["number"])
     assert [(row["number"], row["key"]) for row in rows] == [(1, b"shard"), (2, b"k3")]
     assert '"TAGS":"red"' in rows[0]["headers"]
@@ -108,7 +108,7 @@ def test_bodies_end_at_their_first_nul(client: Client, topic: str, options: dict
     found = MemorySink()
     raw = hr.stream("tests", "raw").from_rocketmq(topic, format="raw", **options).to(found)
     with raw.start("light"):
-        wait_until(lambda: len(found.rows) >= 2, "both are read", 60)
+        eventually(lambda: len(found.rows) >= 2, "both are read")
     assert sorted(str(row) for row in found.rows) == ["{'line': 'cut'}", "{'line': 'whole'}"]
 
 
@@ -121,18 +121,18 @@ def test_what_a_failing_sink_did_not_take_comes_again(filled: str, options: dict
     assert refusing.rows == []
     found = MemorySink()
     with job_of(filled, found, **options).start("light"):
-        wait_until(lambda: numbers(found) == set(range(1000)), "all comes again", 60)
+        eventually(lambda: numbers(found) == set(range(1000)), "all comes again")
 
 
 def test_when_its_process_dies_the_job_goes_on(client: Client, filled: str, options: dict[str, Any]) -> None:
     found = MemorySink()
     with job_of(filled, found, **options).start("light") as handle:
-        wait_until(lambda: len(found.rows) > 0, "it has begun", 60)
+        eventually(lambda: len(found.rows) > 0, "it has begun")
         for child in psutil.Process().children():
             if "headrace_rocketmq.native_child" in child.cmdline():
                 child.kill()
         client.send_many(filled, messages(1000, 500))
-        wait_until(lambda: numbers(found) == set(range(1500)), "all is read", 60)
+        eventually(lambda: numbers(found) == set(range(1500)), "all is read")
         assert handle.status().error is None
 
 
@@ -147,12 +147,12 @@ def test_killed_and_started_again(
             process = instances.start()
             last = 1000 + 300 * (round_number + 1)
             client.send_many(filled, messages(last - 300, 300))
-            wait_until(lambda: len(numbers_in(client, target)) > last - 1000, "it copies", 60)  # noqa: B023
+            eventually(lambda: len(numbers_in(client, target)) > last - 1000, "it copies")  # noqa: B023
             [child] = psutil.Process(process.pid).children()
             process.send_signal(signal.SIGKILL)
             assert psutil.wait_procs([child], timeout=30)[1] == [], "the native client outlives the job"
         instances.start()
-        wait_until(lambda: set(numbers_in(client, target)) == set(range(1900)), "all is copied", 120)
+        eventually(lambda: set(numbers_in(client, target)) == set(range(1900)), "all is copied")
     finally:
         instances.end()
 
@@ -160,7 +160,7 @@ def test_killed_and_started_again(
 def test_instances_share_the_queues(client: Client, filled: str, options: dict[str, Any]) -> None:
     first, second = MemorySink(), MemorySink()
     with job_of(filled, first, **options).start("light"):
-        wait_until(lambda: numbers(first) == set(range(1000)), "one reads all", 60)
+        eventually(lambda: numbers(first) == set(range(1000)), "one reads all")
         with job_of(filled, second, **options).start("light"):
             sent = 1000
 
@@ -170,8 +170,8 @@ def test_instances_share_the_queues(client: Client, filled: str, options: dict[s
                 sent += 100
                 return len(second.rows) > 100 and len(numbers(second) - numbers(first)) > 100
 
-            wait_until(both_have_new, "the second has some of the queues", 60)
-            wait_until(lambda: numbers(first) | numbers(second) == set(range(sent)), "all is read", 60)
+            eventually(both_have_new, "the second has some of the queues")
+            eventually(lambda: numbers(first) | numbers(second) == set(range(sent)), "all is read")
 
 
 def test_a_program_that_just_ends_is_not_held_up(filled: str, options: dict[str, Any]) -> None:
@@ -204,7 +204,7 @@ def test_a_login(
     found = MemorySink()
     native = {"driver": "native", "native_library": str(rocketmq_native_library), "group": consumer_group}
     with job_of(topic, found, **login, **native).start("light"):
-        wait_until(lambda: numbers(found) == set(range(100)), "all is read", 60)
+        eventually(lambda: numbers(found) == set(range(100)), "all is read")
 
 
 # ------------------------------------------------------------------------------------------------------- errors
@@ -291,7 +291,7 @@ def test_a_thread_is_held_until_its_message_is_done() -> None:
     threads = [threading.Thread(target=gate.pass_on, args=(b"%d" % number,), daemon=True) for number in range(3)]
     for number, thread in enumerate(threads):
         thread.start()
-        wait_until(lambda: len(output.getvalue()) == (number + 1) * (FRAME.size + 1), "it is passed on")  # noqa: B023
+        eventually(lambda: len(output.getvalue()) == (number + 1) * (FRAME.size + 1), "it is passed on")  # noqa: B023
     assert output.getvalue() == b"".join(FRAME.pack(RECEIVED, 1) + b"%d" % number for number in range(3))
     gate.finish(DONE.unpack(DONE.pack(2))[0])
     for thread in threads[:2]:

@@ -8,14 +8,16 @@ import pytest
 from headrace_rocketmq import Client, Message, MessageQueue
 from headrace_rocketmq.errors import ConfigurationError, GroupNotFoundError, TopicNotFoundError
 
-from .reading import poll_messages, wait_until
+from tests.eventually import eventually
+
+from .reading import poll_messages
 
 
 def test_the_ends_of_queues(client: Client, topic: str) -> None:
     queues = client.create_topic(topic, 3)
     client.send_many(topic, [Message(b"x")] * 7, queue=queues[1])
     assert client.earliest_offsets(queues) == dict.fromkeys(queues, 0)
-    wait_until(lambda: client.latest_offsets(queues)[queues[1]] == 7, "all seven in the queue")
+    eventually(lambda: client.latest_offsets(queues)[queues[1]] == 7, "all seven in the queue")
     assert client.latest_offsets(queues) == {queues[0]: 0, queues[1]: 7, queues[2]: 0}
     assert client.latest_offsets([]) == {}
 
@@ -43,9 +45,9 @@ def test_offsets_at_a_moment(client: Client, topic: str) -> None:
     # The broker's clock decides, in milliseconds; so wait for the next one.
     stored_ms = poll_messages(client.reader({queues[0]: 0}), 5)[-1].store_timestamps_ms[-1]
     moment = datetime.fromtimestamp(stored_ms / 1000, UTC) + timedelta(milliseconds=1)
-    wait_until(lambda: datetime.now(UTC) > moment, "the next millisecond")
+    eventually(lambda: datetime.now(UTC) > moment, "the next millisecond")
     client.send_many(topic, [Message(b"late")] * 5, queue=queues[0])
-    wait_until(lambda: client.latest_offsets(queues)[queues[0]] == 10, "both in the queue")
+    eventually(lambda: client.latest_offsets(queues)[queues[0]] == 10, "both in the queue")
     assert client.offsets_at(queues, moment) == {queues[0]: 5, queues[1]: 0}
     assert client.offsets_at(queues, datetime(2000, 1, 1, tzinfo=UTC)) == {queues[0]: 0, queues[1]: 0}
     assert client.offsets_at(queues[:1], datetime.now(UTC) + timedelta(days=1)) == {queues[0]: 10}

@@ -16,11 +16,12 @@ from headrace_rocketmq.errors import (
     RocketMQError,
 )
 
+from tests.eventually import eventually
 from tests.servers.fixtures import StartRocketMQServer
 from tests.servers.rocketmq import RocketMQOptions, RocketMQServer
 from tests.servers.sharing import own_server
 
-from .reading import bodies, bodies_by_queue, poll_messages, poll_until, wait_until
+from .reading import bodies, bodies_by_queue, poll_messages, poll_until
 
 pytestmark = pytest.mark.servers  # it starts them without the fixtures that are marked
 SHORT, LONG = timedelta(seconds=2), timedelta(seconds=60)
@@ -115,13 +116,13 @@ def test_nothing_sent_is_lost_while_a_broker_is_killed_again_and_again(
     received: Counter[int] = Counter()
     for _ in range(2):
         seen = len(received)
-        wait_until(lambda: poll_into(received, reader) >= seen + 500, "500 more messages")  # noqa: B023 - called at once
+        eventually(lambda: poll_into(received, reader) >= seen + 500, "500 more messages")  # noqa: B023 - called at once
         server.kill("broker-0")
         server.start()
     stop.set()
     sending.join(60)
     assert failures == []
-    wait_until(lambda: poll_into(received, reader) >= len(confirmed), "all messages that were confirmed")
+    eventually(lambda: poll_into(received, reader) >= len(confirmed), "all messages that were confirmed")
     assert set(received) == set(confirmed)
 
 
@@ -155,12 +156,12 @@ def test_a_consumer_registers_again_and_goes_on(
                 consumer.commit()
             return len(set(received))
 
-        wait_until(lambda: poll_both() == 400 and len(first.queues) == len(second.queues) == 2, "two queues each")
+        eventually(lambda: poll_both() == 400 and len(first.queues) == len(second.queues) == 2, "two queues each")
         events.clear()
         server.kill("broker-0")
         server.start()
         patient.send_many(topic, numbered(400, 400))
-        wait_until(lambda: poll_both() == 800, "the messages sent after the restart")
+        eventually(lambda: poll_both() == 800, "the messages sent after the restart")
         assert len(received) == 800  # each once: the shares did not change meanwhile
         assert events == []
         assert sorted(first.queues + second.queues) == queues
@@ -207,7 +208,7 @@ def test_another_broker_takes_what_may_go_anywhere(start_rocketmq_server: StartR
         received += poll_messages(reader, 20)
         assert sorted(map(int, bodies(received))) == list(range(120))
         server.start()
-        wait_until(lambda: client.queues(topic) == queues, "both brokers back")
+        eventually(lambda: client.queues(topic) == queues, "both brokers back")
         client.send(topic, Message(b"120"), queue=queues[3])
         assert bodies(poll_messages(reader, 1)) == [b"120"]
 

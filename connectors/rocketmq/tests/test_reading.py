@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from datetime import timedelta
 
 import pytest
@@ -79,9 +78,7 @@ def test_a_range_of_offsets(client: Client, topic: str) -> None:
     reader.add(queues[1], 499, end_offset=500)
     batches = poll_until(reader, lambda _: all(map(reader.is_finished, queues)))
     assert bodies_by_queue(batches) == {queues[0]: sent[queues[0]][100:333], queues[1]: sent[queues[1]][499:]}
-    started_at = time.monotonic()
-    assert reader.poll(10, timedelta(seconds=20)) == []  # at once: nothing can come
-    assert time.monotonic() - started_at < 5
+    assert reader.poll(10, timedelta(hours=1)) == []  # at once: nothing can come
 
 
 def test_a_range_that_ends_in_the_future(client: Client, topic: str) -> None:
@@ -100,13 +97,11 @@ def test_a_new_message_wakes_a_reader_that_waits(client: Client, topic: str) -> 
     reader = client.reader({queue: 0})
     assert reader.poll(10, SHORT) == []
     received: list[bytes] = []
-    waiting = threading.Thread(target=lambda: received.extend(bodies(reader.poll(10, timedelta(seconds=30)))))
-    started_at = time.monotonic()
+    waiting = threading.Thread(target=lambda: received.extend(bodies(reader.poll(10, timedelta(hours=1)))))
     waiting.start()
     client.send(topic, Message(b"news"))
-    waiting.join(30)
+    waiting.join()
     assert received == [b"news"]
-    assert time.monotonic() - started_at < 4  # brokers look for timed-out pulls every 5 s only
 
 
 def test_seeking(client: Client, topic: str) -> None:

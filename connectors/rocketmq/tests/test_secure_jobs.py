@@ -14,10 +14,9 @@ from headrace_rocketmq.settings import RocketMQSinkSettings, RocketMQSourceSetti
 from headrace_rocketmq.sink import RocketMQSink
 from headrace_rocketmq.source import RocketMQSource
 
+from tests.eventually import eventually
 from tests.servers.fixtures import StartRocketMQServer
 from tests.servers.rocketmq import RocketMQOptions, RocketMQSecurity, RocketMQServer
-
-from .reading import wait_until
 
 SCHEMA = {"id": "int64", "name": "string"}
 ROWS = [{"id": number, "name": f"n{number}"} for number in range(100)]
@@ -47,7 +46,7 @@ def write_and_read(topic: str, group: str, **options: Any) -> list[int]:
     found = MemorySink()
     read = hr.stream("tests", "read").from_rocketmq(topic, group=group, format="json", schema=SCHEMA, **options)
     with read.to(found).start("light", checkpoint_interval="200 ms") as handle:
-        wait_until(lambda: len(found.rows) >= len(ROWS) or handle.status().error is not None, "all is read", 60)
+        eventually(lambda: len(found.rows) >= len(ROWS) or handle.status().error is not None, "all is read")
     assert handle.status().error is None
     return sorted(row["id"] for row in found.rows)
 

@@ -20,9 +20,8 @@ from headrace_rocketmq.given_offsets import GivenOffsets
 from headrace_rocketmq.settings import RocketMQSourceSettings
 from headrace_rocketmq.source import RocketMQSource, whole_millisecond_from
 
+from tests.eventually import eventually
 from tests.servers.rocketmq import RocketMQServer
-
-from .reading import wait_until
 
 Make = Callable[..., RocketMQSource]
 
@@ -44,7 +43,7 @@ def send(client: Client, topic: str, sent: list[Message]) -> Queue:
     """Make a topic of one queue with these messages."""
     [queue] = client.create_topic(topic, 1)
     client.send_many(topic, sent)
-    wait_until(lambda: client.latest_offsets([queue])[queue] == len(sent), "all is there")
+    eventually(lambda: client.latest_offsets([queue])[queue] == len(sent), "all is there")
     return Queue(str(queue))
 
 
@@ -172,7 +171,7 @@ def test_starts(client: Client, topic: str, make: Make) -> None:
     assert bodies(source.open(queue, StartAt(stored))) == [b"old"]
     assert bodies(late) == bodies(at) == []
     client.send(topic, Message(b"new"))
-    wait_until(lambda: late.latest == 2, "it is there")
+    eventually(lambda: late.latest == 2, "it is there")
     assert bodies(late) == bodies(at) == [b"new"]
     source.close()
 
@@ -182,7 +181,7 @@ def test_given_offsets_come_before_start(client: Client, topic: str, make: Make)
     queues = client.create_topic(topic, 3)
     for queue in queues:
         client.send_many(topic, [Message(b"%d" % n) for n in range(10)], queue=queue)
-    wait_until(lambda: set(client.latest_offsets(queues).values()) == {10}, "all is there")
+    eventually(lambda: set(client.latest_offsets(queues).values()) == {10}, "all is there")
     broker = queues[0].broker_name
     source = make(offsets={0: 9, f"{broker}/1": 8})
     named = [Queue(str(queue)) for queue in queues]
@@ -289,7 +288,7 @@ def test_a_message_wakes_who_waits_for_the_group(client: Client, topic: str, mak
         source.poll_group(timedelta(0))
         return bool(taking.readers)
 
-    wait_until(assigned, "the queue is assigned")
+    eventually(assigned, "the queue is assigned")
     [reader] = taking.readers
     sender = threading.Timer(0.5, lambda: client.send(topic, Message(b"x"), queue=queue))
     sender.start()

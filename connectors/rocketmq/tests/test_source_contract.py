@@ -13,9 +13,8 @@ from headrace_rocketmq import Client, Message, MessageQueue
 from headrace_rocketmq.settings import RocketMQSourceSettings
 from headrace_rocketmq.source import RocketMQSource
 
+from tests.eventually import eventually
 from tests.servers.rocketmq import RocketMQServer
-
-from .reading import wait_until
 
 pytestmark = pytest.mark.servers
 
@@ -67,7 +66,7 @@ class RocketMQWorld(SourceHarness):
         topic, broker, number = queue.split("/")
         target = MessageQueue(topic, broker, int(number))
         results = self.client.send_many(topic, [Message(body) for body in bodies], queue=target)
-        wait_until(lambda: self.client.latest_offsets([target])[target] > results[-1].offset, "what was sent is there")
+        eventually(lambda: self.client.latest_offsets([target])[target] > results[-1].offset, "what was sent is there")
 
     def begin_outage(self) -> None:
         self.server.kill()

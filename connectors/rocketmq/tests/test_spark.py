@@ -14,11 +14,12 @@ import pytest
 from headrace.testing import MemorySink
 from headrace_rocketmq import Client
 
+from tests.eventually import eventually
 from tests.servers.rocketmq import RocketMQServer
 
 from .copy_job import SCHEMA, copy
 from .instances import Instances, count_in, messages
-from .reading import settle, wait_until
+from .reading import settle
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 SPARK: dict[str, Any] = {"show_progress": False, "master": "local[2]"}
@@ -98,11 +99,11 @@ def test_killed_while_messages_come(
             for _ in range(10):
                 client.send_many(source, messages(sent, 100))
                 sent += 100
-            wait_until(lambda: count_in(client, target) > written, "rows arrive", 90)  # noqa: B023
+            eventually(lambda: count_in(client, target) > written, "rows arrive")  # noqa: B023
             written = count_in(client, target)
             process.send_signal(signal.SIGKILL)
         instances.start()
-        wait_until(lambda: len(seen_once(client, rocketmq_server, target)) >= sent, "all is copied", 120)
+        eventually(lambda: len(seen_once(client, rocketmq_server, target)) >= sent, "all is copied")
     finally:
         instances.end()
     assert seen_once(client, rocketmq_server, target) == Counter(range(sent))

@@ -15,11 +15,10 @@ from headrace_rocketmq.job_topics import RocketMQTopics
 from headrace_rocketmq.settings import RocketMQSourceSettings
 from headrace_rocketmq.source import RocketMQSource
 
+from tests.eventually import eventually
 from tests.servers.fixtures import StartRocketMQServer
 from tests.servers.login import Login
 from tests.servers.rocketmq import RocketMQOptions, RocketMQServer
-
-from .reading import wait_until
 
 pytestmark = pytest.mark.servers
 
@@ -103,7 +102,7 @@ def test_brokers_that_make_no_groups_by_themselves(start_rocketmq_server: StartR
     topics.flush()
     with closing(topics.source(topic, f"{topic}-group")) as source:
         running = RunningMember(Member(source))
-        wait_until(lambda: list(running.member.records.values()) == [[b"x"]], "the record is read", 120)
+        eventually(lambda: list(running.member.records.values()) == [[b"x"]], "the record is read")
         running.stop(timedelta(seconds=120))
     topics.close()
 

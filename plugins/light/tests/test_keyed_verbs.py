@@ -12,6 +12,8 @@ from headrace.foundation.errors import OptionError
 from headrace.testing import MemorySink, MemorySource
 from headrace_light.backend import LightBackend
 
+from tests.eventually import eventually
+
 ROWS = [{"k": "a", "v": 3}, {"k": "b", "v": 1}, {"k": "a", "v": 2}, {"k": "a", "v": 9}]
 
 
@@ -60,23 +62,13 @@ def test_a_key_that_nothing_comes_for_is_forgotten() -> None:
     )
     handle = LightBackend(clock=clock).start(job.plan(), hr.RunOptions(until=None))
     try:
-        wait_for(sink, 1)
+        eventually(lambda: len(sink.rows) >= 1, "the first row", shown=lambda: sink.rows)
         clock.advance(3 * 3600)
         source.append("q", b'{"k": "a", "v": 1}')
-        wait_for(sink, 2)
+        eventually(lambda: len(sink.rows) >= 2, "the second row", shown=lambda: sink.rows)
     finally:
         handle.stop()
     assert [row["n"] for row in sink.rows][-1] == 1, "the key began anew"
-
-
-def wait_for(sink: MemorySink, rows: int) -> None:
-    import threading
-    import time
-
-    deadline = time.monotonic() + 30
-    while len(sink.rows) < rows:
-        assert time.monotonic() < deadline, sink.rows
-        threading.Event().wait(0.01)
 
 
 def test_a_time_to_live_is_a_duration() -> None:

@@ -7,8 +7,6 @@ import os
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -28,6 +26,8 @@ from headrace_rules.loading import load, load_strictly
 from headrace_rules.model import RulesError, RuleSet
 from headrace_rules.prepared import Preparer
 from headrace_rules.versions import RulesUpdate, now_text, update
+
+from tests.eventually import eventually
 
 SCHEMA = Schema({"a": pl.String(), "n": pl.Int64()})
 OLD = {"foo": "a LIKE '%foo%'"}
@@ -236,13 +236,6 @@ def test_a_damaged_version_and_a_place_of_others(world: World) -> None:
         world.journal.read(1)
 
 
-def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline, "nothing happened within a minute"
-        threading.Event().wait(0.01)
-
-
 def body(number: int) -> bytes:
     return json.dumps({"a": "foo bar", "n": number}).encode()
 
@@ -254,7 +247,9 @@ def test_a_running_job_takes_other_rules(tmp_path: Path) -> None:
     begun = now_text(SystemClock())
     with job.start("light", checkpoint=tmp_path / "checkpoint") as handle:
         started = now_text(SystemClock())
-        wait_until(lambda: handle.status().records_read == 100 and now_text(SystemClock()) > started)
+        eventually(
+            lambda: handle.status().records_read == 100 and now_text(SystemClock()) > started, "100 records are read"
+        )
         made = handle.update_rules({**NEW, "bad": "c = 1"}, who="alice")
         assert made.version == 2
         assert [one.id for one in made.rejected] == ["bad"]
@@ -262,7 +257,7 @@ def test_a_running_job_takes_other_rules(tmp_path: Path) -> None:
         while True:
             source.append("q", body(count))
             count += 1
-            wait_until(lambda: handle.status().records_read == count)  # noqa: B023
+            eventually(lambda: handle.status().records_read == count, f"{count} records are read")  # noqa: B023
             journal = RuleJournal(tmp_path / "checkpoint" / "rules" / "rules")
             if journal.switches("memory/q"):
                 break
@@ -280,7 +275,6 @@ import headrace as hr, json, sys
 from pathlib import Path
 from headrace.testing import MemorySink
 from datetime import timedelta
-from tests.eventually import eventually
 
 Path("in.ndjson").write_text('{"a": "foo"}\\n')
 rules, sink = Path("rules.yaml"), MemorySink(hr.SinkSettings(flush_interval=timedelta(0)))
@@ -332,7 +326,7 @@ def test_a_running_job_on_spark_takes_other_rules(tmp_path: Path) -> None:
                 with (place / "a.ndjson").open("ab") as file:
                     file.write(body(count) + b"\n")
                 count += 1
-                wait_until(lambda: len(rows()) == count)  # noqa: B023
+                eventually(lambda: len(rows()) == count, f"{count} rows")  # noqa: B023
 
         until("foo")
         handle.update_rules(NEW, who="alice")
