@@ -23,7 +23,7 @@ import polars as pl
 import pymysql
 from headrace.flow.messages import INDEX, OFFSET, Queue
 from headrace.runtime.shard import Shard
-from headrace.runtime.shuffle import Envelope
+from headrace.runtime.shuffle import ShardMessage
 from headrace.testing import MemorySink, MemorySource
 from headrace_light.stages.shard_storage import ShardStorage
 from headrace_mysql import MySQLStateSettings, MySQLStateStore
@@ -53,16 +53,16 @@ class Case:
     def shard(self) -> Shard:
         return Shard(self.plan, next(iter(self.plan.shuffles)), 0)
 
-    def entry(self, numbers: Any, first: int) -> list[Envelope]:
+    def entry(self, numbers: Any, first: int) -> list[ShardMessage]:
         """Return an entry of these keys, whose rows are numbered from ``first``."""
         keys = pl.Series("k", numbers)
         if self.kind == "string":
             keys = pl.select(pl.format("user-{}-abcdef", keys).alias("k")).to_series()
         places = pl.Series(OFFSET, first + np.arange(len(numbers)))
         indexes = pl.Series(INDEX, np.zeros(len(numbers), dtype=np.int32))
-        return [Envelope("rows", _UPSTREAM, 0, frame=pl.DataFrame([places, indexes, keys]))]
+        return [ShardMessage("rows", _UPSTREAM, 0, frame=pl.DataFrame([places, indexes, keys]))]
 
-    def fill(self) -> Iterator[list[Envelope]]:
+    def fill(self) -> Iterator[list[ShardMessage]]:
         for begin in range(0, self.keys, _FILL_ROWS):
             yield self.entry(np.arange(begin, min(self.keys, begin + _FILL_ROWS)), begin + 1)
 

@@ -12,7 +12,7 @@ from headrace.flow.messages import INDEX, OFFSET, Queue, watermark_column, with_
 from headrace.foundation.errors import CheckpointError
 from headrace.plan.graph import Plan
 from headrace.runtime.shard import Shard, ShardOutput
-from headrace.runtime.shuffle import Envelope
+from headrace.runtime.shuffle import ShardMessage
 from headrace.testing import MemorySink, MemorySource
 
 FIRST, SECOND = Queue("a", "in"), Queue("b", "in")
@@ -33,7 +33,7 @@ def made(plan: Plan | None = None) -> Shard:
     return Shard(plan, shuffle, 0)
 
 
-def rows(queue: Queue, *seconds: int, first: int = 0) -> Envelope:
+def rows(queue: Queue, *seconds: int, first: int = 0) -> ShardMessage:
     """Rows of key x with these times; the watermark before each is the time of the one before it."""
     count = len(seconds)
     frame = pl.DataFrame(
@@ -45,15 +45,15 @@ def rows(queue: Queue, *seconds: int, first: int = 0) -> Envelope:
         }
     )
     marks = pl.Series([0, *(second * SECOND_US for second in seconds[:-1])]).to_numpy()
-    return Envelope("rows", queue, frame=with_column(frame, watermark_column(marks)))
+    return ShardMessage("rows", queue, frame=with_column(frame, watermark_column(marks)))
 
 
-def mark(queue: Queue, second: int) -> Envelope:
-    return Envelope("watermark", queue, time_us=second * SECOND_US)
+def mark(queue: Queue, second: int) -> ShardMessage:
+    return ShardMessage("watermark", queue, time_us=second * SECOND_US)
 
 
-def added(*queues: Queue) -> list[Envelope]:
-    return [Envelope("added", queue) for queue in queues]
+def added(*queues: Queue) -> list[ShardMessage]:
+    return [ShardMessage("added", queue) for queue in queues]
 
 
 def results(output: ShardOutput) -> list[tuple[int, int, int]]:
@@ -61,8 +61,8 @@ def results(output: ShardOutput) -> list[tuple[int, int, int]]:
     return [row for each in output.deliveries for row in each.batch.frame.select(OFFSET, INDEX, "n").iter_rows()]
 
 
-def step(shard: Shard, sequence: int, *envelopes: Envelope, end: bool = False) -> list[tuple[int, int, int]]:
-    return results(shard.process(sequence, sequence * SECOND_US, envelopes, end_of_input=end))
+def step(shard: Shard, sequence: int, *messages: ShardMessage, end: bool = False) -> list[tuple[int, int, int]]:
+    return results(shard.process(sequence, sequence * SECOND_US, messages, end_of_input=end))
 
 
 def test_the_watermark_is_that_of_the_slowest_queue() -> None:
@@ -79,7 +79,7 @@ def test_the_watermark_is_that_of_the_slowest_queue() -> None:
 def test_a_queue_that_is_silent_or_gone_is_not_waited_for(kind: str) -> None:
     shard = made()
     step(shard, 1, *added(FIRST, SECOND), rows(FIRST, 1), mark(FIRST, 20), mark(SECOND, 1))
-    end = Envelope("idle", SECOND) if kind == "idle" else Envelope("removed", SECOND)
+    end = ShardMessage("idle", SECOND) if kind == "idle" else ShardMessage("removed", SECOND)
     assert step(shard, 2, end) == [(2, 0, 1)]
     assert shard.knows(SECOND) == (kind == "idle")
 
@@ -88,7 +88,7 @@ def test_a_queue_that_is_silent_or_gone_is_not_waited_for(kind: str) -> None:
 def test_when_all_queues_are_silent_nothing_is_waited_for(order: tuple[Queue, Queue]) -> None:
     shard = made()
     step(shard, 1, *added(FIRST, SECOND), rows(FIRST, 1), mark(FIRST, 20), mark(SECOND, 1))
-    found = [step(shard, sequence, Envelope("idle", queue)) for sequence, queue in enumerate(order, 2)]
+    found = [step(shard, sequence, ShardMessage("idle", queue)) for sequence, queue in enumerate(order, 2)]
     assert [each for one in found for each in one] == [(2 if order[0] == SECOND else 3, 0, 1)]
     assert step(shard, 4, rows(SECOND, 2, 21), mark(SECOND, 30)) == [(4, 0, 1)], "the first row is late"
     assert step(shard, 5, rows(FIRST, 31, first=1), mark(FIRST, 31)) == []
@@ -110,10 +110,10 @@ def test_results_of_an_entry_are_numbered_through() -> None:
     assert step(shard, 5, *marks) == [(5, 0, 1), (5, 1, 2), (5, 2, 1)]
 
 
-def state_after(shard: Shard, entries: Iterable[list[Envelope]]) -> list[bytes]:
+def state_after(shard: Shard, entries: Iterable[list[ShardMessage]]) -> list[bytes]:
     deltas = []
-    for sequence, envelopes in enumerate(entries, 1):
-        step(shard, sequence, *envelopes)
+    for sequence, messages in enumerate(entries, 1):
+        step(shard, sequence, *messages)
         deltas.append(shard.delta())
     return deltas
 

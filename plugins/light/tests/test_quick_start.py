@@ -22,7 +22,7 @@ from headrace.interfaces.registry import default_registry
 from headrace.jobs.dsl import Stream
 from headrace.plan.graph import Plan
 from headrace.runtime.shard import Shard, ShardOutput
-from headrace.runtime.shuffle import Envelope
+from headrace.runtime.shuffle import ShardMessage
 from headrace.testing import MemorySink, MemorySource
 from headrace_light.stages.shard_storage import ShardStorage, headed
 from keyed_memory_store import KeyedMemorySettings, KeyedMemoryStore, places
@@ -77,14 +77,14 @@ def plan_of(build: Build) -> tuple[Plan, str]:
     return plan, list(plan.shuffles)[-1]
 
 
-def entries(build: Build, seed: int, count: int) -> list[list[Envelope]]:
+def entries(build: Build, seed: int, count: int) -> list[list[ShardMessage]]:
     """Return entries of rows with few and with many keys, some of which come again; every fifth is a watermark."""
     chance = random.Random(seed)
-    found: list[list[Envelope]] = []
+    found: list[list[ShardMessage]] = []
     row = 0
     for number in range(count):
         if number % 5 == 4:
-            found.append([Envelope("watermark", UPSTREAM, 0, time_us=row * 1_000_000)])
+            found.append([ShardMessage("watermark", UPSTREAM, 0, time_us=row * 1_000_000)])
             continue
         rows = []
         for _ in range(chance.choice([1, 3, 30])):
@@ -99,7 +99,7 @@ def entries(build: Build, seed: int, count: int) -> list[list[Envelope]]:
         if build is changed_counts:
             # Counts of few keys that change by one: a row is taken back, and one with the next count is given.
             frame = counts_that_change(frame, chance)
-        found.append([Envelope("rows", UPSTREAM, 0, frame=frame)])
+        found.append([ShardMessage("rows", UPSTREAM, 0, frame=frame)])
     return found
 
 
@@ -129,7 +129,7 @@ class Moving:
     def __init__(self, build: Build, place: str, chance: random.Random) -> None:
         self.plan, self.shuffle = plan_of(build)
         self.place, self.chance = place, chance
-        self.done: list[list[Envelope]] = []
+        self.done: list[list[ShardMessage]] = []
         self.stored = -1
         self.begin()
 
@@ -147,7 +147,7 @@ class Moving:
         self.storage.save(self.shard, len(self.done) - 1, b"h", whole=whole or self.whole)
         self.whole = False
 
-    def process(self, entry: list[Envelope]) -> list[tuple[str, pl.DataFrame]]:
+    def process(self, entry: list[ShardMessage]) -> list[tuple[str, pl.DataFrame]]:
         number = len(self.done)
         try:
             output = self.shard.process(number, number, entry)
@@ -267,7 +267,7 @@ def test_no_more_is_loaded_than_is_asked_for() -> None:
     assert frame is not None
     again = frame.with_columns(pl.lit(10**6).alias(OFFSET))
     given_before = places["little"].given.total()
-    moving.process([Envelope("rows", UPSTREAM, 0, frame=again)])
+    moving.process([ShardMessage("rows", UPSTREAM, 0, frame=again)])
     assert places["little"].given.total() - given_before == 1
     # A version of headrace that does not know parts finds a format that is too new for it.
     content = b"".join(parts)

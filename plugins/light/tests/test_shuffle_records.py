@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 from headrace.flow.messages import INDEX, OFFSET, Queue
 from headrace.foundation.errors import DataError
-from headrace.runtime.shuffle import Envelope
+from headrace.runtime.shuffle import ShardMessage
 from headrace_light.shared.shuffle_records import FORMAT_VERSION, decoded, encoded
 
 QUEUE = Queue("events-3", "kafka")
@@ -20,13 +20,13 @@ def rows(count: int, text: str = "x") -> pl.DataFrame:
     )
 
 
-def test_envelopes_come_back_as_they_were() -> None:
+def test_messages_come_back_as_they_were() -> None:
     sent = [
-        Envelope("added", QUEUE, 1),
-        Envelope("rows", QUEUE, 1, rows(10)),
-        Envelope("watermark", QUEUE, 1, time_us=-5),
-        Envelope("idle", QUEUE),
-        Envelope("removed", QUEUE),
+        ShardMessage("added", QUEUE, 1),
+        ShardMessage("rows", QUEUE, 1, rows(10)),
+        ShardMessage("watermark", QUEUE, 1, time_us=-5),
+        ShardMessage("idle", QUEUE),
+        ShardMessage("removed", QUEUE),
     ]
     (record,) = encoded(sent, 123, 100_000)
     time_us, found = decoded(record)
@@ -38,7 +38,7 @@ def test_envelopes_come_back_as_they_were() -> None:
     assert found[1].frame.equals(rows(10))
 
 
-def test_a_record_without_envelopes_tells_the_time() -> None:
+def test_a_record_without_messages_tells_the_time() -> None:
     (record,) = encoded([], 5, 100_000)
     assert decoded(record) == (5, [])
 
@@ -49,15 +49,15 @@ def test_what_is_too_large_is_divided_in_order(count: int) -> None:
 
     chance = random.Random(3)
     frames = [rows(2_000, text=str(chance.random())) for _ in range(count)]
-    records = encoded([Envelope("rows", QUEUE, 0, frame) for frame in frames], 1, 8_000)
+    records = encoded([ShardMessage("rows", QUEUE, 0, frame) for frame in frames], 1, 8_000)
     assert len(records) > count
     assert max(map(len, records)) <= 8_000
     found = [each.frame for record in records for each in decoded(record)[1] if each.frame is not None]
     assert pl.concat(found).equals(pl.concat(frames))
 
 
-def test_many_small_envelopes_are_several_records() -> None:
-    records = encoded([Envelope("watermark", QUEUE, 0, time_us=number) for number in range(1_000)], 1, 100_000)
+def test_many_small_messages_are_several_records() -> None:
+    records = encoded([ShardMessage("watermark", QUEUE, 0, time_us=number) for number in range(1_000)], 1, 100_000)
     times = [each.time_us for record in records for each in decoded(record)[1]]
     assert times == [*range(1_000)]
     assert len(records) == 5
@@ -66,7 +66,7 @@ def test_many_small_envelopes_are_several_records() -> None:
 def test_a_row_that_no_record_can_hold_is_refused() -> None:
     huge = rows(1).with_columns(a=pl.lit("".join(map(chr, range(200, 6_000)))))
     with pytest.raises(DataError, match="larger than a record of the shuffle's topic may be"):
-        encoded([Envelope("rows", QUEUE, 0, huge)], 1, 4_000)
+        encoded([ShardMessage("rows", QUEUE, 0, huge)], 1, 4_000)
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def test_what_is_no_record_is_refused(record: bytes) -> None:
 
 
 def test_a_flipped_bit_anywhere_is_refused() -> None:
-    [record] = encoded([Envelope("rows", QUEUE, 0, rows(3)), Envelope("added", QUEUE, 1)], 1_234, 1_000_000)
+    [record] = encoded([ShardMessage("rows", QUEUE, 0, rows(3)), ShardMessage("added", QUEUE, 1)], 1_234, 1_000_000)
     assert decoded(record)[0] == 1_234
     for place in range(8 * len(record)):
         damaged = bytearray(record)

@@ -20,11 +20,11 @@ from headrace_spark.transit.envelopes import Envelope, from_arrow, to_arrow
 from headrace_spark.transit.marks import control_of
 from headrace_spark.transit.payload import JobPayload, KeyedPlan, pickled, sources_of
 from headrace_spark.transit.task_counts import TaskCounts
-from headrace_spark.workers import keyed_stage, lanes, outlets
+from headrace_spark.workers import keyed_stage, lanes, sink_stage
 from headrace_spark.workers.keyed_stage import run_shards
 from headrace_spark.workers.lanes import read_ranges
-from headrace_spark.workers.outlets import write_envelopes
 from headrace_spark.workers.shipping import in_order
+from headrace_spark.workers.sink_stage import write_envelopes
 from spark_parts import LineSink
 
 
@@ -134,7 +134,7 @@ def through_json(offsets: JobOffsets) -> JobOffsets:
 @contextmanager
 def another_process() -> Iterator[None]:
     """Run what is inside with nothing kept, as in a worker process that is new; what it keeps is lost."""
-    kept = [(module._kept, module._kept.copy()) for module in (keyed_stage, lanes, outlets)]
+    kept = [(module._kept, module._kept.copy()) for module in (keyed_stage, lanes, sink_stage)]
     for now, _ in kept:
         now.clear()
     try:
@@ -155,9 +155,9 @@ def forget_lanes() -> None:
 def forget_all() -> None:
     """Close what this process keeps."""
     forget_lanes()
-    for writers in outlets._kept.values():
+    for writers in sink_stage._kept.values():
         writers.outlets.close(flush=False)
     for kept in keyed_stage._kept.values():
         kept.shard.close()
-    for module in (keyed_stage, outlets):
+    for module in (keyed_stage, sink_stage):
         module._kept.clear()

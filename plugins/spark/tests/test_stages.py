@@ -24,9 +24,9 @@ from headrace_spark.transit.envelopes import BLOB_BYTES_MAX, Envelope, from_arro
 from headrace_spark.transit.payload import JobPayload, pickled, unpickled
 from headrace_spark.transit.ranges import QueueRange
 from headrace_spark.transit.task_counts import TaskCounts
-from headrace_spark.workers import lanes, outlets
+from headrace_spark.workers import lanes, sink_stage
 from headrace_spark.workers.lanes import read_ranges
-from headrace_spark.workers.outlets import write_envelopes
+from headrace_spark.workers.sink_stage import write_envelopes
 from spark_parts import CountingSource, DatabaseSink
 
 pytestmark = pytest.mark.usefixtures("_no_kept_parts")
@@ -126,7 +126,7 @@ def test_another_process_may_have_written_meanwhile(source: CountingSource, sink
     here, elsewhere = payload_of(job), payload_of(job)
     run_task(here, part(0, 10))
     run_task(elsewhere, part(10, 20))
-    retries = outlets._kept[here.token].outlets.writers["to_database"].counts
+    retries = sink_stage._kept[here.token].outlets.writers["to_database"].counts
     run_task(here, part(20, 30))
     assert retries.retries == 0, "what it knew of the queue was old: it must be asked anew, not found out by failing"
     assert [n for _, n in sink.stored()] == [*range(30)]
@@ -141,7 +141,7 @@ def test_what_failed_is_not_kept(source: CountingSource, sink: DatabaseSink) -> 
     with pytest.raises(DataError, match="records are lost"):
         run_task(payload, part(10, 20))
     assert not lanes._kept
-    assert not outlets._kept
+    assert not sink_stage._kept
 
 
 def test_a_queue_that_goes_is_forgotten(source: CountingSource, sink: DatabaseSink) -> None:
@@ -151,7 +151,7 @@ def test_a_queue_that_goes_is_forgotten(source: CountingSource, sink: DatabaseSi
     run_task(payload, part(0, 10))
     run_task(payload, part(10, 10, gone=True))
     assert not lanes._kept
-    assert not outlets._kept[payload.token].ends
+    assert not sink_stage._kept[payload.token].ends
 
 
 def test_records_that_do_not_come_are_not_waited_for_for_ever(source: CountingSource, sink: DatabaseSink) -> None:

@@ -14,7 +14,7 @@ from headrace.interfaces.windows import Window
 from headrace.plan.graph import Plan, ShuffleNode
 from headrace.runtime.combining import Combining, combining_before
 from headrace.runtime.shard import Shard
-from headrace.runtime.shuffle import Envelope
+from headrace.runtime.shuffle import ShardMessage
 from headrace.testing import MemorySink, MemorySource
 from headrace_stateful.windows import aligned_windows
 from hypothesis import given, settings
@@ -89,7 +89,7 @@ def given_by(
     shard = Shard(plan, plan.id_of(shuffle), 0)
     found = []
     for number, entry in enumerate(work):
-        envelopes = [Envelope("added", queue, 0) for queue in QUEUES] if number == 0 else []
+        messages = [ShardMessage("added", queue, 0) for queue in QUEUES] if number == 0 else []
         for queue, rows, mark in entry:
             parts, begin, turn = [], 0, number
             while begin < len(rows):
@@ -98,9 +98,9 @@ def given_by(
                 parts.append(part if combining is None else combining.combined(part))
                 begin, turn = begin + size, turn + 1
             if parts:
-                envelopes.append(Envelope("rows", queue, 0, frame=pl.concat(parts, how="diagonal")))
-            envelopes.append(Envelope("watermark", queue, 0, time_us=mark))
-        output = shard.process(number, 0, envelopes, end_of_input=number == len(work) - 1)
+                messages.append(ShardMessage("rows", queue, 0, frame=pl.concat(parts, how="diagonal")))
+            messages.append(ShardMessage("watermark", queue, 0, time_us=mark))
+        output = shard.process(number, 0, messages, end_of_input=number == len(work) - 1)
         found.append({each.target: each.batch.frame for each in output.deliveries})
     return found, shard.late_rows()
 

@@ -20,7 +20,7 @@ from headrace.foundation.checksums import checksum_of, sealed, unsealed
 from headrace.plan.graph import Plan
 from headrace.runtime.savepoints import MANIFEST, Savepoint
 from headrace.runtime.shard import Shard
-from headrace.runtime.shuffle import Envelope
+from headrace.runtime.shuffle import ShardMessage
 from headrace.testing import MemorySink, MemorySource
 from headrace_buffer.records import HEADER_BYTES, BlockHeader, Piece, decode_payload, encode_block, read_header
 from headrace_light.checkpoint_directory import CheckpointDirectory
@@ -47,18 +47,18 @@ def _shard() -> Shard:
     return Shard(plan, shuffle, 0)
 
 
-def _envelope(first: int) -> Envelope:
+def _message(first: int) -> ShardMessage:
     frame = pl.DataFrame(
         {OFFSET: range(first, first + 3), INDEX: pl.Series([0] * 3, dtype=pl.Int32), "k": ["x", "y", None], "v": [1, None, 3],
          "ts": pl.Series([first, first + 1, first + 2]).cast(pl.Datetime("us", "UTC"))}
     )  # fmt: skip
-    return Envelope("rows", _IN, frame=with_column(frame, watermark_column(np.zeros(3, dtype=np.int64))))
+    return ShardMessage("rows", _IN, frame=with_column(frame, watermark_column(np.zeros(3, dtype=np.int64))))
 
 
 @cache
 def _state() -> bytes:
     shard = _shard()
-    shard.process(1, 0, [Envelope("added", _IN), _envelope(0)])
+    shard.process(1, 0, [ShardMessage("added", _IN), _message(0)])
     return shard.snapshot()
 
 
@@ -67,7 +67,7 @@ def _shard_state(data: bytes) -> None:
     shard = _shard()
     shard.apply(sealed(data))
     shard.end_restore()
-    shard.process(100, 0, [_envelope(1000)])
+    shard.process(100, 0, [_message(1000)])
     shard.snapshot()
 
 
@@ -142,7 +142,7 @@ _ENTRIES = [Entry(1, 2, "added", _IN), Entry(2, 2, "tick")]
 
 TARGETS = [
     Target("shard-state", _shard_state, [unsealed(_state(), "state")]),
-    Target("shuffle-records", lambda data: decoded(sealed(data)), [unsealed(each, "x") for each in encoded([_envelope(0)], 5, 100_000)]),
+    Target("shuffle-records", lambda data: decoded(sealed(data)), [unsealed(each, "x") for each in encoded([_message(0)], 5, 100_000)]),
     Target("order-log", _order_log, [each.to_line().rstrip(b"\n") for each in _ENTRIES] + [b'{"sequence":1,"time_us":2,"kind":"read","source":"in",'
         b'"queue":"q","start":{"offset":1},"end":{"offset":2}}']),
     Target("checkpoints", _checkpoint, [_json(_CHECKPOINT)]),

@@ -1,7 +1,7 @@
 """The shard: one of the hash partitions behind a shuffle, with its lane and its state.
 
 A shard gets *entries* in order. An entry is a numbered unit of input. If it is processed again after a crash, it has
-exactly the same input: a poll that is written to an order log (light), a micro-batch (Spark), or an envelope of a
+exactly the same input: a poll that is written to an order log (light), a micro-batch (Spark), or a message of a
 shuffle topic. The output of an entry depends only on the input so far. It has the number of the entry as offset, so
 sinks and the next shards drop rows that they have already seen.
 """
@@ -38,7 +38,7 @@ from headrace.plan.graph import Plan, ShuffleNode
 from headrace.plan.state_check import StateFit
 from headrace.runtime.lane import Delivery, Lane, Shipment
 from headrace.runtime.lane_figures import LaneFigures
-from headrace.runtime.shuffle import Envelope
+from headrace.runtime.shuffle import ShardMessage
 
 if TYPE_CHECKING:
     import polars as pl
@@ -106,11 +106,11 @@ class Shard:
     # ------------------------------------------------------------------------------------------------- entries
 
     def process(
-        self, sequence: int, time_us: int, envelopes: Iterable[Envelope], *, end_of_input: bool = False
+        self, sequence: int, time_us: int, messages: Iterable[ShardMessage], *, end_of_input: bool = False
     ) -> ShardOutput:
         """Process one entry. ``sequence`` grows from entry to entry; ``time_us`` is the time when the entry was first read.
 
-        With ``end_of_input`` the run ends: after the envelopes all windows, joins and timers are closed.
+        With ``end_of_input`` the run ends: after the messages all windows, joins and timers are closed.
         """
         self._touched = True
         begun = 0.0 if self._figures is None else self._figures.now()
@@ -118,8 +118,8 @@ class Shard:
         self._output, self._opening = self._opening, ShardOutput()
         self._lane.begin_entry(sequence)
         self._system(Tick(time_us))
-        for envelope in envelopes:
-            self._take(envelope)
+        for message in messages:
+            self._take(message)
         if end_of_input:
             self._system(EndOfInput())
         output = self._finished(sequence)
@@ -127,30 +127,30 @@ class Shard:
             self._figures.entry(self.queue, sequence, self._entry_rows, begun)
         return output
 
-    def _take(self, envelope: Envelope) -> None:
-        place = (envelope.queue, envelope.side)
-        if envelope.kind == "removed":
+    def _take(self, message: ShardMessage) -> None:
+        place = (message.queue, message.side)
+        if message.kind == "removed":
             self._upstreams.pop(place, None)
             self._advance()
             return
         upstream = self._upstreams.setdefault(place, _Upstream())
-        if envelope.kind == "idle":
+        if message.kind == "idle":
             upstream.idle = True
             self._advance()
-        elif envelope.kind == "watermark":
-            assert envelope.time_us is not None
+        elif message.kind == "watermark":
+            assert message.time_us is not None
             upstream.idle = False
-            upstream.watermark_us = max(upstream.watermark_us, envelope.time_us)
+            upstream.watermark_us = max(upstream.watermark_us, message.time_us)
             self._advance()
-        elif envelope.kind == "rows":
-            assert envelope.frame is not None
+        elif message.kind == "rows":
+            assert message.frame is not None
             upstream.idle = False
-            frame = _after(envelope.frame, upstream.last)
+            frame = _after(message.frame, upstream.last)
             self._entry_rows += frame.height
             if frame.height:
                 upstream.last = position_of(frame, -1)
                 frame = self._with_watermarks(frame, place, upstream)
-                batch = Batch(self.queue, frame, self._side_names[envelope.side])
+                batch = Batch(self.queue, frame, self._side_names[message.side])
                 self._collect(self._lane.process_batch(batch))
 
     def _with_watermarks(self, frame: pl.DataFrame, place: tuple[Queue, int], upstream: _Upstream) -> pl.DataFrame:

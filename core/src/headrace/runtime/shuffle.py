@@ -1,4 +1,4 @@
-"""Shuffling: which rows go to which shard, and the envelopes in which rows and messages travel there."""
+"""Shuffling: which rows go to which shard, and the messages in which they travel there."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ _SHORT_MAX = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
-class Envelope:
-    """What one shard of a shuffle gets from one upstream queue: rows in order, or a message about the queue.
+class ShardMessage:
+    """What one shard of a shuffle gets from one upstream queue: rows in order, or a fact about the queue.
 
     ``kind`` "rows": ``frame`` with header columns. "watermark": ``time_us``. "added" and "removed": the queue takes part
     from now on, or no longer. "idle": it is not to be waited for until something comes from it again.

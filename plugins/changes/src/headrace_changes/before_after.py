@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from headrace.flow.messages import ChangeKind
 
-from headrace_changes.envelopes import Envelope, Parsed, Rows, codes_of, missing_rows
+from headrace_changes.envelopes import ChangeEnvelope, Parsed, Rows, codes_of, missing_rows
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 CREATE, UPDATE, DELETE, TRUNCATE = range(4)
 
 
-class BeforeAfterEnvelope(Envelope):
+class BeforeAfterEnvelope(ChangeEnvelope):
     """An operation, the row before it, and the row after it."""
 
     #: The field with the operation, its values, and what an update without an old row is told.

@@ -10,7 +10,7 @@ from headrace.interfaces import settings as declared
 from headrace_changes.codec import ChangeCodec
 from headrace_changes.data_old import DELETE, EMPTIED, INSERT, NOTHING, UPDATE, DataOldEnvelope
 from headrace_changes.encoder import Wrapping
-from headrace_changes.envelopes import MOMENT, TEXT, TEXTS, Envelope, MetadataField, plain_field, texts_of_object
+from headrace_changes.envelopes import MOMENT, TEXT, TEXTS, ChangeEnvelope, MetadataField, plain_field, texts_of_object
 from headrace_changes.settings import TableSettings
 
 
@@ -44,5 +44,5 @@ class CanalJsonCodec(ChangeCodec):
     """What Canal writes for each change: several rows in one body, their values as texts."""
 
     Settings: ClassVar[type[declared.Settings]] = TableSettings
-    envelope: ClassVar[type[Envelope]] = CanalEnvelope
+    envelope: ClassVar[type[ChangeEnvelope]] = CanalEnvelope
     wrapping = Wrapping(added=(b'{"data":[', b'],"type":"INSERT"}'), removed=(b'{"data":[', b'],"type":"DELETE"}'))

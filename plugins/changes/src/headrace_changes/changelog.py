@@ -12,7 +12,7 @@ from headrace.interfaces import settings as declared
 
 from headrace_changes.codec import ChangeCodec
 from headrace_changes.encoder import Wrapping
-from headrace_changes.envelopes import Envelope, Parsed, Rows, codes_of, missing_rows
+from headrace_changes.envelopes import ChangeEnvelope, Parsed, Rows, codes_of, missing_rows
 from headrace_changes.settings import ChangeSettings
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _KINDS = {mark: kind for kind, mark in KIND_MARKS.items()}
 
 
-class ChangelogEnvelope(Envelope):
+class ChangelogEnvelope(ChangeEnvelope):
     """``op`` and ``data``."""
 
     def fields(self) -> Mapping[str, Any]:
@@ -47,7 +47,7 @@ class ChangelogJsonCodec(ChangeCodec):
     """Rows of a changelog with their kinds: +I, -U, +U, -D."""
 
     Settings: ClassVar[type[declared.Settings]] = ChangeSettings
-    envelope: ClassVar[type[Envelope]] = ChangelogEnvelope
+    envelope: ClassVar[type[ChangeEnvelope]] = ChangelogEnvelope
     wrapping = Wrapping.by_kind(
         {kind: (b'{"data":', b',"op":"%s"}' % mark.encode()) for kind, mark in KIND_MARKS.items()}
     )

@@ -10,7 +10,7 @@ from headrace.interfaces.changes import SourceChanges
 from headrace.interfaces.codec import Codec, Decoder, Encoder
 
 from headrace_changes.encoder import Wrapping
-from headrace_changes.envelopes import Envelope
+from headrace_changes.envelopes import ChangeEnvelope
 
 if TYPE_CHECKING:
     import polars as pl
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 class ChangeCodec(Codec):
     """A format whose bodies are changes of rows. A subclass names its options, its envelope and how that is written."""
 
-    envelope: ClassVar[type[Envelope]]
+    envelope: ClassVar[type[ChangeEnvelope]]
     wrapping: ClassVar[Wrapping]
     encodes_changes = True
     constant_metadata = frozenset(

@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 from headrace.flow.messages import ChangeKind
 
-from headrace_changes.envelopes import Envelope, Parsed, Rows, codes_of
+from headrace_changes.envelopes import ChangeEnvelope, Parsed, Rows, codes_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 INSERT, UPDATE, DELETE, NOTHING, EMPTIED = range(5)
 
 
-class DataOldEnvelope(Envelope):
+class DataOldEnvelope(ChangeEnvelope):
     """An operation, rows, and of updates the old values of columns that have changed: what is not in ``old`` is as in ``data``."""
 
     operations: ClassVar[Mapping[str, int]]

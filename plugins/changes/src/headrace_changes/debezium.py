@@ -22,7 +22,7 @@ from headrace_changes.encoder import Wrapping
 from headrace_changes.envelopes import (
     MOMENT,
     TEXT,
-    Envelope,
+    ChangeEnvelope,
     MetadataField,
     Parsed,
     Rows,
@@ -105,7 +105,7 @@ class DebeziumJsonCodec(ChangeCodec):
     """What Debezium writes for each change of a row: create, read (of a snapshot), update, delete."""
 
     Settings: ClassVar[type[declared.Settings]] = DebeziumJsonSettings
-    envelope: ClassVar[type[Envelope]] = DebeziumEnvelope
+    envelope: ClassVar[type[ChangeEnvelope]] = DebeziumEnvelope
     wrapping = Wrapping(
         added=(b'{"before":null,"after":', b',"op":"c"}'), removed=(b'{"before":', b',"after":null,"op":"d"}')
     )

@@ -15,7 +15,7 @@ from headrace.flow.messages import CHANGE, Bodies
 from headrace.flow.schema import type_name
 from headrace.interfaces.codec import BadBody, Decoded, Decoder
 
-from headrace_changes.envelopes import Envelope, Parsed, Rows
+from headrace_changes.envelopes import ChangeEnvelope, Parsed, Rows
 from headrace_changes.fields import EnvelopeFields
 from headrace_changes.reasons import ChangeReasons
 from headrace_changes.settings import ChangeSettings
@@ -30,7 +30,7 @@ class ChangeDecoder(Decoder):
 
     def __init__(
         self,
-        envelope: type[Envelope],
+        envelope: type[ChangeEnvelope],
         columns: Mapping[str, JsonColumn],
         metadata: Mapping[str, str],
         settings: ChangeSettings,

@@ -120,7 +120,7 @@ def _text(value: Any) -> str | None:
     return value if value is None or isinstance(value, str) else _json(value)
 
 
-class Envelope(ABC):
+class ChangeEnvelope(ABC):
     """A format's way to wrap rows. Made in each process that decodes."""
 
     #: Whether numbers and booleans of rows must not be written as texts.

@@ -10,7 +10,7 @@ from headrace.interfaces import settings as declared
 from headrace_changes.codec import ChangeCodec
 from headrace_changes.data_old import DELETE, EMPTIED, INSERT, NOTHING, UPDATE, DataOldEnvelope
 from headrace_changes.encoder import Wrapping
-from headrace_changes.envelopes import MOMENT, TEXT, TEXTS, Envelope, MetadataField, plain_field
+from headrace_changes.envelopes import MOMENT, TEXT, TEXTS, ChangeEnvelope, MetadataField, plain_field
 from headrace_changes.settings import TableSettings
 
 
@@ -42,5 +42,5 @@ class MaxwellJsonCodec(ChangeCodec):
     """What Maxwell writes for each change of a row, and for the rows of a bootstrap."""
 
     Settings: ClassVar[type[declared.Settings]] = TableSettings
-    envelope: ClassVar[type[Envelope]] = MaxwellEnvelope
+    envelope: ClassVar[type[ChangeEnvelope]] = MaxwellEnvelope
     wrapping = Wrapping(added=(b'{"data":', b',"type":"insert"}'), removed=(b'{"data":', b',"type":"delete"}'))

@@ -10,7 +10,7 @@ from headrace.interfaces import settings as declared
 from headrace_changes.before_after import CREATE, DELETE, TRUNCATE, UPDATE, BeforeAfterEnvelope
 from headrace_changes.codec import ChangeCodec
 from headrace_changes.encoder import Wrapping
-from headrace_changes.envelopes import MOMENT, TEXT, TEXTS, Envelope, MetadataField, plain_field
+from headrace_changes.envelopes import MOMENT, TEXT, TEXTS, ChangeEnvelope, MetadataField, plain_field
 from headrace_changes.settings import TableSettings
 
 
@@ -33,7 +33,7 @@ class OggJsonCodec(ChangeCodec):
     """What Oracle GoldenGate writes for each change of a row. ``table`` is called SCHEMA.TABLE there."""
 
     Settings: ClassVar[type[declared.Settings]] = TableSettings
-    envelope: ClassVar[type[Envelope]] = OggEnvelope
+    envelope: ClassVar[type[ChangeEnvelope]] = OggEnvelope
     wrapping = Wrapping(
         added=(b'{"before":null,"after":', b',"op_type":"I"}'), removed=(b'{"before":', b',"after":null,"op_type":"D"}')
     )

@@ -10,7 +10,7 @@ from headrace.codecs.body_checks import other_rows
 from headrace.codecs.json_objects import JsonObjects
 from headrace.flow.messages import Bodies
 
-from headrace_changes.envelopes import Envelope, MetadataField, Parsed
+from headrace_changes.envelopes import ChangeEnvelope, MetadataField, Parsed
 from headrace_changes.fields import EnvelopeFields
 from headrace_changes.settings import ChangeSettings
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 class WantedTables:
     """Finds the envelopes of the tables that the options name."""
 
-    def __init__(self, envelope: type[Envelope], settings: ChangeSettings, payload_field: str | None) -> None:
+    def __init__(self, envelope: type[ChangeEnvelope], settings: ChangeSettings, payload_field: str | None) -> None:
         asked = (("database_include", envelope.database), ("table_include", envelope.table))
         self._patterns: list[tuple[MetadataField, re.Pattern[str]]] = [
             (envelope.metadata[what], re.compile(pattern))

@@ -79,7 +79,7 @@ class ShardRun:
         assert raw.bodies is not None
         for place, offset in enumerate(raw.offsets.tolist()):
             try:
-                time_us, envelopes = decoded(bytes(raw.bodies[place]))
+                time_us, messages = decoded(bytes(raw.bodies[place]))
             except DataError as error:
                 error.queue, error.offset = self.topic_queue.id, offset
                 raise
@@ -91,7 +91,7 @@ class ShardRun:
                 self._check_entries(self._base + max(latest - 1, offset))
                 self._check_entries = None
             try:
-                made = self.shard.process(self._base + offset, self._time_us, envelopes)
+                made = self.shard.process(self._base + offset, self._time_us, messages)
             except RetriableError:
                 self.broken = True
                 raise

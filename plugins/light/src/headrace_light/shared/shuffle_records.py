@@ -1,4 +1,4 @@
-"""Records of a shuffle's topic: the envelopes that one instance sends to one shard at one moment.
+"""Records of a shuffle's topic: the messages that one instance sends to one shard at one moment.
 
 A record is a MessagePack map: ``format``, ``time_us`` (when it was made, microseconds since the Unix epoch) and
 ``envelopes``, each a list of kind, source, queue, side, time and rows, the last as an Arrow IPC stream compressed with LZ4. A checksum
@@ -15,7 +15,7 @@ import msgspec
 from headrace.flow.messages import Queue
 from headrace.foundation.checksums import sealed, unsealed
 from headrace.foundation.errors import CheckpointError, DataError
-from headrace.runtime.shuffle import Envelope
+from headrace.runtime.shuffle import ShardMessage
 
 if TYPE_CHECKING:
     import polars as pl
@@ -23,18 +23,18 @@ if TYPE_CHECKING:
 FORMAT_VERSION = 1
 #: The largest size of a record without its rows: names of queues are short.
 _OVERHEAD_BYTES = 2_000
-_ENVELOPES_MAX = 200
+_MESSAGES_MAX = 200
 
 
-def encoded(envelopes: Iterable[Envelope], time_us: int, max_bytes: int) -> list[bytes]:
-    """Return the envelopes, in order, as few records of at most ``max_bytes``. Raises DataError for a row larger than that."""
+def encoded(messages: Iterable[ShardMessage], time_us: int, max_bytes: int) -> list[bytes]:
+    """Return the messages, in order, as few records of at most ``max_bytes``. Raises DataError for a row larger than that."""
     records: list[bytes] = []
     waiting: list[list[Any]] = []
     size = 0
-    for envelope in envelopes:
-        for packed in _packed(envelope, max_bytes - _OVERHEAD_BYTES):
+    for message in messages:
+        for packed in _packed(message, max_bytes - _OVERHEAD_BYTES):
             added = len(packed[-1]) + 100 + len(packed[2])
-            if waiting and (size + added > max_bytes - _OVERHEAD_BYTES or len(waiting) >= _ENVELOPES_MAX):
+            if waiting and (size + added > max_bytes - _OVERHEAD_BYTES or len(waiting) >= _MESSAGES_MAX):
                 records.append(_record(waiting, time_us))
                 waiting, size = [], 0
             waiting.append(packed)
@@ -44,8 +44,8 @@ def encoded(envelopes: Iterable[Envelope], time_us: int, max_bytes: int) -> list
     return records
 
 
-def decoded(record: bytes) -> tuple[int, list[Envelope]]:
-    """Return the time and the envelopes of a record. Raises DataError when it is something else."""
+def decoded(record: bytes) -> tuple[int, list[ShardMessage]]:
+    """Return the time and the messages of a record. Raises DataError when it is something else."""
     import polars as pl
 
     try:
@@ -55,8 +55,8 @@ def decoded(record: bytes) -> tuple[int, list[Envelope]]:
                 f"a record of a shuffle was written by a newer version of headrace (format {stored['format']})",
                 hint="run all instances of the job with that version",
             )
-        envelopes = [
-            Envelope(
+        messages = [
+            ShardMessage(
                 kind,
                 Queue(name, source),
                 side,
@@ -65,7 +65,7 @@ def decoded(record: bytes) -> tuple[int, list[Envelope]]:
             )
             for kind, source, name, side, time_us, rows in stored["envelopes"]
         ]
-        return int(stored["time_us"]), envelopes
+        return int(stored["time_us"]), messages
     except (
         msgspec.DecodeError, KeyError, TypeError, ValueError, OSError, pl.exceptions.PolarsError, CheckpointError,
     ) as error:  # fmt: skip
@@ -76,12 +76,12 @@ def decoded(record: bytes) -> tuple[int, list[Envelope]]:
         ) from error
 
 
-def _packed(envelope: Envelope, max_bytes: int) -> Iterator[list[Any]]:
-    head = [envelope.kind, envelope.queue.source, envelope.queue.name, envelope.side, envelope.time_us]
-    if envelope.frame is None:
+def _packed(message: ShardMessage, max_bytes: int) -> Iterator[list[Any]]:
+    head = [message.kind, message.queue.source, message.queue.name, message.side, message.time_us]
+    if message.frame is None:
         yield [*head, b""]
         return
-    for rows in _streams(envelope.frame, max_bytes - len(envelope.queue.name)):
+    for rows in _streams(message.frame, max_bytes - len(message.queue.name)):
         yield [*head, rows]
 
 
@@ -103,5 +103,5 @@ def _streams(frame: pl.DataFrame, max_bytes: int) -> Iterator[bytes]:
     yield from _streams(frame.slice(half), max_bytes)
 
 
-def _record(envelopes: Sequence[list[Any]], time_us: int) -> bytes:
-    return sealed(msgspec.msgpack.encode({"format": FORMAT_VERSION, "time_us": time_us, "envelopes": envelopes}))
+def _record(messages: Sequence[list[Any]], time_us: int) -> bytes:
+    return sealed(msgspec.msgpack.encode({"format": FORMAT_VERSION, "time_us": time_us, "envelopes": messages}))

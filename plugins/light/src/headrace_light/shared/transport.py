@@ -15,7 +15,7 @@ from headrace.plan.graph import Plan
 from headrace.plan.stages import upstream_of
 from headrace.runtime.lane import Shipment
 from headrace.runtime.shard import Shard
-from headrace.runtime.shuffle import Envelope
+from headrace.runtime.shuffle import ShardMessage
 
 from headrace_light.shared.outages import SharedOutages
 from headrace_light.shared.shuffle_records import encoded
@@ -101,7 +101,7 @@ class Transport:
         self._announced = {queue for queues in existing.values() for queue in queues}
         for shard in shards:
             gone = [
-                Envelope("removed", queue, side)
+                ShardMessage("removed", queue, side)
                 for queue, side in shard.upstreams
                 if queue.source in existing and queue not in existing[queue.source]
             ]
@@ -120,17 +120,20 @@ class Transport:
     def _to_all(self, kind: Literal["added", "idle"], upstream_id: str, queues: Iterable[Queue]) -> Pending:
         pending: Pending = {}
         for name, sides in self.upstream.items():
-            envelopes = [
-                Envelope(kind, queue, side) for side, ids in enumerate(sides) if upstream_id in ids for queue in queues
+            messages = [
+                ShardMessage(kind, queue, side)
+                for side, ids in enumerate(sides)
+                if upstream_id in ids
+                for queue in queues
             ]
-            if envelopes:
-                pending |= {(name, number): envelopes for number in range(self.shard_counts[name])}
+            if messages:
+                pending |= {(name, number): messages for number in range(self.shard_counts[name])}
         return pending
 
-    def _send(self, pending: Mapping[tuple[str, int], list[Envelope]]) -> None:
+    def _send(self, pending: Mapping[tuple[str, int], list[ShardMessage]]) -> None:
         time_us = int(self._clock.now() * 1_000_000)
-        for (name, number), envelopes in pending.items():
-            records = encoded(envelopes, time_us, self._topics.max_record_bytes)
+        for (name, number), messages in pending.items():
+            records = encoded(messages, time_us, self._topics.max_record_bytes)
             self._topics.append(self._topic_names[name], number, records)
             self._unflushed = True
 

@@ -26,7 +26,7 @@ from headrace.runtime.kept_versions import keeps_versions
 from headrace.runtime.lane import Delivery, Shipment
 from headrace.runtime.patience import WaitFor
 from headrace.runtime.shard import Shard
-from headrace.runtime.shuffle import Envelope
+from headrace.runtime.shuffle import ShardMessage
 from headrace.runtime.sinks_ahead import newest_rows, sink_is_ahead
 from headrace.runtime.waiting import waiting
 
@@ -318,17 +318,17 @@ class LocalStages(Stages):
                 for side in range(len(node.sides)):
                     for shard in self._shards[name]:
                         if shard.knows(entry.of_queue, side):
-                            told = Envelope(entry.kind, entry.of_queue, side)
+                            told = ShardMessage(entry.kind, entry.of_queue, side)
                             pending.setdefault((name, shard.number), []).append(told)
         deliveries: list[Delivery] = []
         to_all = entry.kind in ("tick", "end")
         for name in self._shuffles:
             for shard in self._shards[name]:
-                envelopes = pending.pop((name, shard.number), [])
-                if envelopes or to_all:
+                messages = pending.pop((name, shard.number), [])
+                if messages or to_all:
                     with waiting(self._waiting):
                         is_end = entry.kind == "end"
-                        output = shard.process(entry.sequence, entry.time_us, envelopes, end_of_input=is_end)
+                        output = shard.process(entry.sequence, entry.time_us, messages, end_of_input=is_end)
                     if self._memory is not None:
                         self._memory.trim()
                     deliveries += output.deliveries

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping
 from headrace.flow.messages import Batch, QueueAdded, Watermark
 from headrace.plan.graph import Plan, ShuffleNode
 from headrace.runtime.lane import Shipment
-from headrace.runtime.shuffle import Envelope, by_shard
+from headrace.runtime.shuffle import ShardMessage, by_shard
 
-#: Envelopes by shuffle and number of the shard, in the order in which they are to be taken.
-Pending = dict[tuple[str, int], list[Envelope]]
+#: Messages by shuffle and number of the shard, in the order in which they are to be taken.
+Pending = dict[tuple[str, int], list[ShardMessage]]
 
 
 def shard_counts(plan: Plan, shards: int) -> Mapping[str, int]:
@@ -27,11 +27,11 @@ def route(
         content, queue, side = shipment.content, shipment.queue, shipment.side
         if isinstance(content, Batch):
             for number, frame in by_shard(content.frame, node.keys[side], count):
-                pending.setdefault((shipment.shuffle, number), []).append(Envelope("rows", queue, side, frame))
+                pending.setdefault((shipment.shuffle, number), []).append(ShardMessage("rows", queue, side, frame))
             continue
         if isinstance(content, Watermark):
-            envelope = Envelope("watermark", queue, side, time_us=content.time_us)
+            message = ShardMessage("watermark", queue, side, time_us=content.time_us)
         else:
-            envelope = Envelope("added" if isinstance(content, QueueAdded) else "removed", queue, side)
+            message = ShardMessage("added" if isinstance(content, QueueAdded) else "removed", queue, side)
         for number in range(count):
-            pending.setdefault((shipment.shuffle, number), []).append(envelope)
+            pending.setdefault((shipment.shuffle, number), []).append(message)

@@ -1,1 +1,1 @@
-"""What runs in Spark's Python workers: lanes, keyed stages and outlets, and the data sources that Spark calls."""
+"""What runs in Spark's Python workers: lanes, keyed stages and sinks, and the data sources that Spark calls."""

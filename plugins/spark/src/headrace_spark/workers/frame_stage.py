@@ -198,28 +198,28 @@ def rows_of_frames(
     control: ShardControl,
     *,
     first: bool,
-) -> Iterator[shuffle.Envelope]:
+) -> Iterator[shuffle.ShardMessage]:
     """Yield the part of a shard's entry that DataFrames give; their watermarks come behind the rows of all others."""
     queues = frame_queues(topology, address.shuffle, frames)
     if first:
         for queue, side in queues:
-            yield shuffle.Envelope("added", queue, side)
+            yield shuffle.ShardMessage("added", queue, side)
     for queue, side in queues:
         frame = _rows_of(_of_queue(own, queue, side))
         if frame is not None:
             if queue.source not in frames.in_order:
                 frame = in_order_of_values(frame, frames.time_columns[queue.source])
-            yield shuffle.Envelope("rows", queue, side, numbered(frame, control.sequence))
+            yield shuffle.ShardMessage("rows", queue, side, numbered(frame, control.sequence))
 
 
 def marks_of_frames(
     topology: Topology, address: Address, frames: FrameInput, own: Sequence[Envelope]
-) -> Iterator[shuffle.Envelope]:
+) -> Iterator[shuffle.ShardMessage]:
     """Yield the watermarks of DataFrames, which rise at the end of a micro-batch."""
     for queue, side in frame_queues(topology, address.shuffle, frames):
         mark = max((each.mark for each in _of_queue(own, queue, side) if each.mark is not None), default=None)
         if mark is not None:
-            yield shuffle.Envelope("watermark", queue, side, time_us=mark)
+            yield shuffle.ShardMessage("watermark", queue, side, time_us=mark)
 
 
 def is_of_frame(envelope: Envelope, frames: FrameInput) -> bool:

@@ -164,7 +164,7 @@ def _how_to_wait(payload: JobPayload, shard: Shard) -> Waiting:
 
 def shard_entry(
     topology: Topology, address: Address, control: ShardControl, own: Iterable[Envelope], *, first: bool
-) -> Iterator[shuffle.Envelope]:
+) -> Iterator[shuffle.ShardMessage]:
     """Yield a shard's entry, in an order that depends on nothing but the micro-batch.
 
     Queues that are new, or idle no longer, come first: the watermark is the least of all, so none may be missing when
@@ -175,18 +175,20 @@ def shard_entry(
     yield from departures(control)
 
 
-def arrivals(topology: Topology, address: Address, control: ShardControl, *, first: bool) -> Iterator[shuffle.Envelope]:
+def arrivals(
+    topology: Topology, address: Address, control: ShardControl, *, first: bool
+) -> Iterator[shuffle.ShardMessage]:
     """Yield which queues and shards are to be waited for from now on."""
     if first:
         for queue, side in topology.upstream_shards(address.shuffle):
-            yield shuffle.Envelope("added", queue, side)
+            yield shuffle.ShardMessage("added", queue, side)
     for source, name, side in control.added:
-        yield shuffle.Envelope("added", Queue(name, source), side)
+        yield shuffle.ShardMessage("added", Queue(name, source), side)
     for source, name, side in control.awake:
-        yield shuffle.Envelope("watermark", Queue(name, source), side, time_us=_NEVER)
+        yield shuffle.ShardMessage("watermark", Queue(name, source), side, time_us=_NEVER)
 
 
-def shipped(own: Iterable[Envelope]) -> Iterator[shuffle.Envelope]:
+def shipped(own: Iterable[Envelope]) -> Iterator[shuffle.ShardMessage]:
     """Yield the rows and watermarks that lanes and other shards have sent, queue by queue."""
     ships = sorted((each for each in own if each.kind == "ship"), key=lambda each: (each.side, each.queue, each.place))
     for (side, queue), group in itertools.groupby(ships, key=lambda each: (each.side, each.queue)):
@@ -198,12 +200,12 @@ def shipped(own: Iterable[Envelope]) -> Iterator[shuffle.Envelope]:
             if each.mark is not None:  # ends a piece of the queue's range: it is behind all rows so far
                 mark = each.mark if mark is None else max(mark, each.mark)
         if frames:
-            yield shuffle.Envelope("rows", queue, side, concatenated(frames))
+            yield shuffle.ShardMessage("rows", queue, side, concatenated(frames))
         if mark is not None:
-            yield shuffle.Envelope("watermark", queue, side, time_us=mark)
+            yield shuffle.ShardMessage("watermark", queue, side, time_us=mark)
 
 
-def _weighed(entry: Iterable[shuffle.Envelope], sizes: list[int]) -> Iterator[shuffle.Envelope]:
+def _weighed(entry: Iterable[shuffle.ShardMessage], sizes: list[int]) -> Iterator[shuffle.ShardMessage]:
     """Yield an entry, and add the bytes of each of its frames to ``sizes``."""
     for each in entry:
         if each.frame is not None:
@@ -211,12 +213,12 @@ def _weighed(entry: Iterable[shuffle.Envelope], sizes: list[int]) -> Iterator[sh
         yield each
 
 
-def departures(control: ShardControl) -> Iterator[shuffle.Envelope]:
+def departures(control: ShardControl) -> Iterator[shuffle.ShardMessage]:
     """Yield which queues are not to be waited for any more."""
     for source, name, side in control.removed:
-        yield shuffle.Envelope("removed", Queue(name, source), side)
+        yield shuffle.ShardMessage("removed", Queue(name, source), side)
     for source, name, side in control.idle:
-        yield shuffle.Envelope("idle", Queue(name, source), side)
+        yield shuffle.ShardMessage("idle", Queue(name, source), side)
 
 
 def _shard_before(payload: JobPayload, address: Address, chain: StateChain, batch_id: int) -> _KeptShard:

@@ -232,8 +232,8 @@ def _written(given: JobPayload, batches: Iterator[pa.RecordBatch]) -> TaskDone:
     from headrace_spark.transit.envelopes import from_arrow
     from headrace_spark.workers.keyed_stage import run_shards
     from headrace_spark.workers.lanes import read_ranges
-    from headrace_spark.workers.outlets import write_envelopes
     from headrace_spark.workers.shipping import in_order, with_frames_ahead
+    from headrace_spark.workers.sink_stage import write_envelopes
     from headrace_spark.workers.tasks import BatchClock, in_task
 
     payload, task = in_task(given)
