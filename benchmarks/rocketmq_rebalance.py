@@ -22,7 +22,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from tests.chaos.rocketmq_world import Feed, World, wait_until, world_of
+from tests.chaos.rocketmq_world import Feed, World, world_of
+from tests.eventually import eventually
 from tests.servers.rocketmq import RocketMQServer
 from tests.servers.sharing import own_server
 
@@ -32,7 +33,7 @@ _STEADY_SECONDS = 3.0
 
 def steady(world: World, name: str) -> None:
     """Wait until an instance has its share of the queues, and a while longer."""
-    wait_until(lambda: world.log(name).count(": taking ") >= 4, f"{name} has queues", 60)
+    eventually(lambda: world.log(name).count(": taking ") >= 4, f"{name} has queues")
     threading.Event().wait(_STEADY_SECONDS)
 
 
