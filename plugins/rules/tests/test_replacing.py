@@ -275,6 +275,7 @@ import headrace as hr, json, sys
 from pathlib import Path
 from headrace.testing import MemorySink
 from datetime import timedelta
+from tests.eventually import eventually
 
 Path("in.ndjson").write_text('{"a": "foo"}\\n')
 rules, sink = Path("rules.yaml"), MemorySink(hr.SinkSettings(flush_interval=timedelta(0)))
