@@ -2,6 +2,7 @@
 
 Events wait until the watermark has reached their time, and are then looked at in the order of their times. So the alerts are the
 same however records of several queues are mixed. A late event (its time is before the watermark) is left out and counted.
+While nothing at all comes, the watermark does not rise: then events are looked at when they have waited for ``idle_timeout``.
 """
 
 from __future__ import annotations
@@ -11,13 +12,13 @@ from typing import Any, ClassVar
 
 import numpy as np
 import polars as pl
-from headrace.flow.messages import WATERMARK, Batch, EndOfInput, Queue, SystemMessage, Watermark, watermark_times
+from headrace.flow.messages import WATERMARK, Batch, EndOfInput, Queue, SystemMessage, Tick, Watermark, watermark_times
 from headrace.flow.schema import Schema
 from headrace.foundation.errors import OptionError, PlanError, did_you_mean
 from headrace.interfaces.key_shares import KeyShare
 from headrace.interfaces.operator import Changes, RejectedRows, StatefulOperator, StatefulSpec
 from headrace.interfaces.state_definition import StateDefinition, quoted
-from headrace.interfaces.windows import Duration
+from headrace.interfaces.windows import Duration, microseconds
 from headrace.jobs.dsl import Stream
 from headrace.jobs.keyed import shuffled, with_watermark
 from headrace_rules.loading import RulesInput
@@ -28,15 +29,18 @@ from headrace_stateful.keys.shares import Reached, log_share, snapshots
 from headrace_stateful.keys.slots import KeySlots
 from headrace_stateful.keys.state_bytes import pack, unpack
 from headrace_stateful.keys.state_columns import kept_columns
+from headrace_stateful.keys.ticks import CLOCK_TICK_SECONDS
 from headrace_stateful.keys.watermark import event_times_us
 
 from headrace_detection.correlation_events import ADDED, KEY, MASK, VALUE, VERSION, CorrelationEvents
 from headrace_detection.correlations import RULE, Correlation, CorrelationsInput, load_correlations
+from headrace_detection.silence import IDLE_PARTS, Silence
 from headrace_detection.sliding_windows import Events, Found, Integers, looked_at
 
 OUTPUTS = ("first", "all")
 KEYS = (VERSION, KEY)
 NEVER = -(2**63)
+IDLE_TIMEOUT = "1 min"
 _TEXTS = pl.List(pl.String())
 _TIME = pl.Datetime("us", "UTC")
 #: What an alert has beside the columns of its last event.
@@ -55,7 +59,9 @@ class Correlate(StatefulSpec):
     ``correlations``: files, patterns or directories of YAML, or a list of such and of documents. ``rules``: where the rules are
     that they name, if they are not in the same files. ``on``: the column of event time; ``late``: the delay of its watermark, where
     the stream has none. ``sigma``: its ``fields`` say which column a field is. ``output``: ``"first"`` gives an alert when the
-    condition becomes true for a group, ``"all"`` one for each event at which it is true.
+    condition becomes true for a group, ``"all"`` one for each event at which it is true. ``idle_timeout``: if nothing came for so
+    long, by the clock, the events that wait are looked at, and what comes later with times before theirs is late; None: they wait
+    for the watermark, whatever it takes.
 
     An alert has the columns of the event with which the window ends, and ``rule_id``, ``rule_severity`` and ``rule_labels`` of
     the correlation, ``correlation_key`` (the group, as JSON), ``correlation_count`` (the number that the condition is on),
@@ -68,13 +74,26 @@ class Correlate(StatefulSpec):
     is_composed: ClassVar[bool] = True
     keys = KEYS
 
-    def __init__(self, correlations: Sequence[Correlation], *, on: str, output: str = "first") -> None:
+    def __init__(
+        self,
+        correlations: Sequence[Correlation],
+        *,
+        on: str,
+        output: str = "first",
+        idle_timeout: Duration | None = IDLE_TIMEOUT,
+    ) -> None:
         if output not in OUTPUTS:
             hint = did_you_mean(str(output), OUTPUTS, known="outputs")
             raise OptionError(f"unknown output {output!r}", plugin="correlate", option="output", hint=hint)
         self.correlations = tuple(correlations)
         self.on = on
         self.output = output
+        self.idle_timeout_us = None if idle_timeout is None else microseconds(idle_timeout, "idle_timeout")
+        if self.idle_timeout_us is not None and self.idle_timeout_us <= 0:
+            hint = 'such as "1 min", or None: wait for the watermark'
+            raise OptionError(
+                f"{idle_timeout!r} is no time to wait", plugin="correlate", option="idle_timeout", hint=hint
+            )
 
     @classmethod
     def of_stream(
@@ -87,9 +106,10 @@ class Correlate(StatefulSpec):
         late: Duration | None = None,
         output: str = "first",
         sigma: Mapping[str, Any] | SigmaOptions | None = None,
+        idle_timeout: Duration | None = IDLE_TIMEOUT,
     ) -> Stream:
         found = load_correlations(correlations, rules, SigmaOptions.of(sigma))
-        spec = cls(found, on=on, output=output)
+        spec = cls(found, on=on, output=output, idle_timeout=idle_timeout)
         events = with_watermark(stream, on, late).apply(CorrelationEvents(found, on=on))
         return shuffled(events, KEYS).apply(spec)
 
@@ -108,7 +128,15 @@ class Correlate(StatefulSpec):
 
     def definition(self, schema: Schema | None) -> StateDefinition:
         settings = {"on": quoted(self.on), "output": self.output}
-        return StateDefinition(self.name, settings, self.keys, kept_columns(keyed_rows.known(schema)))
+        columns = kept_columns(keyed_rows.known(schema))
+        adjustable = {"idle_timeout_us": self.idle_timeout_us}
+        return StateDefinition(self.name, settings, self.keys, columns, adjustable=adjustable)
+
+    @property
+    def tick_seconds(self) -> float | None:
+        if self.idle_timeout_us is None:
+            return None
+        return max(CLOCK_TICK_SECONDS, self.idle_timeout_us / 1_000_000 / IDLE_PARTS)
 
     def open(self, schema: Schema | None) -> StatefulOperator:
         return RunningCorrelate(self, keyed_rows.known(schema))
@@ -137,6 +165,7 @@ class RunningCorrelate(StatefulOperator):
             orient="row",
         )
         self._reached_us = self._reached_written = NEVER
+        self._silence = Silence(spec.idle_timeout_us)
         self._late = 0
 
     def process(self, batch: Batch) -> Iterable[Batch | RejectedRows]:
@@ -146,15 +175,17 @@ class RunningCorrelate(StatefulOperator):
         in_time = np.flatnonzero(times >= marks)
         self._late += times.size - in_time.size
         self._waiting.append(frame.select(self._columns)[in_time], **{_AT: times[in_time]})
+        self._silence.end()
         yield from self._given(batch.queue, int(marks[-1]))
 
     def on_system(self, message: SystemMessage) -> Iterable[Batch | RejectedRows]:
         if isinstance(message, Watermark):
+            self._silence.end()
             yield from self._given(message.queue, message.time_us)
-        elif isinstance(message, EndOfInput):
-            times = self._waiting.mark(_AT, self._waiting.places())
-            if times.size:
-                yield from self._given(Queue(""), int(times.max()) + 1)
+        elif isinstance(message, EndOfInput) or (
+            isinstance(message, Tick) and len(self._waiting) and self._silence.is_over(message.time_us)
+        ):
+            yield from self._all_given()
 
     def late_rows(self) -> int:
         return self._late
@@ -163,6 +194,13 @@ class RunningCorrelate(StatefulOperator):
         return len(self._waiting) + len(self._kept)
 
     # ------------------------------------------------------------------------------------------------ the windows
+
+    def _all_given(self) -> Iterable[Batch]:
+        """Look at all events that wait: none is expected before them any more."""
+        self._silence.end()
+        times = self._waiting.mark(_AT, self._waiting.places())
+        if times.size:
+            yield from self._given(Queue(""), int(times.max()) + 1)
 
     def _given(self, queue: Queue, watermark_us: int) -> Iterable[Batch]:
         """Look at the events before a watermark, and forget those that no window needs any more."""
@@ -260,7 +298,7 @@ class RunningCorrelate(StatefulOperator):
             **keyed_rows.prefixed("waiting", self._waiting.delta()),
             **keyed_rows.prefixed("kept", self._kept.delta()),
         }
-        if not frames and self._reached_us == self._reached_written:
+        if not frames and self._reached_us == self._reached_written and not self._silence.has_changed:
             return b""
         return self._packed("delta", frames)
 
@@ -276,6 +314,7 @@ class RunningCorrelate(StatefulOperator):
     def apply(self, state: bytes) -> None:
         _, frames, values = unpack(state)
         self._reached_us = self._reached_written = int(values["reached_us"])
+        self._silence.restore(values)
         self._waiting.apply(keyed_rows.part("waiting", frames))
         self._kept.apply(keyed_rows.part("kept", frames))
 
@@ -292,7 +331,7 @@ class RunningCorrelate(StatefulOperator):
 
     def _packed(self, kind: str, frames: Mapping[str, pl.DataFrame]) -> bytes:
         self._reached_written = self._reached_us
-        return pack(kind, frames, {"reached_us": self._reached_us})
+        return pack(kind, frames, {"reached_us": self._reached_us, **self._silence.stored()})
 
 
 def _in_sequence(events: Events, sequence: Integers) -> Events:

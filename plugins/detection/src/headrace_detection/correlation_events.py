@@ -13,7 +13,8 @@ from headrace.foundation.errors import PlanError, did_you_mean
 from headrace.interfaces.operator import Derivation, Operator, OperatorSpec, RejectedRows, renumber
 from headrace_rules.model import Rejection, RulesError
 
-from headrace_detection.correlations import Correlation
+from headrace_detection.correlations import RULE, Correlation
+from headrace_detection.reliance import CorrelationsReliance
 
 RULE_IDS = "rule_ids"
 #: What ``rules`` has added to rows: an alert has columns of these names that say of the correlation.
@@ -89,7 +90,10 @@ class CorrelationEvents(OperatorSpec):
         return _Events(self, schema)
 
     def describe(self) -> str:
-        return f"{len(self.correlations)} correlations"
+        return f"{sum(one.kind != RULE for one in self.correlations)} correlations"
+
+    def reliance(self) -> CorrelationsReliance:
+        return CorrelationsReliance(self.correlations)
 
     def derivation(self, schema: Schema | None, output: str = "") -> Derivation:
         # The versions of correlations are a part of their keys: state of others goes on when one changes.

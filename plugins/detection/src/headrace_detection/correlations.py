@@ -67,6 +67,8 @@ class Correlation:
     severity: str = DEFAULT_SEVERITY
     labels: tuple[str, ...] = ()
     place: str = ""
+    #: Of all that its document says.
+    digest: str = ""
 
     @property
     def version(self) -> str:
@@ -208,7 +210,13 @@ def _correlation(entry: Mapping[str, Any], place: str, known: _Rules) -> Correla
         id_of(entry), kind, rules, groups,
         tuple(columns.of(groups, rule) for rule in rules), tuple(columns.of(fields, rule) for rule in rules),
         _timespan_us(section.get("timespan")), bounds, severity, _texts(entry.get("tags") or ()), place,
+        digest_of(entry),
     )  # fmt: skip
+
+
+def digest_of(entry: Mapping[str, Any]) -> str:
+    """Return a digest of the document of a correlation, by which a changed one is known."""
+    return hashlib.sha256(json.dumps(entry, sort_keys=True, default=str).encode()).hexdigest()
 
 
 def _list(section: Mapping[str, Any], name: str) -> list[Any]:

@@ -28,6 +28,7 @@ from headrace_rules.journal import FIRST
 from headrace_rules.loading import RulesInput
 from headrace_rules.model import Rule, RuleSet
 from headrace_rules.prepared import Preparer
+from headrace_rules.relied_upon import NO_RELIANCES, Reliances
 from headrace_rules.sigma_fields import NO_OPTIONS, SigmaOptions
 from headrace_rules.verification import Matches, RuleFailure
 from headrace_rules.versions import MemberVersions
@@ -57,6 +58,8 @@ class Member:
     since: str = ""
     #: How Sigma rules are read, in files that are watched.
     sigma: SigmaOptions = NO_OPTIONS
+    #: What verbs behind need of the rules.
+    reliances: Reliances = NO_RELIANCES
 
     @classmethod
     def of_condition(cls, name: str, text: str) -> Member:
@@ -68,7 +71,7 @@ class Member:
             return None
         return MemberVersions(self.rules, self.journal, preparer, watched=self.watched,
                               reload_interval=self.reload_interval, clock=clock, since=self.since,
-                              sigma=self.sigma)  # fmt: skip
+                              sigma=self.sigma, reliances=self.reliances)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

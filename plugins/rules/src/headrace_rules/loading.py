@@ -46,6 +46,8 @@ class Loaded:
     files: list[Path] = field(default_factory=list)
     sigma: SigmaOptions = field(default_factory=SigmaOptions)
     left_out: int = 0
+    #: Entries with ``correlation``, which another verb reads, and their places.
+    correlations: list[tuple[Mapping[str, Any], str]] = field(default_factory=list)
 
     @property
     def total(self) -> int:
@@ -221,7 +223,8 @@ def _load_yaml(path: Path, text: str, loaded: Loaded) -> None:
         return
     for entry, place in entries:
         if isinstance(entry, Mapping) and "correlation" in entry:
-            continue  # headrace-detection reads it: it says nothing of one row.
+            loaded.correlations.append((entry, place))  # headrace-detection reads it: it says nothing of one row.
+            continue
         if not isinstance(entry, Mapping) or "detection" not in entry:
             loaded.add(rule_of(entry, place))
         elif loaded.sigma.applies(entry.get("logsource")):

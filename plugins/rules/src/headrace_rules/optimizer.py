@@ -22,6 +22,7 @@ from headrace_rules.group import Member, RuleGroup
 from headrace_rules.journal import temporary_place
 from headrace_rules.plugin import PATTERNS_MIN
 from headrace_rules.raw_scan import RawScan
+from headrace_rules.relied_upon import Reliances, ReliesOnRules
 from headrace_rules.verb import EngineWhere, Rules
 from headrace_rules.versions import now_text
 
@@ -104,7 +105,10 @@ def _grouped(plan: Plan, nodes: Sequence[OperatorNode], place: str, changes: dic
             spec = node.spec
             watched = spec.given if spec.reload_interval is not None else None
             journal = str(Path(place) / node_id)
-            members.append(Member(node_id, spec.rules, journal, watched, spec.reload_interval, since, spec.sigma))
+            reliances = _reliances(plan, node)
+            members.append(
+                Member(node_id, spec.rules, journal, watched, spec.reload_interval, since, spec.sigma, reliances)
+            )
         else:
             assert isinstance(node.spec, Where)
             members.append(Member.of_condition(node_id, str(node.spec.predicate)))
@@ -121,6 +125,19 @@ def _grouped(plan: Plan, nodes: Sequence[OperatorNode], place: str, changes: dic
             made = EngineWhere(node.spec, group, number)
         changes[node] = replace(node, spec=made)
     return group
+
+
+def _reliances(plan: Plan, node: OperatorNode) -> Reliances:
+    """Return what the verbs behind a node rely on."""
+    behind: dict[int, Node] = {}
+    found: list[Node] = [node]
+    while found:
+        for _, consumer, _ in plan.consumers(found.pop()):
+            if id(consumer) not in behind:
+                behind[id(consumer)] = consumer
+                found.append(consumer)
+    specs = [each.spec for each in behind.values() if isinstance(each, OperatorNode)]
+    return Reliances(tuple(spec.reliance() for spec in specs if isinstance(spec, ReliesOnRules)))
 
 
 def _raw_scan(plan: Plan, source: SourceNode, groups: Sequence[tuple[RuleGroup, list[OperatorNode]]]) -> RawScan | None:

@@ -235,7 +235,7 @@ class Rules(GroupedSpec):
         at = now_text(SystemClock())
         with behind_batches():
             return update(RuleJournal(place), self.rules, load(rules, self.sigma), self._replacing, who=who or whoami(), at=at,
-                          since=member.since, forget=True)  # fmt: skip
+                          since=member.since, forget=True, reliances=member.reliances)  # fmt: skip
 
     # ------------------------------------------------------------------------------------------------ private
 

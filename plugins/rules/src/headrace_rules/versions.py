@@ -21,6 +21,7 @@ from headrace_rules.journal import FIRST, RuleJournal
 from headrace_rules.loading import Loaded, RulesInput, check_rules, load
 from headrace_rules.model import Rejection, Rule, RulesError, RuleSet
 from headrace_rules.prepared import Preparer
+from headrace_rules.relied_upon import NO_RELIANCES, Reliances
 from headrace_rules.sigma_fields import SigmaOptions
 
 logger = logging.getLogger(__name__)
@@ -32,7 +33,7 @@ class MemberVersions:
 
     ``watched``: the rules' files. They are checked for changes once per ``reload_interval``, when a batch comes; the rules
     are replaced if files have changed. ``since``: when the job was started with these rules. ``sigma``: how
-    Sigma rules are read.
+    Sigma rules are read. ``reliances``: what verbs behind need.
     """
 
     def __init__(
@@ -46,12 +47,14 @@ class MemberVersions:
         clock: Clock | None = None,
         since: str = "",
         sigma: SigmaOptions | None = None,
+        reliances: Reliances = NO_RELIANCES,
     ) -> None:
         #: Whether another process looks at the files and decides where queues switch: then only what it has recorded counts here.
         self.follows = False
         self._first = rules
         self._since = since
         self._sigma = sigma
+        self._reliances = reliances
         self.preparer = preparer
         self._watched = watched
         self._interval_seconds = None if reload_interval is None else reload_interval.total_seconds()
@@ -78,12 +81,20 @@ class MemberVersions:
         if stamp != self._stamp:
             if self._stamp is None and stamp[0]:
                 # The job has been restarted: if the rules in its code have changed since the last start, they become a new version.
-                self.journal.begin(self._first, at=self._since or now_text(self._clock))
+                self._begin_anew()
                 stamp = self.journal.stamp()
             self._stamp = stamp
             self.newest = max(self.journal.latest(), FIRST)
             self._histories.clear()  # another process may have switched queues
         return self.newest > self.admitted
+
+    def _begin_anew(self) -> None:
+        self.journal.begin(self._first, at=self._since or now_text(self._clock))
+        newest = self.journal.read(self.journal.latest()).rules
+        missing = self._reliances.missing(self._first, newest)
+        if missing:
+            # They were taken away while no verb named them.
+            self.journal.add(RuleSet([*newest, *missing]), who="the job", at=now_text(self._clock))
 
     def admit(self, number: int) -> None:
         """Use a version in each queue from its next batch on."""
@@ -145,7 +156,7 @@ class MemberVersions:
         try:
             with behind_batches():
                 update(self.journal, self._first, load(self._watched, self._sigma), self.preparer, who=f"{whoami()} (files)",
-                       at=now_text(self._clock), since=self._since)  # fmt: skip
+                       at=now_text(self._clock), since=self._since, reliances=self._reliances)  # fmt: skip
         except HeadraceError as error:
             logger.warning("rules: the files cannot be read, the rules in use stay: %s", error)
         except Exception:
@@ -158,7 +169,7 @@ class RulesUpdate:
     """The result of giving rules to a running job; ``JobHandle.update_rules`` returns it.
 
     ``version`` and ``rules`` are the newest version: if the rules have not changed, it is the one from before. ``rejected``
-    has the rules that are wrong.
+    has the rules that are wrong, and what else of the new rules does not count, with the reason.
     """
 
     version: int
@@ -176,6 +187,7 @@ def update(
     at: str,
     since: str = "",
     forget: bool = False,
+    reliances: Reliances = NO_RELIANCES,
 ) -> RulesUpdate:
     """Add a version with the given rules, unless the newest version has the same.
 
@@ -183,16 +195,20 @@ def update(
     preparer is used for updates only, and drops everything except these rules.
 
     If a rule is wrong and the version before has a rule with that id, the old rule stays. If a file is not valid YAML, or one
-    of its rules has no usable id, all old rules of the file stay whose ids are not in the new rules. Raises RulesError when
-    no rule is left.
+    of its rules has no usable id, all old rules of the file stay whose ids are not in the new rules. A rule that a verb behind
+    names stays too, and is told among the rejected. Raises RulesError when no rule is left.
     """
     good, wrong = check_rules(given.rules, preparer)
     rejections = [*given.rejections, *wrong]
     if journal.latest() == 0:
         journal.begin(first, at=since or at)
-    rules = RuleSet([*good, *_kept(journal.read(journal.latest()).rules, good, rejections)])
+    before = journal.read(journal.latest()).rules
+    rules = RuleSet([*good, *_kept(before, good, rejections)])
     if not rules:
         raise RulesError(rejections, total=given.total, hint="the rules in use stay")
+    relied_upon, told = reliances.kept(before, rules)
+    rules = RuleSet([*rules, *relied_upon])
+    rejections += [*told, *reliances.changed(given.correlations)]
     for one in rejections:
         logger.warning("rules: rejected: %s", one)
     made = journal.add(rules, who=who, at=at, rejected=rejections)

@@ -1,0 +1,94 @@
+"""Correlation rules give the alerts of a plain model: on light with one process and several, on Spark, over restarts, in any shards."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from headrace_light.workers import reading_ahead
+from headrace_light.workers.lane_workers import LaneWorkers
+
+from tests.conformance.case import differences
+from tests.conformance.correlated_events import Correlations, Event, events_of, job, write_events, written
+from tests.eventually import eventually
+from tests.waiting_workers import start_and_wait
+
+FILES = 2
+
+
+def lay_out(place: Path, seed: int) -> Correlations:
+    made = Correlations.of_seed(seed)
+    made.write(place / "rules.yml")
+    return made
+
+
+def feed(place: Path, events: list[Event]) -> None:
+    for number in range(FILES):
+        write_events(place / "in", f"{number}.ndjson", events[number::FILES])
+
+
+def check(place: Path, wanted: Any) -> None:
+    assert differences({"alerts": written(place)}, {"alerts": wanted}) == []
+
+
+OPTIONS: dict[str, dict[str, Any]] = {
+    "alone": {},
+    "shards": {"shards": 3},
+    "small batches": {"max_batch_records": 7},
+    "workers": {"workers": 2, "max_batch_records": 20},
+}
+
+
+@pytest.mark.parametrize("how", OPTIONS)
+def test_light(tmp_path: Path, how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading_ahead, "RECORDS_MIN", 0)  # the inputs are small
+    monkeypatch.setattr(LaneWorkers, "start", start_and_wait)
+    total = 0
+    for seed in range(2 if how == "workers" else 6):
+        place = tmp_path / str(seed)
+        place.mkdir()
+        correlations, events = lay_out(place, seed), events_of(seed, 150)
+        feed(place, events)
+        job(place, correlations.output).run("light", **OPTIONS[how])
+        wanted = correlations.alerts(events)
+        total += wanted.total()
+        check(place, wanted)
+    assert total > 20
+
+
+def in_parts(place: Path, seed: int, backend: str, **options: Any) -> None:
+    """Run a job that is stopped and started from its checkpoint while windows are open; the last run comes to the end."""
+    correlations, events = lay_out(place, seed), events_of(seed, 240)
+    for begin, end in ((0, 80), (80, 160)):
+        feed(place, events[begin:end])
+        with job(place, correlations.output).start(backend, checkpoint=place / "state", **options) as handle:
+            eventually(lambda: handle.status().records_read >= end - begin, "the part is read")  # noqa: B023
+    feed(place, events[160:])
+    job(place, correlations.output).run(backend, checkpoint=place / "state", **options)
+    wanted = correlations.alerts(events)
+    assert wanted.total() > 5
+    check(place, wanted)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_light_over_restarts(tmp_path: Path, seed: int) -> None:
+    in_parts(tmp_path, seed, "light", shards=2)
+
+
+@pytest.mark.slow  # test_contributed.py has correlations on Spark in every run
+@pytest.mark.spark
+def test_spark(tmp_path: Path) -> None:
+    correlations, events = lay_out(tmp_path, 11), events_of(11, 1_500)
+    feed(tmp_path, events)
+    job(tmp_path, correlations.output).run("spark", shards=2, max_batch_records=300, show_progress=False)
+    wanted = correlations.alerts(events)
+    assert wanted.total() > 20
+    check(tmp_path, wanted)
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+@pytest.mark.parametrize("seed", [5, 6, 7])
+def test_spark_over_restarts(tmp_path: Path, seed: int) -> None:
+    in_parts(tmp_path, seed, "spark", shards=2, show_progress=False)
