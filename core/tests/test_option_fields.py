@@ -23,9 +23,9 @@ def test_own_options_come_before_inherited_ones() -> None:
 
 
 def test_positional_arguments_of_a_verb_follow_that_order() -> None:
-    from headrace.jobs.dsl import _split_options
+    from headrace.jobs.given_options import split_options
 
-    assert _split_options(FolderSettings, "folder", ["alerts"], {}) == ({"path": "alerts"}, {})
+    assert split_options(FolderSettings, "folder", ["alerts"], {}) == ({"path": "alerts"}, {})
 
 
 def test_defaults_are_shown_as_a_user_would_write_them() -> None:

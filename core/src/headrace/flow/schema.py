@@ -75,6 +75,12 @@ class Schema(Mapping[str, "pl.DataType"]):
         """
         if isinstance(declared, Schema):
             return declared
+        if not isinstance(declared, Mapping):
+            raise OptionError(
+                f"a schema is a mapping of columns to types, not {type(declared).__name__}",
+                option="schema",
+                hint="schema={'column': 'type', ...}",
+            )
         types = {name: data_type(declared_type, column=name) for name, declared_type in declared.items()}
         texts = [name for name, kind in declared.items() if isinstance(kind, str) and kind.strip().lower() == "json"]
         return cls(types, json_columns=texts)

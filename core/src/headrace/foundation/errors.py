@@ -18,7 +18,8 @@ HeadraceError
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 
 from headrace.foundation.secrecy import masked
@@ -67,6 +68,17 @@ class HeadraceError(Exception):
     def __reduce__(self) -> tuple[object, ...]:
         # Exceptions cross process borders (Spark's workers): rebuild from the attributes, not from args.
         return (_rebuild, (type(self), self.__dict__.copy()))
+
+
+@contextmanager
+def located(*, job: str | None = None, plugin: str | None = None) -> Iterator[None]:
+    """Say in headrace's errors that pass through where they happened, as far as they do not say it."""
+    try:
+        yield
+    except HeadraceError as error:
+        error.job = error.job or job
+        error.plugin = error.plugin or plugin
+        raise
 
 
 def _rebuild(kind: type[HeadraceError], attributes: dict[str, object]) -> HeadraceError:
@@ -191,9 +203,12 @@ def nearest(name: str, candidates: Iterable[str]) -> str | None:
     return by_folded[found[0]] if found else None
 
 
-def did_you_mean(name: str, candidates: Iterable[str], *, known: str) -> str:
-    """Return a hint for an unknown ``name``: the nearest candidate, else all of them (``known`` says what they are)."""
-    names = sorted(set(candidates))
+def did_you_mean(name: str, candidates: Iterable[str], *, known: str, in_order: bool = False) -> str:
+    """Return a hint for an unknown ``name``: the nearest candidate, else all of them (``known`` says what they are).
+
+    They are sorted, unless they come ``in_order``: the most important ones first, as a long list is cut.
+    """
+    names = list(dict.fromkeys(candidates)) if in_order else sorted(set(candidates))
     near = nearest(name, names)
     if near is not None:
         return f"did you mean {near!r}?"

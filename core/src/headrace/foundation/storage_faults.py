@@ -14,7 +14,7 @@ _HINTS = {
     errno.EACCES: "let the job's user write there",
     errno.EPERM: "let the job's user write there",
     errno.ENOENT: "the directory has gone: bring it back with what was in it, or mount it",
-    errno.ENOTDIR: "the directory has gone: bring it back with what was in it, or mount it",
+    errno.ENOTDIR: "a part of this path is a file: name a directory, or remove the file",
     errno.EFBIG: "the process may not write files that large: raise the limit (ulimit -f)",
     errno.EIO: "the disk does not work",
     errno.ESTALE: "mount the file system anew",

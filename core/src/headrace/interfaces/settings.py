@@ -96,10 +96,12 @@ class Secret:
     every process reads its own environment and files.
     """
 
-    __slots__ = ("_value",)
+    __slots__ = ("_option", "_plugin", "_value")
 
-    def __init__(self, value: str) -> None:
+    def __init__(self, value: str, *, plugin: str | None = None, option: str | None = None) -> None:
         self._value = value
+        #: Whose option it is, for the error when there is nothing at the place.
+        self._plugin, self._option = plugin, option
 
     def reveal(self) -> str:
         """Return the secret itself. Raises OptionError when there is none at the place, MissingPluginError for an unknown store."""
@@ -113,7 +115,10 @@ class Secret:
             return str(read(found["place"]))
         if found["variable"] not in os.environ:
             raise OptionError(
-                f"environment variable {found['variable']} is not set", hint="it was named as the place of a secret"
+                f"environment variable {found['variable']} is not set",
+                plugin=self._plugin,
+                option=self._option,
+                hint="it was named as the place of a secret: set it for the process that runs the job",
             )
         return os.environ[found["variable"]]
 
@@ -149,7 +154,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             if name in cls.absent:
                 raise OptionError(f"there is no option {name!r} here: {cls.absent[name]}", plugin=plugin, option=name)
             if name not in fields:
-                hint = did_you_mean(name, fields, known="options")
+                names = [field.encode_name for field in option_fields(cls)]
+                hint = did_you_mean(
+                    name, sorted(names, key=lambda each: not fields[each].required), known="options", in_order=True
+                )
                 raise OptionError(f"unknown option {name!r}", plugin=plugin, option=name, hint=hint)
         hints, kinds = _hints_of(cls), _kinds_of(cls)
         # A password that was given to another option by mistake must not show.
@@ -162,7 +170,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
                     options[name], hints[field.name], kinds[field.name], name, plugin, guarded=guarded
                 )
             elif field.required:
-                raise OptionError("required option is missing", plugin=plugin, option=name)
+                what = _description(hints[field.name])
+                raise OptionError(
+                    "required option is missing", plugin=plugin, option=name, hint=f"{name}: {what}" if what else None
+                )
         try:
             made = cls(**values)
         except (TypeError, ValueError) as error:
@@ -194,6 +205,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     def validate(self) -> None:
         """Check what concerns several options together. Raises OptionError. Called once, after each is converted."""
+
+
+def converted(value: Any, annotation: Any, *, plugin: str | None, option: str) -> Any:
+    """Return the value of an option that no class of settings declares, as ``Settings.of`` converts it. Raises OptionError."""
+    return _convert(value, annotation, _alternatives(annotation), option, plugin, guarded=False)
 
 
 def option(description: str, **constraints: Any) -> msgspec.Meta:
@@ -231,7 +247,7 @@ def _convert(
         if name.endswith("_bytes") and int in kinds and isinstance(value, str):
             value = parse_size(value)
         if Secret in kinds and isinstance(value, str):
-            return Secret(value)
+            return Secret(value, plugin=plugin, option=name)
         direct = tuple(kind for kind in kinds if isinstance(kind, type) and not _native(kind))
         if direct and isinstance(value, direct):
             return value

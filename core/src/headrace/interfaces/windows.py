@@ -108,5 +108,6 @@ def microseconds(value: Duration, option: str) -> int:
 def _microseconds(value: Duration, option: str, *, positive: bool = True) -> int:
     found = microseconds(value, option)
     if found < 0 or (positive and found == 0):
-        raise OptionError(f"{value!r} is no length of time that can be used here", option=option)
+        least = "more than 0" if positive else "0 or more"
+        raise OptionError(f"unusable value {value!r}: it must be {least}", option=option)
     return found

@@ -11,14 +11,15 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from headrace.flow.schema import Schema, type_name
-from headrace.foundation.errors import JobError, MissingPluginError, OptionError, PlanError, did_you_mean
+from headrace.foundation.errors import MissingPluginError, OptionError, PlanError, did_you_mean, located
 from headrace.interfaces import functions as user_functions
 from headrace.interfaces.operator import StatefulSpec
 from headrace.interfaces.registry import default_registry
-from headrace.interfaces.settings import Settings, option_fields
+from headrace.interfaces.settings import Settings
 from headrace.interfaces.sink import Sink, SinkSettings
 from headrace.interfaces.source import Source, Start, StartAt
 from headrace.interfaces.windows import Duration, Emit, Window
+from headrace.jobs.given_options import OF_FROM, field_names, split_options, unknown_option
 from headrace.jobs.job_names import check_job_name
 from headrace.jobs.keyed import KeyedStream, WindowedStream, is_behind_shuffle, keyed, no_verb, normalized
 from headrace.jobs.source_parts import codec_of, label_of, source_node, start_of
@@ -39,8 +40,14 @@ if TYPE_CHECKING:
     from headrace.jobs.job import Job
 
 
-#: What ``from_<name>`` takes besides the options of source and format. A source that has such an option itself is given it.
-_OF_FROM = ("start", "key", "repeats", "normalize", "state_ttl")
+_IN_A_JOB = "a stream is run by its sink: stream.to_print().run()"
+#: Verbs by which people look for others, and what to write here.
+_BY_OTHER_NAMES = {
+    **dict.fromkeys(("run", "start"), _IN_A_JOB),
+    **dict.fromkeys(("group_by", "groupby", "groupBy", "keyBy"), "write key_by(…).agg(…)"),
+    **dict.fromkeys(("with_column", "withColumn", "assign"), "write with_columns(name='expression')"),
+    **dict.fromkeys(("print", "sink", "write", "writeStream"), "a stream ends in to_<name>(…), such as to_print()"),
+}
 
 
 class FunctionCatalog(Mapping[str, user_functions.UserFunction]):
@@ -163,20 +170,19 @@ class Pipeline:
             name: str | None = None,
             **options: Any,
         ) -> Stream:
-            source_class = default_registry().find("source", plugin)
-            own, others = _split_options(source_class.Settings, plugin, arguments, options)
-            begin = {each: others.pop(each) for each in _OF_FROM if each in others}
-            if format is None and others:
-                raise _unknown_option(plugin, next(iter(others)), source_class.Settings)
-            if others:
-                codec_class = default_registry().find("codec", str(format))
+            with located(job=f"{self.namespace}.{self.pipeline}"):
+                source_class = default_registry().find("source", plugin)
+                own, others = split_options(source_class.Settings, plugin, arguments, options)
+                begin = {each: others.pop(each) for each in OF_FROM if each in others}
+                of_format = default_registry().find("codec", format).Settings if others and format else None
+                declared = (source_class.Settings, *([of_format] if of_format is not None else ()))
                 for option in others:
-                    if option not in _field_names(codec_class.Settings):
-                        raise _unknown_option(plugin, option, source_class.Settings, codec_class.Settings)
-            source = source_class(source_class.Settings.of(own, plugin=plugin))
-            return self.from_(
-                source, format=format, schema=schema, metadata=metadata, name=name or plugin, **begin, **others
-            )
+                    if of_format is None or option not in field_names(of_format):
+                        raise unknown_option(plugin, option, *declared, spellings=source_class.table_options)
+                source = source_class(source_class.Settings.of(own, plugin=plugin))
+                return self.from_(
+                    source, format=format, schema=schema, metadata=metadata, name=name or plugin, **begin, **others
+                )
 
         return from_plugin
 
@@ -327,10 +333,11 @@ class Stream:
         if spec_class.takes_functions:
             options["functions"] = self._pipeline.functions
         try:
-            if spec_class.is_composed:
-                composed: Stream = spec_class.of_stream(self, *arguments, **options)
-                return composed
-            spec = spec_class(*arguments, **options)
+            with located(job=self._job_name, plugin=verb):
+                if spec_class.is_composed:
+                    composed: Stream = spec_class.of_stream(self, *arguments, **options)
+                    return composed
+                spec = spec_class(*arguments, **options)
         except TypeError as error:
             raise OptionError(f"{verb}: {error}", job=self._job_name, plugin=verb) from error
         return self._append(spec, verb)
@@ -425,7 +432,8 @@ class Stream:
         ``on``: a column, several, or ``{"left column": "right column"}``. Options: ``how``, ``within``, ``window``,
         ``time``, ``suffix``.
         """
-        made: Stream = default_registry().find("operator", "join").of_streams(self, other, on, **options)
+        with located(job=self._job_name, plugin="join"):
+            made: Stream = default_registry().find("operator", "join").of_streams(self, other, on, **options)
         return made
 
     # --------------------------------------------------------------------------------------------- verbs: sinks
@@ -472,7 +480,7 @@ class Stream:
                 f"{verb}: a stream already has a source; start another stream from the pipeline and union them"
             )
         if not default_registry().has("operator", verb):
-            raise no_verb("a stream", type(self), verb, list(default_registry().names("operator")))
+            raise no_verb("a stream", type(self), verb, list(default_registry().names("operator")), _BY_OTHER_NAMES)
         return lambda *arguments, **options: self.operator(verb, *arguments, **options)
 
     # -------------------------------------------------------------------------------------------------- private
@@ -482,13 +490,15 @@ class Stream:
         return f"{self._pipeline.namespace}.{self._pipeline.pipeline}"
 
     def _to_plugin(self, plugin: str, arguments: Sequence[Any], options: Mapping[str, Any]) -> Job:
-        sink_class = default_registry().find("sink", plugin)
-        given = dict(options)
-        name = given.pop("name", None)
-        own, others = _split_options(sink_class.Settings, plugin, arguments, given)
-        if others:
-            raise _unknown_option(plugin, next(iter(others)), sink_class.Settings)
-        return self.to(sink_class(sink_class.Settings.of(own, plugin=plugin)), name=name or f"to_{plugin}")
+        with located(job=self._job_name):
+            sink_class = default_registry().find("sink", plugin)
+            given = dict(options)
+            name = given.pop("name", None)
+            own, others = split_options(sink_class.Settings, plugin, arguments, given)
+            for option in others:
+                spellings = sink_class.table_options
+                raise unknown_option(plugin, option, sink_class.Settings, spellings=spellings, of_streams=False)
+            return self.to(sink_class(sink_class.Settings.of(own, plugin=plugin)), name=name or f"to_{plugin}")
 
     def _append(self, spec: OperatorSpec, label: str) -> Stream:
         before = self.schema
@@ -500,12 +510,8 @@ class Stream:
                 plugin=label,
                 hint=f"stream.key_by('column').{label}(…), or key_by('column').apply(…) of an operator object",
             )
-        try:
+        with located(job=self._job_name, plugin=label):
             after = spec.output_schema(before)
-        except JobError as error:
-            error.job = error.job or self._job_name
-            error.plugin = error.plugin or label
-            raise
         node = OperatorNode(label=label, schema=after, spec=spec, input=self._edge)
         return replace(self, _edge=Input(node))
 
@@ -556,39 +562,3 @@ def stream(
         resolved = [user_functions.resolve(what) for what in functions]
         own = {function.name.lower(): function for function in resolved}
     return Pipeline(namespace, pipeline, FunctionCatalog(own), bad_records)
-
-
-def _field_names(settings: type[Settings]) -> list[str]:
-    return [field.encode_name for field in option_fields(settings)]
-
-
-def _split_options(
-    settings: type[Settings], plugin: str, arguments: Sequence[Any], options: Mapping[str, Any]
-) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the options that the settings declare (positional ones by the order of fields), and the others."""
-    names = _field_names(settings)
-    if len(arguments) > len(names):
-        raise OptionError(f"takes at most {len(names)} positional arguments", plugin=plugin)
-    own = dict(zip(names, arguments, strict=False))
-    others = {}
-    for name, value in options.items():
-        if name in own:
-            raise OptionError("given twice", plugin=plugin, option=name)
-        if name in names:
-            own[name] = value
-        else:
-            others[name] = value
-    return own, others
-
-
-def _unknown_option(plugin: str, name: str, *settings: type[Settings]) -> OptionError:
-    known = [field for declared in settings for field in _field_names(declared)] + [
-        "format",
-        "schema",
-        "metadata",
-        "name",
-        *_OF_FROM,
-    ]
-    return OptionError(
-        f"unknown option {name!r}", plugin=plugin, option=name, hint=did_you_mean(name, known, known="options")
-    )

@@ -8,12 +8,14 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, NoReturn, cast
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn, cast
 
-from headrace.foundation.errors import MissingPluginError, OptionError, PlanError, did_you_mean
+import msgspec
+
+from headrace.foundation.errors import MissingPluginError, OptionError, PlanError, did_you_mean, located
 from headrace.interfaces.backend import Backend, JobHandle, JobReport, RunOptions
 from headrace.interfaces.registry import default_registry
-from headrace.interfaces.settings import option_fields, parse_duration
+from headrace.interfaces.settings import converted, option_fields, parse_duration
 from headrace.jobs.job_names import check_job_name
 from headrace.plan.graph import Plan, SinkNode, rebuilt
 from headrace.plan.same_origins import same_origins
@@ -26,6 +28,10 @@ DEFAULT_BACKEND = "spark"
 #: The sink of dead letters in a job that names none.
 DEFAULT_DEAD_LETTERS = "dead_letters_file"
 _RUN_OPTIONS = {f.name for f in fields(RunOptions)} - {"options"}
+_CONVERTED: dict[str, Any] = {
+    "max_batch_records": Annotated[int, msgspec.Meta(ge=1)],
+    **dict.fromkeys(("show_progress", "allow_changed_input", "replace_output"), bool),
+}
 #: Settings that the jobs of a namespace share, by namespace.
 _namespaces: dict[str, dict[str, Any]] = {}
 
@@ -68,6 +74,9 @@ class Job:
     #: Namespace and pipeline of a job that was made of jobs of other names, and those names.
     _own_name: tuple[str, str] | None = field(default=None, kw_only=True)
     _made_of: frozenset[str] = field(default=frozenset(), kw_only=True)
+
+    def __repr__(self) -> str:
+        return f"<job {self.name}: {', '.join(node.label for node in self.sink_nodes)}>"
 
     @property
     def stream(self) -> Stream:
@@ -194,7 +203,8 @@ class Job:
     def _start(self, backend: str | None, given: Mapping[str, Any]) -> JobHandle:
         if _refusals:
             _refusals[-1](self)
-        return self._prepare(backend, given).start()
+        with located(job=self.name):
+            return self._prepare(backend, given).start()
 
     def _prepare(self, backend: str | None, given: Mapping[str, Any]) -> PreparedJob:
         shared = dict(_namespaces.get(self.namespace, {}))
@@ -299,14 +309,18 @@ def options_of(backend_class: type[Backend], name: str, given: Mapping[str, Any]
                 own[key] = parse_duration(own[key])
             except ValueError as error:
                 raise OptionError(str(error), plugin=name, option=key) from error
+    for key, kind in _CONVERTED.items():
+        if key in own:
+            own[key] = converted(own[key], kind, plugin=name, option=key)
     if own.get("until") not in (None, "end"):
-        raise OptionError(f"unusable value {own['until']!r}: 'end' or None", plugin=name, option="until")
+        raise OptionError(f"unusable value {own['until']!r}: it is 'end' or None", plugin=name, option="until")
     for key in ("checkpoint", "from_savepoint"):
         if own.get(key) is not None:
             own[key] = os.fspath(own[key])
     for key, allowed in (("sinks_ahead", ("refuse", "write")), ("broken_queues", ("set_aside", "stop"))):
         if own.get(key, allowed[0]) not in allowed:
-            raise OptionError(f"unusable value {own[key]!r}: {allowed[0]!r} or {allowed[1]!r}", plugin=name, option=key)
+            what = f"unusable value {own[key]!r}: it is {allowed[0]!r} or {allowed[1]!r}"
+            raise OptionError(what, plugin=name, option=key)
     if "drop_state" in own:
         dropped = own["drop_state"]
         own["drop_state"] = (

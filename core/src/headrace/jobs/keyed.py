@@ -15,6 +15,8 @@ from headrace.interfaces.registry import default_registry
 from headrace.interfaces.windows import Duration, Emit, Window, microseconds
 from headrace.plan.graph import Input, Node, OperatorNode, ShuffleNode, UnionNode
 
+_NOTHING: Mapping[str, str] = {}
+
 if TYPE_CHECKING:
     from headrace.flow.schema import Schema
     from headrace.interfaces.operator import OperatorSpec
@@ -172,6 +174,11 @@ class WindowedStream:
         """Combine the rows of each key and window in pairs with a Python function of two dicts."""
         return self._stateful("window_reduce", function, schema=schema)
 
+    def __getattr__(self, verb: str) -> Any:
+        if verb.startswith("_"):
+            raise AttributeError(verb)
+        raise AttributeError(f'a stream in windows has no {verb!r}; it needs agg(n="count(*)") or reduce(…) first')
+
     def _stateful(self, verb: str, *arguments: Any, **options: Any) -> Stream:
         stream = self._stream
         if self.window.on is not None:
@@ -204,11 +211,15 @@ def keyed(stream: Stream, columns: Sequence[str], named: Mapping[str, Any]) -> K
     return KeyedStream(stream, tuple(dict.fromkeys(keys)))
 
 
-def no_verb(what: str, kind: type, verb: str, others: Sequence[str] = ()) -> AttributeError:
-    """Return the error for a verb that ``kind`` does not have. ``others``: names that it has beside its methods."""
+def no_verb(
+    what: str, kind: type, verb: str, others: Sequence[str] = (), elsewhere: Mapping[str, str] = _NOTHING
+) -> AttributeError:
+    """Return the error for a verb that ``kind`` does not have. ``others``: names that it has beside its methods. ``elsewhere``: what
+    to write instead of verbs that other libraries have.
+    """
     package = default_registry().to_install("operator", verb)
     names = [*(name for name in dir(kind) if not name.startswith("_")), *others]
-    hint = f"pip install {package}" if package else did_you_mean(verb, names, known="verbs")
+    hint = f"pip install {package}" if package else elsewhere.get(verb) or did_you_mean(verb, names, known="verbs")
     return AttributeError(f"{what} has no verb {verb!r}; {hint}")
 
 

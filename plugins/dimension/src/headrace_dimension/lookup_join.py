@@ -7,7 +7,7 @@ import uuid
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 from weakref import WeakKeyDictionary, finalize
 
 import polars as pl
@@ -17,15 +17,13 @@ from headrace.foundation.errors import OptionError, PlanError, did_you_mean
 from headrace.interfaces.operator import Operator, OperatorSpec, RejectedRows, renumber
 from headrace.interfaces.settings import parse_duration
 from headrace.interfaces.sink import Sink, SinkBatch
+from headrace.jobs.dsl import Stream
 from headrace.plan.graph import Node, SinkNode
 
 from headrace_dimension.loading import load_table, table_plan
 from headrace_dimension.shared_table import SharedTable, sharing_for, table_of_another_process
 from headrace_dimension.table import Lookup, Table, places_for_all
 from headrace_dimension.table_files import TableFiles, can_share, remove_tables
-
-if TYPE_CHECKING:
-    from headrace.jobs.dsl import Stream
 
 On = str | Sequence[str] | Mapping[str, Any]
 
@@ -76,6 +74,12 @@ class LookupJoin(OperatorSpec):
             raise OptionError(f"unusable value {match!r}: 'equal', 'range' or 'prefix'", option="match")
         if not isinstance(threads, int) or threads < 1:
             raise OptionError(f"unusable value {threads!r}: a number from 1 on", option="threads")
+        if not isinstance(table, Stream):
+            raise OptionError(
+                f"{table!r} is no table",
+                option="table",
+                hint='give it a stream of the table\'s rows, such as hr.stream("shop", "prices").from_file(…)',
+            )
         schema = table.schema
         if schema is None:
             raise PlanError("the columns of the table are not known", hint="give its map() a schema")

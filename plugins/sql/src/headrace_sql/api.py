@@ -22,7 +22,7 @@ from headrace_sql.operators.frames import polars_frame
 _default = SqlSession()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class SqlJob(Job):
     """The job of a SQL text: like every job it has ``run``, ``start`` and ``plan``. ``collect`` gives its rows."""
 

@@ -92,7 +92,7 @@ class TopN(KeptByKey):
         ttl: Duration | None = None,
     ) -> None:
         if isinstance(n, bool) or not isinstance(n, int) or n < 1:
-            raise OptionError(f"{n!r} is no number of rows", option="n")
+            raise OptionError(f"{n!r} is no number of rows: it is a whole number from 1 on", option="n")
         if keep not in ("first", "last"):
             raise OptionError(f"{keep!r}: 'first' or 'last'", option="keep")
         self.keys = tuple(keys)
