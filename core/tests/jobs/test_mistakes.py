@@ -45,7 +45,7 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
         "required option is missing [job 'test.mistakes', plugin 'kafka', option 'servers']\n  hint: servers: addresses of",
     ),
     "schema as a list": (
-        lambda: hr.stream("test", "mistakes").from_file("in", format="json", schema=["a"]),  # type: ignore[arg-type]
+        lambda: hr.stream("test", "mistakes").from_file("in", format="json", schema=["a"]),
         "a schema is a mapping of columns to types, not list [job 'test.mistakes', option 'schema']",
     ),
     "table as a name": (
@@ -53,7 +53,7 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
         "'prices' is no table [job 'test.mistakes', plugin 'lookup_join', option 'table']",
     ),
     "no function": (
-        lambda: rows().map(None),  # type: ignore[arg-type]
+        lambda: rows().map(None),
         "map takes a function of a row, not None [job 'test.mistakes', plugin 'map']",
     ),
     "no rows": (
