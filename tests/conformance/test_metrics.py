@@ -154,6 +154,7 @@ def known_names() -> set[str]:
 #: What only some jobs have: records with a time, several starts, servers that were away, a budget of memory.
 RARE = {
     m.RECORD_LATENCY, m.QUEUE_TIME, m.RESTARTS, m.SINK_RETRIES, m.SOURCE_RETRIES, m.MEMORY_USED, m.MEMORY_PART,
+    m.SOURCE_RENEWALS,
 }  # fmt: skip
 
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
@@ -19,12 +18,17 @@ import confluent_kafka as ck
 import confluent_kafka.admin as ck_admin
 from headrace_kafka import driver_confluent
 
+from tests.simulation.kafka_clients import AdminClient, Client
 from tests.simulation.kafka_log import Entry, Log, Place, Transaction, failure, is_seen
 from tests.simulation.servers import Server
 from tests.simulation.world.scheduler import BEGIN_US, Crashed, Process, Task, World
 
 _US = 300
 _LATE_US_MAX = 3_000_000
+#: How long a commit waits for the coordinator of the group.
+_COORDINATOR_US = 6_000_000
+#: How many clients are told after an outage that there are no brokers.
+_STUCK = 0.3
 _UNKNOWN_MEMBER, _REBALANCING = 25, 27
 
 
@@ -46,6 +50,9 @@ class Kafka(Server):
         self.epochs: dict[str, int] = {}
         self.open: dict[str, Transaction] = {}
         self.waiting: list[Task] = []
+        self.clients: list[Client] = []
+        #: How many outages are over.
+        self._over = 0
         self._session_us = session_us
         self._late: list[tuple[int, Place, bytes | None, bytes | None]] = []
 
@@ -69,17 +76,29 @@ class Kafka(Server):
     def tick(self) -> None:
         """Take members for dead that were silent for too long, and store what comes late."""
         now = self.world.us
+        self._come_back(now)
         for each in [each for each in self._late if each[0] <= now]:
             self._late.remove(each)
             self.store(each[1], each[2], each[3])
         for name, group in self.groups.items():
             for member in list(group.members):
-                if member.process.dead or member.process.frozen_until_us > now:
+                if member.is_stuck or member.process.dead or member.process.frozen_until_us > now:
                     if now - member.heard_us > self._session_us:
                         self.world.trace.add(now, self.name, "expels", f"a member of {name}")
                         self.remove(name, member)
                 else:  # librdkafka says that it lives, in a thread of its own
                     member.heard_us = now
+
+    def _come_back(self, now: int) -> None:
+        """After an outage the broker says for a moment that there are no brokers: some clients believe it for good."""
+        self.clients = [each for each in self.clients if not each.is_gone]
+        over = sum(end <= now for _, end in self.away)
+        if over > self._over:
+            self._over = over
+            for client in self.clients:
+                if self.world.random.random() < _STUCK:
+                    client.is_stuck = True
+                    self.world.trace.add(now, self.name, "forgets", f"{type(client).__name__} has no brokers any more")
 
     def expel(self, process: Process) -> None:
         """Take the members of a process for dead."""
@@ -217,26 +236,7 @@ class Message:
         return None
 
 
-class _Client:
-    def __init__(self, broker: Kafka) -> None:
-        self._broker = broker
-
-    def list_topics(self, topic: str | None = None, timeout: float = 1.0) -> Any:
-        self._broker.ask("list topics", timeout)
-        logs = self._broker.logs
-        names = [topic] if topic is not None else sorted(logs)
-        unknown = ck.KafkaError(ck.KafkaError.UNKNOWN_TOPIC_OR_PART)
-        return SimpleNamespace(
-            topics={
-                name: SimpleNamespace(
-                    error=None if name in logs else unknown, partitions=dict.fromkeys(range(len(logs.get(name, ()))))
-                )
-                for name in names
-            }
-        )
-
-
-class Consumer(_Client):
+class Consumer(Client):
     """Instead of ``confluent_kafka.Consumer``."""
 
     def __init__(self, broker: Kafka, properties: Mapping[str, Any]) -> None:
@@ -261,7 +261,7 @@ class Consumer(_Client):
         return self._some(count)
 
     def poll(self, timeout: float) -> Message | None:
-        broker, world = self._broker, self._broker.world
+        broker, world = self.broker, self.broker.world
         until = world.us + int(timeout * 1e6)
         while True:
             found = self._some(1)
@@ -271,9 +271,11 @@ class Consumer(_Client):
             world.pause(min(until - world.us, 200_000))
 
     def _some(self, count: int) -> list[Message]:
-        broker = self._broker
+        broker = self.broker
         if broker.world.current.process.dead:
             raise Crashed
+        if self.is_stuck:
+            return []
         if broker.is_away:
             if self._tell is not None:
                 self._tell(ck.KafkaError(ck.KafkaError._ALL_BROKERS_DOWN))
@@ -286,7 +288,7 @@ class Consumer(_Client):
         return found
 
     def _of(self, place: Place, count: int) -> list[Message]:
-        broker, log, at = self._broker, self._broker.log(place), self._positions[place]
+        broker, log, at = self.broker, self.broker.log(place), self._positions[place]
         if at < log.first or at > log.end:
             del self._positions[place]
             return [Message(place, at, error=ck.KafkaError(ck.KafkaError._AUTO_OFFSET_RESET))]
@@ -312,7 +314,7 @@ class Consumer(_Client):
     def incremental_assign(self, partitions: Sequence[Any]) -> None:
         for each in partitions:
             place = each.topic, each.partition
-            self._positions[place] = self._broker.log(place).end if each.offset == ck.OFFSET_END else each.offset
+            self._positions[place] = self.broker.log(place).end if each.offset == ck.OFFSET_END else each.offset
             self._at_end.discard(place)
 
     def incremental_unassign(self, partitions: Sequence[Any]) -> None:
@@ -341,12 +343,12 @@ class Consumer(_Client):
     def _rebalance(self) -> None:
         if not self.topics or self._closed:
             return
-        broker, group = self._broker, self._broker.groups.setdefault(self._group, _Group())
+        broker, group = self.broker, self.broker.groups.setdefault(self._group, _Group())
         if self not in group.members:
             lost, self._held = self._held, set()
             if lost:
                 self._call("on_lost", lost)
-            broker.ask(f"join {self._group}")
+            self.request(f"join {self._group}")
             self.heard_us = broker.world.us
             group.members.append(self)
             broker.wake()
@@ -370,9 +372,12 @@ class Consumer(_Client):
         self._callbacks[name](self, [ck.TopicPartition(*place) for place in sorted(places)])
 
     def commit(self, *, offsets: Sequence[Any], asynchronous: bool) -> Sequence[Any]:
-        broker, group = self._broker, self._broker.groups.setdefault(self._group, _Group())
+        broker, group = self.broker, self.broker.groups.setdefault(self._group, _Group())
+        if self.is_stuck:
+            broker.world.pause(_COORDINATOR_US)
+            raise failure(ck.KafkaError._WAIT_COORD)
         shown = {f"{each.topic}-{each.partition}": each.offset for each in offsets}
-        broker.ask(f"commit {self._group} {shown}")
+        self.request(f"commit {self._group} {shown}")
         if self.topics and self not in group.members:
             raise failure(_UNKNOWN_MEMBER)
         if self.topics and broker.wanted(self._group, self) != self._held and broker.world.random.random() < 0.3:
@@ -384,8 +389,8 @@ class Consumer(_Client):
         return offsets
 
     def committed(self, partitions: Sequence[Any], timeout: float) -> Sequence[Any]:
-        self._broker.ask(f"committed {self._group}", timeout)
-        group = self._broker.groups.setdefault(self._group, _Group())
+        self.request(f"committed {self._group}", timeout)
+        group = self.broker.groups.setdefault(self._group, _Group())
         found = []
         for each in partitions:
             offset, metadata = group.commits.get((each.topic, each.partition), (ck.OFFSET_INVALID, None))
@@ -393,15 +398,15 @@ class Consumer(_Client):
         return found
 
     def get_watermark_offsets(self, partition: Any, timeout: float, cached: bool = False) -> tuple[int, int]:
-        self._broker.ask(f"bounds {partition.topic}-{partition.partition}", timeout)
-        log = self._broker.log((partition.topic, partition.partition))
+        self.request(f"bounds {partition.topic}-{partition.partition}", timeout)
+        log = self.broker.log((partition.topic, partition.partition))
         return log.first, log.stable_end if self._committed_only else log.end
 
     def offsets_for_times(self, partitions: Sequence[Any], timeout: float) -> Sequence[Any]:
-        self._broker.ask("offsets for times", timeout)
+        self.request("offsets for times", timeout)
         found = []
         for each in partitions:
-            log = self._broker.log((each.topic, each.partition))
+            log = self.broker.log((each.topic, each.partition))
             at = next((at for at, one in enumerate(log.entries) if (BEGIN_US + one.us) // 1000 >= each.offset), None)
             found.append(ck.TopicPartition(each.topic, each.partition, ck.OFFSET_END if at is None else log.first + at))
         return found
@@ -410,18 +415,19 @@ class Consumer(_Client):
         return self._group
 
     def close(self) -> None:
-        if self._broker.world.current.process.dead:
+        if self.broker.world.current.process.dead:
             raise Crashed
-        group = self._broker.groups.get(self._group)
-        if not self._closed and group is not None and self in group.members:
+        self.is_gone = True
+        group = self.broker.groups.get(self._group)
+        if not self._closed and not self.is_stuck and group is not None and self in group.members:
             held, self._held = self._held or set(), set()
             if held:
                 self._call("on_revoke", held)
-            self._broker.remove(self._group, self)
+            self.broker.remove(self._group, self)
         self._closed = True
 
 
-class Producer(_Client):
+class Producer(Client):
     """Instead of ``confluent_kafka.Producer``."""
 
     def __init__(self, broker: Kafka, properties: Mapping[str, Any]) -> None:
@@ -436,30 +442,33 @@ class Producer(_Client):
         for message in messages:
             number = partition
             if number < 0:
-                number = self._turn % len(self._broker.logs[topic])
+                number = self._turn % len(self.broker.logs[topic])
                 self._turn += 1
             self._queued.append(((topic, number), message["value"], message.get("key"), on_delivery))
 
     def poll(self, timeout: float) -> int:
-        self._broker.world.pause(int(timeout * 1e6))
+        self.broker.world.pause(int(timeout * 1e6))
         return 0
 
     def purge(self) -> None:
         self._queued.clear()
+        self.is_gone = True
 
     def flush(self, timeout: float) -> int:
         if not self._queued:
             return 0
-        broker, world = self._broker, self._broker.world
+        broker, world = self.broker, self.broker.world
         queued, self._queued = self._queued, []
         world.step(broker.name, f"write {len(queued)} records")
         world.pause(int(_US * (0.5 + world.random.random())))
         self._check_epoch()
         stored = len(queued)
         until = world.us + int(self._timeout * 1e6)
-        while broker.is_away and world.us < until:
+        while (self.is_stuck or broker.is_away) and world.us < until:
             world.pause(100_000)
-        if broker.fails("write"):
+        if self.is_stuck:
+            stored = 0
+        elif broker.fails("write"):
             stored = int(world.random.random() * (len(queued) + 1))
         transaction = broker.open.get(self._name) if self._name is not None else None
         for at, (place, value, key, told) in enumerate(queued):
@@ -481,20 +490,20 @@ class Producer(_Client):
 
     def init_transactions(self, timeout: float) -> None:
         assert self._name is not None
-        self._broker.ask(f"begin as {self._name}", timeout)
-        self._broker.end_transaction(self._name, "aborted")
-        self._epoch = self._broker.epochs[self._name] = self._broker.epochs.get(self._name, -1) + 1
+        self.request(f"begin as {self._name}", timeout)
+        self.broker.end_transaction(self._name, "aborted")
+        self._epoch = self.broker.epochs[self._name] = self.broker.epochs.get(self._name, -1) + 1
 
     def begin_transaction(self) -> None:
         assert self._name is not None
         self._check_epoch()
-        self._broker.open[self._name] = Transaction()
+        self.broker.open[self._name] = Transaction()
 
     def send_offsets_to_transaction(self, offsets: Sequence[Any], group: str, timeout: float) -> None:
         assert self._name is not None
-        self._broker.ask("offsets of a transaction", timeout)
+        self.request("offsets of a transaction", timeout)
         self._check_epoch()
-        transaction = self._broker.open.get(self._name)
+        transaction = self.broker.open.get(self._name)
         if transaction is None:
             raise failure(ck.KafkaError._STATE)
         for each in offsets:
@@ -502,70 +511,19 @@ class Producer(_Client):
 
     def commit_transaction(self, timeout: float) -> None:
         assert self._name is not None
-        self._broker.ask(f"commit as {self._name}", timeout)
+        self.request(f"commit as {self._name}", timeout)
         self._check_epoch()
-        self._broker.end_transaction(self._name, "committed")
-        self._broker.world.step(f"{self._broker.name}.done", f"committed as {self._name}")
-        if self._broker.fails("commit: its answer was lost"):
+        self.broker.end_transaction(self._name, "committed")
+        self.broker.world.step(f"{self.broker.name}.done", f"committed as {self._name}")
+        if self.broker.fails("commit: its answer was lost"):
             raise failure(ck.KafkaError._TIMED_OUT)
 
     def abort_transaction(self, timeout: float) -> None:
         assert self._name is not None
-        self._broker.ask(f"abort as {self._name}", timeout)
+        self.request(f"abort as {self._name}", timeout)
         self._check_epoch()
-        self._broker.end_transaction(self._name, "aborted")
+        self.broker.end_transaction(self._name, "aborted")
 
     def _check_epoch(self) -> None:
-        if self._name is not None and self._broker.epochs.get(self._name) != self._epoch:
+        if self._name is not None and self.broker.epochs.get(self._name) != self._epoch:
             raise failure(ck.KafkaError._FENCED, fatal=True)
-
-
-class _Answer:
-    def __init__(self, result: Callable[[], Any]) -> None:
-        self._result = result
-
-    def result(self) -> Any:
-        return self._result()
-
-
-class AdminClient(_Client):
-    """Instead of ``confluent_kafka.admin.AdminClient``."""
-
-    def poll(self, timeout: float) -> int:
-        return 0
-
-    def describe_topics(self, topics: Any, **options: Any) -> Mapping[str, _Answer]:
-        [name] = topics.topic_names
-
-        def described() -> Any:
-            self._broker.ask(f"describe {name}")
-            if name not in self._broker.logs:
-                raise failure(ck.KafkaError.UNKNOWN_TOPIC_OR_PART)
-            partitions = [SimpleNamespace(leader="b") for _ in self._broker.logs[name]]
-            return SimpleNamespace(authorized_operations=None, partitions=partitions)
-
-        return {name: _Answer(described)}
-
-    def create_topics(self, topics: Sequence[Any], **options: Any) -> Mapping[str, _Answer]:
-        [wanted] = topics
-
-        def created() -> None:
-            self._broker.ask(f"create {wanted.topic}")
-            if wanted.topic in self._broker.logs:
-                raise failure(ck.KafkaError.TOPIC_ALREADY_EXISTS)
-            self._broker.logs[wanted.topic] = [Log() for _ in range(wanted.num_partitions)]
-
-        return {wanted.topic: _Answer(created)}
-
-    def delete_records(self, places: Sequence[Any], **options: Any) -> Mapping[Any, _Answer]:
-        [place] = places
-
-        def deleted() -> None:
-            self._broker.ask(f"trim {place.topic}-{place.partition} before {place.offset}")
-            log = self._broker.log((place.topic, place.partition))
-            if not log.first <= place.offset <= log.end:
-                raise failure(ck.KafkaError.OFFSET_OUT_OF_RANGE)
-            del log.entries[: place.offset - log.first]
-            log.first = place.offset
-
-        return {place: _Answer(deleted)}

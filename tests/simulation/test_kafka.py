@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from tests.simulation import kafka
 from tests.simulation.connectors import connector_history_of
 from tests.simulation.inputs import BROKERS
 from tests.simulation.instances import SharedHistory, run_shared, shared_history_of
@@ -21,6 +22,17 @@ def test_histories_over_kafka_break_no_rule(part: int) -> None:
             history = replace(history, sink="kafka")
         outcome = run_shared(history)
         assert not outcome.wrong, f"{outcome.history}\n" + "\n".join(outcome.wrong)
+
+
+@pytest.mark.parametrize("seed", [3, 11, 19])
+def test_instances_whose_clients_have_all_forgotten_the_brokers_go_on(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kafka, "_STUCK", 1.0)
+    history = replace(shared_history_of(seed), broker="kafka", away={"broker": ((500_000, 1_500_000),)})
+    outcome = run_shared(history)
+    assert not outcome.wrong, f"{outcome.history}\n" + "\n".join(outcome.wrong)
+    assert "Consumer has no brokers any more" in outcome.trace.text()
 
 
 def test_histories_with_connectors_have_each_broker() -> None:

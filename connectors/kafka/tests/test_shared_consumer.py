@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
+import pytest
+from headrace.foundation.errors import RetriableError
 from headrace_kafka.driver import ConsumerDriver, Fetched, GroupCallbacks, Partition
+from headrace_kafka.errors import StuckClient
 from headrace_kafka.shared_consumer import SharedConsumer
 
 A, B = Partition("t", 0), Partition("t", 1)
@@ -21,6 +24,10 @@ class ScriptedDriver(ConsumerDriver):
 
     def __init__(self, *fetches: Sequence[Fetched | Callable[[], object]]) -> None:
         self._fetches = list(fetches)
+        self.callbacks: GroupCallbacks | None = None
+        self.assigned: dict[Partition, int] = {}
+        self.paused: list[Partition] = []
+        self.given_up = False
 
     def fetch(self, max_records: int, timeout_seconds: float) -> Iterable[Fetched]:
         for step in self._fetches.pop(0) if self._fetches else ():
@@ -29,15 +36,18 @@ class ScriptedDriver(ConsumerDriver):
             else:
                 step()
 
-    def subscribe(self, topics: Sequence[str], callbacks: GroupCallbacks) -> None: ...
+    def subscribe(self, topics: Sequence[str], callbacks: GroupCallbacks) -> None:
+        self.callbacks = callbacks
 
-    def assign(self, partition: Partition, offset: int) -> None: ...
+    def assign(self, partition: Partition, offset: int) -> None:
+        self.assigned[partition] = offset
 
     def unassign(self, partition: Partition) -> None: ...
 
     def begin_late(self, partition: Partition, offset: int) -> None: ...
 
-    def pause(self, partition: Partition) -> None: ...
+    def pause(self, partition: Partition) -> None:
+        self.paused.append(partition)
 
     def resume(self, partition: Partition) -> None: ...
 
@@ -58,6 +68,9 @@ class ScriptedDriver(ConsumerDriver):
     def commit(self, offsets: Mapping[Partition, int]) -> None: ...
 
     def close(self) -> None: ...
+
+    def give_up(self) -> None:
+        self.given_up = True
 
 
 def in_group(*fetches: Sequence[Fetched | Callable[[], object]]) -> SharedConsumer:
@@ -96,3 +109,65 @@ def test_another_partition_that_is_taken_away_meanwhile_costs_nothing() -> None:
     assert taken is not None
     assert taken.offsets.tolist() == [0, 1, 2]
     assert shared.take(other, 100, 0.0) is None
+
+
+def is_stuck() -> None:
+    raise StuckClient("it does not find back")
+
+
+def test_a_stuck_consumer_outside_of_a_group_is_replaced_where_its_readers_are() -> None:
+    first = ScriptedDriver([records(A, 0, 5), records(B, 0, 500)], [is_stuck])
+    second = ScriptedDriver([records(A, 5, 2)])
+    shared = SharedConsumer(first, max_buffered_bytes=10_000, renew=lambda: second)
+    of_a, of_b = shared.begin(A, 0), shared.begin(B, 0)
+    assert shared.take(of_b, 1, 1.0) is not None
+    assert shared.take(of_a, 3, 1.0) is not None
+    offsets: list[int] = []
+    for _ in range(4):
+        taken = shared.take(of_a, 100, 1.0)
+        offsets += [] if taken is None else taken.offsets.tolist()
+    assert offsets == [3, 4, 5, 6]
+    assert first.given_up
+    assert second.assigned == {A: 5, B: 500}
+    assert second.paused == [B], "it holds enough records of it"
+
+
+def test_a_stuck_member_of_a_group_is_replaced_and_has_lost_its_partitions() -> None:
+    told: list[tuple[str, Sequence[Partition]]] = []
+
+    def tell(what: str) -> Callable[[Sequence[Partition]], None]:
+        return lambda partitions: told.append((what, list(partitions)))
+
+    def assigned(partitions: Sequence[Partition]) -> Mapping[Partition, int]:
+        tell("assigned")(partitions)
+        return {}
+
+    first = ScriptedDriver(
+        [lambda: first.callbacks.assigned([A, B])],  # type: ignore[union-attr]
+        [lambda: first.callbacks.revoked([A])],  # type: ignore[union-attr]
+        [is_stuck],
+        [is_stuck],
+    )
+    second = ScriptedDriver([lambda: second.callbacks.assigned([A])], [records(A, 7, 1)])  # type: ignore[union-attr]
+    reached: list[ScriptedDriver] = []
+
+    def renew() -> ConsumerDriver:
+        if not reached:
+            reached.append(second)
+            raise RetriableError("the cluster is away as well")
+        return second
+
+    shared = SharedConsumer(first, max_buffered_bytes=10_000, renew=renew)
+    shared.subscribe(["t"], GroupCallbacks(assigned, tell("revoked"), tell("lost")))
+    shared.fill(0.0)
+    shared.fill(0.0)
+    with pytest.raises(RetriableError, match="as well"):
+        shared.fill(0.0)
+    assert not first.given_up
+    assert told == [("assigned", [A, B]), ("revoked", [A])]
+    assert shared.fill(0.0) == 0
+    assert first.given_up
+    assert told[2:] == [("lost", [B])]
+    shared.begin(A, 7)
+    assert [shared.fill(0.0), shared.fill(0.0)] == [0, 1]
+    assert told[3:] == [("assigned", [A])]

@@ -118,6 +118,11 @@ def confluent_error(
     return of_code(code, text, settings, queue=queue, offset=offset)
 
 
+def is_away(error: Any) -> bool:
+    """Return whether an error says that no broker answers, or none that is responsible: later it may."""
+    return error.code() in _AWAY
+
+
 class Troubles:
     """The errors that librdkafka reports outside of calls, through ``error_cb``: they explain why a call gets no answer.
 

@@ -163,7 +163,7 @@ class ConsumerDriver(ABC):
     """A consumer of a client library.
 
     When the constructor returns, it has reached the cluster. Every method may raise RetriableError (no broker answers now) and JobError (no
-    permission, …). No method waits much longer than ``connect_timeout``.
+    permission, …). No method waits much longer than ``connect_timeout``. Methods that ask brokers may raise StuckClient, as ``fetch``.
     """
 
     #: How many records to ask for at once.
@@ -173,7 +173,8 @@ class ConsumerDriver(ABC):
     def fetch(self, max_records: int, timeout_seconds: float) -> Iterable[Fetched]:
         """Return the fetched records, by partition; wait at most ``timeout_seconds`` for the first one.
 
-        No record gets lost when it raises: the next call gives them. A time-out of zero never waits.
+        No record gets lost when it raises: the next call gives them. A time-out of zero never waits. Raises StuckClient when this
+        consumer has to be given up and replaced by a new one: then records that it had fetched are not given any more.
         """
 
     @abstractmethod
@@ -227,3 +228,7 @@ class ConsumerDriver(ABC):
     @abstractmethod
     def close(self) -> None:
         """Leave the group and disconnect. May be called twice."""
+
+    def give_up(self) -> None:
+        """Disconnect, without waiting for it, and call back no more: another consumer takes the place of this one."""
+        self.close()

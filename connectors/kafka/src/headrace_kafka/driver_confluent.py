@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import logging
+import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
@@ -11,16 +14,17 @@ from typing import Any, TypeVar
 import confluent_kafka as ck
 import confluent_kafka.admin as ck_admin
 import numpy as np
-from headrace.foundation.errors import HeadraceError, did_you_mean
+from headrace.foundation.errors import HeadraceError, RetriableError, did_you_mean
 from numpy.typing import NDArray
 
 from headrace_kafka.confluent_client import Troubles, confluent_error, confluent_properties, made
+from headrace_kafka.confluent_liveness import Liveness
 from headrace_kafka.driver import ConsumerDriver, Fetched, GroupCallbacks, Partition
 from headrace_kafka.errors import UNKNOWN_TOPIC, NoSuchTopic, of_code, public_topics
 from headrace_kafka.settings import KafkaSourceSettings, milliseconds
 
+logger = logging.getLogger(__name__)
 T = TypeVar("T")
-_PROBE_SECONDS = 0.5
 _SECOND = itemgetter(1)
 # Called through map(): at a million records a second even the lookup of a method counts.
 _error, _partition, _topic = ck.Message.error, ck.Message.partition, ck.Message.topic
@@ -43,6 +47,10 @@ class ConfluentConsumer(ConsumerDriver):
         self._in_callback = False
         self._admin: Any = None
         self._closed = False
+        self._given_up = False
+        self._liveness = Liveness(
+            settings, self._troubles, lambda seconds: self._consumer.list_topics(settings.topics[0], timeout=seconds)
+        )
         properties = confluent_properties(
             settings,
             {
@@ -90,8 +98,7 @@ class ConfluentConsumer(ConsumerDriver):
         if self._failure is not None:
             failure, self._failure = self._failure, None
             raise failure
-        if self._troubles.away:
-            self._probe()
+        self._liveness.check()
         return ()
 
     def assign(self, partition: Partition, offset: int) -> None:
@@ -102,6 +109,8 @@ class ConfluentConsumer(ConsumerDriver):
 
     def subscribe(self, topics: Sequence[str], callbacks: GroupCallbacks) -> None:
         def assigned(consumer: Any, found: list[Any]) -> None:
+            if self._given_up:
+                return
             given = _partitions(found)
             with self._called_back():
                 offsets = callbacks.assigned(given)
@@ -111,12 +120,16 @@ class ConfluentConsumer(ConsumerDriver):
                 consumer.pause(late)
 
         def revoked(consumer: Any, found: list[Any]) -> None:
+            if self._given_up:
+                return
             with self._called_back():
                 callbacks.revoked(_partitions(found))
             self._drop_arrived(found)
             consumer.incremental_unassign(found)
 
         def lost(consumer: Any, found: list[Any]) -> None:
+            if self._given_up:
+                return
             with self._called_back():
                 callbacks.lost(_partitions(found))
             self._drop_arrived(found)
@@ -179,13 +192,30 @@ class ConfluentConsumer(ConsumerDriver):
 
     def commit(self, offsets: Mapping[Partition, int]) -> None:
         wanted = [ck.TopicPartition(*partition, offset) for partition, offset in offsets.items()]
-        for answered in self._call(self._consumer.commit, offsets=wanted, asynchronous=False):
-            self._check(answered)
+        try:
+            answered = self._consumer.commit(offsets=wanted, asynchronous=False)
+        except ck.KafkaException as error:
+            self._liveness.not_committed(error.args[0])
+            raise confluent_error(error.args[0], self._settings) from error
+        for each in answered:
+            self._check(each)
+        self._liveness.committed()
 
     def close(self) -> None:
         if not self._closed:
             self._closed = True
             self._consumer.close()
+
+    def give_up(self) -> None:
+        self._given_up = True
+        # It may wait for brokers that it does not know any more.
+        threading.Thread(target=self._close_late, name="headrace kafka close", daemon=True).start()
+
+    def _close_late(self) -> None:
+        try:
+            self.close()
+        except (ck.KafkaException, RuntimeError) as error:
+            logger.debug("while closing a consumer that was given up: %s", error)
 
     @contextmanager
     def _called_back(self) -> Iterator[None]:
@@ -218,6 +248,7 @@ class ConfluentConsumer(ConsumerDriver):
         """Sort what came by partition: librdkafka gives it in runs, with errors and ends of partitions in between."""
         if not any(map(_error, messages)):
             self._troubles.clear()
+            self._liveness.heard()
             return self._runs(messages)
         good = [message for message in messages if message.error() is None]
         told = [self._told(message, message.error()) for message in messages if message.error() is not None]
@@ -250,22 +281,23 @@ class ConfluentConsumer(ConsumerDriver):
         offset = message.offset() if message.offset() is not None and message.offset() >= 0 else None
         if code == ck.KafkaError._PARTITION_EOF:
             self._troubles.clear()
+            self._liveness.heard()
             return Fetched.nothing(partition, next_offset=offset)
         found = of_code(code, str(error.str()), self._settings, queue=str(partition), offset=offset)
         if isinstance(found, NoSuchTopic):
             return None  # it existed a moment ago; queues() shows when it was really removed
         return Fetched.nothing(partition, error=found)
 
-    def _probe(self) -> None:
-        """Ask whether the cluster is available again. Raises RetriableError when it is not."""
-        try:
-            self._consumer.list_topics(self._settings.topics[0], timeout=_PROBE_SECONDS)
-        except ck.KafkaException as error:
-            raise self._troubles.error() from error
-        self._troubles.clear()
-
     def _ask(self, request: Callable[[float], T]) -> T:
-        return self._troubles.asked(request, self._serve)
+        since = time.monotonic()
+        try:
+            answer = self._troubles.asked(request, self._serve)
+        except RetriableError as error:
+            if error.option == "servers" and not self._in_callback:
+                self._liveness.not_answered(since)
+            raise
+        self._liveness.heard()
+        return answer
 
     def _serve(self) -> None:
         """Let librdkafka report errors. Records that come meanwhile are kept for ``fetch``; rebalances are left to ``fetch``."""

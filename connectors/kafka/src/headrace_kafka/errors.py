@@ -36,6 +36,10 @@ class NoSuchTopic(JobError):
     """A topic that was named does not exist."""
 
 
+class StuckClient(RetriableError):
+    """A client does not find back to a cluster that answers other clients: only a new one helps."""
+
+
 def public_topics(names: Iterable[str]) -> list[str]:
     """Return the topics that a person may have meant: not those of Kafka itself, nor those of a runtime's shuffles."""
     return [name for name in names if not name.startswith("__") and not is_own_topic(name)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections import deque
@@ -12,7 +13,9 @@ from typing import TypeVar
 from headrace.foundation.errors import HeadraceError, RetriableError
 
 from headrace_kafka.driver import ConsumerDriver, Fetched, GroupCallbacks, Partition, joined
+from headrace_kafka.errors import StuckClient
 
+logger = logging.getLogger(__name__)
 T = TypeVar("T")
 #: How long the result of an empty fetch is used for readers that do not wait: many idle partitions cost one fetch.
 _NOTHING_SECONDS = 0.005
@@ -41,20 +44,29 @@ class SharedConsumer:
     around the buffers; the second is never held while the first is waited for.
     """
 
-    def __init__(self, driver: ConsumerDriver, *, max_buffered_bytes: int) -> None:
+    def __init__(
+        self, driver: ConsumerDriver, *, max_buffered_bytes: int, renew: Callable[[], ConsumerDriver] | None = None
+    ) -> None:
+        """``renew``: makes another driver in place of one that does not find back to its cluster."""
         self._driver = driver
+        self._renew = renew
         self._limit_bytes = max_buffered_bytes
         self._buffers: dict[Partition, Buffer] = {}
         self._driver_lock = threading.RLock()
         self._buffers_lock = threading.Lock()
         self._in_group = False
+        self._topics: Sequence[str] = ()
+        self._callbacks: GroupCallbacks | None = None
+        #: The partitions that the group has assigned to this member.
+        self._assigned: set[Partition] = set()
         self._nothing_until = 0.0
 
     def subscribe(self, topics: Sequence[str], callbacks: GroupCallbacks) -> None:
         """Join the group: from now on partitions are read when they are assigned."""
         with self._driver_lock:
             self._in_group = True
-            self._driver.subscribe(topics, callbacks)
+            self._topics, self._callbacks = topics, self._counted(callbacks)
+            self._driver.subscribe(topics, self._callbacks)
 
     def begin(self, partition: Partition, offset: int) -> Buffer:
         """Make a place for a partition's records from ``offset`` on. An earlier place for it gets no more records."""
@@ -142,9 +154,15 @@ class SharedConsumer:
             return self._waiting()
 
     def ask(self, question: Callable[[ConsumerDriver], T]) -> T:
-        """Let the driver do something."""
+        """Let the driver do something. A member of a group is not replaced here, only by a fetch, where it can lose partitions."""
         with self._driver_lock:
-            return question(self._driver)
+            try:
+                return question(self._driver)
+            except StuckClient as error:
+                if self._renew is None or self._in_group:
+                    raise
+                self._begin_anew(self._renew, error)
+                return question(self._driver)
 
     def close(self) -> None:
         """Leave the group and disconnect."""
@@ -182,6 +200,51 @@ class SharedConsumer:
 
     def _fetch(self, timeout_seconds: float) -> int:
         """Fetch once and sort the records into the buffers; return how many records there were."""
+        try:
+            return self._fetch_once(timeout_seconds)
+        except StuckClient as error:
+            if self._renew is None:
+                raise
+            self._begin_anew(self._renew, error)
+            return 0
+
+    def _begin_anew(self, renew: Callable[[], ConsumerDriver], error: StuckClient) -> None:
+        """Let another driver go on. Raises RetriableError when it does not reach the cluster either; then all is as before."""
+        made = renew()
+        given_up, self._driver = self._driver, made
+        given_up.give_up()
+        logger.warning("%s: another one takes its place", error.message)
+        self._nothing_until = 0.0
+        if self._callbacks is not None:
+            # The group has long taken this member for dead, and its partitions may belong to others.
+            made.subscribe(self._topics, self._callbacks)
+            if self._assigned:
+                self._callbacks.lost(sorted(self._assigned))
+            return
+        for buffer in list(self._buffers.values()):
+            if buffer.read:
+                made.assign(buffer.partition, buffer.next_offset)
+                if buffer.paused:
+                    made.pause(buffer.partition)
+
+    def _counted(self, callbacks: GroupCallbacks) -> GroupCallbacks:
+        """Return callbacks that keep ``_assigned`` as well."""
+
+        def assigned(partitions: Sequence[Partition]) -> Mapping[Partition, int]:
+            self._assigned.update(partitions)
+            return callbacks.assigned(partitions)
+
+        def revoked(partitions: Sequence[Partition]) -> None:
+            self._assigned.difference_update(partitions)
+            callbacks.revoked(partitions)
+
+        def lost(partitions: Sequence[Partition]) -> None:
+            self._assigned.difference_update(partitions)
+            callbacks.lost(partitions)
+
+        return GroupCallbacks(assigned, revoked, lost)
+
+    def _fetch_once(self, timeout_seconds: float) -> int:
         count = 0
         for fetched in self._driver.fetch(self._driver.fetch_records, timeout_seconds):
             count += len(fetched)

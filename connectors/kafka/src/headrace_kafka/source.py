@@ -11,6 +11,7 @@ import msgspec
 import numpy as np
 from headrace.flow.messages import Queue, RawBatch, ReadPosition
 from headrace.foundation.errors import DataError, OptionError, RetriableError, did_you_mean
+from headrace.interfaces.metrics import SOURCE_RENEWALS
 from headrace.interfaces.settings import Settings
 from headrace.interfaces.source import EARLIEST, GroupListener, GroupSource, Reader, StartAt, StartPosition
 from headrace.interfaces.topics import Topics
@@ -158,8 +159,17 @@ class KafkaSource(GroupSource):
                 instance_id=self.settings.instance_id if member else None,
             )
             driver = make_driver(settings, self.header_fields)
-            self._shared = SharedConsumer(driver, max_buffered_bytes=self.settings.max_buffered_bytes)
+            self._shared = SharedConsumer(
+                driver,
+                max_buffered_bytes=self.settings.max_buffered_bytes,
+                renew=lambda: self._renewed(settings),
+            )
         return self._shared
+
+    def _renewed(self, settings: KafkaSourceSettings) -> ConsumerDriver:
+        driver = make_driver(settings, self.header_fields)
+        self.meter.add(SOURCE_RENEWALS, 1)
+        return driver
 
     def _first_offset(self, shared: SharedConsumer, partition: Partition, start: StartPosition) -> int:
         low, high = shared.ask(lambda driver: driver.bounds(partition))

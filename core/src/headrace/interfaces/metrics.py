@@ -66,6 +66,12 @@ def _histogram(name: str, text: str, *labels: str, bounds: tuple[float, ...] = D
 SOURCE_RECORDS = _counter("source.records", "{record}", "Records read.", "source", "queue")
 SOURCE_IO = _counter("source.io", "By", "Bytes of the bodies read; of sources that give columns, of these.", "source")
 SOURCE_RETRIES = _counter("source.retries", "{retry}", "Reads that failed and were tried again.", "source")
+SOURCE_RENEWALS = _counter(
+    "source.renewals",
+    "{renewal}",
+    "Clients of a source that were replaced: they did not find back to their server.",
+    "source",
+)
 NODE_INPUT_ROWS = _counter("node.input.rows", "{row}", "Rows that came to a node.", "node")
 NODE_OUTPUT_ROWS = _counter("node.output.rows", "{row}", "Rows that a node gave.", "node")
 NODE_INPUT_SIZE = _counter("node.input.size", "By", "Size in memory of the rows that came to a node.", "node")

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from headrace.flow.messages import Queue, RawBatch, ReadPosition
 from headrace.interfaces.changes import SourceChanges
+from headrace.interfaces.meter import NO_NODE_METER, NodeMeter
 from headrace.interfaces.settings import Settings
 from headrace.interfaces.table_options import TableOptions
 
@@ -151,6 +152,8 @@ class Source(ABC):
     #: The header fields that the job wants, as columns or for an operator; those that cost something to give (``headers``,
     #: with some sources ``key`` or ``time``) may be left out otherwise.
     header_fields: frozenset[str] = frozenset()
+    #: Counts figures of the source, such as ``SOURCE_RENEWALS``. Set when the job is started, in the process that starts it.
+    meter: NodeMeter = NO_NODE_METER
     #: How SQL texts write the options, by the connector's name in ``WITH ('connector' = …)``. Names other than the plug-in's own are
     #: offered by the hook ``headrace_connectors``.
     table_options: ClassVar[Mapping[str, TableOptions]] = {}

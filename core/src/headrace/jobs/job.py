@@ -14,6 +14,7 @@ import msgspec
 
 from headrace.foundation.errors import MissingPluginError, OptionError, PlanError, did_you_mean, located
 from headrace.interfaces.backend import Backend, JobHandle, JobReport, RunOptions
+from headrace.interfaces.meter import NodeMeter
 from headrace.interfaces.registry import default_registry
 from headrace.interfaces.settings import converted, option_fields, parse_duration
 from headrace.jobs.job_names import check_job_name
@@ -269,6 +270,8 @@ class PreparedJob:
         meter = meter_of(self.job, self.options.metrics)
         if meter is not None:
             self.plan.meter = meter
+            for name, node in self.plan.sources.items():
+                node.source.meter = NodeMeter(meter, name)
         return meter
 
     def start(self) -> JobHandle:
