@@ -58,10 +58,12 @@ class MailServer:
         known = isinstance(data, LoginPassword) and (data.login, data.password) == (b"jobs", b"s3cret")
         return AuthResult(success=known, handled=False)
 
-    async def handle_EHLO(self, server: Any, session: Any, envelope: Any, hostname: str) -> str:
+    async def handle_EHLO(
+        self, server: Any, session: Any, envelope: Any, hostname: str, responses: list[str]
+    ) -> list[str]:
         self.greeted += 1
         session.host_name = hostname
-        return "250 HELP"
+        return responses
 
     async def handle_RCPT(self, server: Any, session: Any, envelope: Any, address: str, options: Any) -> str:
         if address in self.refused:

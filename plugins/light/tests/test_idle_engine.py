@@ -209,3 +209,25 @@ def test_after_a_long_look_at_very_many_queues_there_is_a_long_pause_within_the_
     made, clock = pauses(0.2)
     assert abs(elapsed(clock, lambda: made.rest(round_seconds=0.01)) - 0.09) < 1e-9
     assert elapsed(clock, lambda: made.rest(round_seconds=1.0)) == 0.2
+
+
+def test_a_queue_that_was_silent_at_the_stop_is_waited_for_after_it(tmp_path: Path) -> None:
+    """Both queues are silent when the job is stopped. What has come meanwhile is not late because the other queue is read first."""
+    source, sink = MemorySource({"a": [_at(0)], "b": [_at(1)]}), MemorySink()
+    schema = {"ts": "timestamp", "n": "int64"}
+    stream = hr.stream("test", "silent").from_(source, format="json", schema=schema)
+    stream = stream.watermark("ts", idle_timeout="10 ms")
+    job = stream.key_by("n").window(hr.tumbling("1 s", on="ts")).agg(rows="count(*)").to(sink)
+    with job.start("light", checkpoint=tmp_path) as handle:
+        eventually(lambda: handle.status().records_read == 2, "the first records")
+        eventually(lambda: bool(sink.rows), "the window that closes when nothing is waited for")
+    for second in range(10, 20):
+        source.append("a", _at(second))
+        source.append("b", _at(second))
+    report = job.run("light", checkpoint=tmp_path)
+    assert report.late_rows == 0
+    assert sum(row["rows"] for row in sink.rows) == 22
+
+
+def _at(second: int) -> bytes:
+    return b'{"ts": "2026-01-01T10:00:%02dZ", "n": %d}' % (second, second)

@@ -137,6 +137,9 @@ class Shard:
         if message.kind == "idle":
             upstream.idle = True
             self._advance()
+        elif message.kind == "added":
+            # It was silent when the job was stopped: what came meanwhile must not be late because others are read first.
+            upstream.idle = False
         elif message.kind == "watermark":
             assert message.time_us is not None
             upstream.idle = False
