@@ -30,3 +30,9 @@ def make_world(
     yield make
     for world in made:
         world.close()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    # kafka-python reads its schemas in a way that Python 3.11 calls out of date, and leaves sockets to the garbage collector.
+    config.addinivalue_line("filterwarnings", "ignore:.* is deprecated. Use files:DeprecationWarning")
+    config.addinivalue_line("filterwarnings", r"ignore:unclosed <socket.*laddr=\('0\.0\.0\.0':ResourceWarning")

@@ -51,6 +51,8 @@ class Kafka(Server):
         self.open: dict[str, Transaction] = {}
         self.waiting: list[Task] = []
         self.clients: list[Client] = []
+        #: How many commits are refused while a group rebalances.
+        self.refused = 0.3
         #: How many outages are over.
         self._over = 0
         self._session_us = session_us
@@ -380,7 +382,11 @@ class Consumer(Client):
         self.request(f"commit {self._group} {shown}")
         if self.topics and self not in group.members:
             raise failure(_UNKNOWN_MEMBER)
-        if self.topics and broker.wanted(self._group, self) != self._held and broker.world.random.random() < 0.3:
+        if (
+            self.topics
+            and broker.wanted(self._group, self) != self._held
+            and broker.world.random.random() < broker.refused
+        ):
             raise failure(_REBALANCING)
         for each in offsets:
             group.commits[each.topic, each.partition] = each.offset, each.metadata
