@@ -58,6 +58,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Write a page as MkDocs takes it."""
     place = page.file.src_uri
+    if place.startswith(("reference/", "adr/", FILES)) or place in ROOT_PAGES:
+        page.meta.setdefault("search", {"boost": 0.3})  # who searches wants the page of a feature first
     if place.startswith("reference/"):
         return markdown
     markdown = _with_links(markdown, place)

@@ -72,6 +72,18 @@ def test_the_page_says_how_many_files_a_record_passes() -> None:
     assert list(map(int, found.groups())) == [len(on_light), len(on_spark), len(on_light) + len(on_spark)]
 
 
+def test_the_picture_has_every_package() -> None:
+    picture = PAGE.read_text(encoding="utf-8").partition("```mermaid")[2].partition("```")[0]
+    drawn = set(re.findall(r"(?:headrace)?-(\w+)", picture))
+    packages = {
+        path.parent.name
+        for room in ("plugins", "connectors", "contrib")
+        for path in ROOT.glob(f"{room}/*/pyproject.toml")
+    }
+    assert len(packages) > 30
+    assert packages - drawn == set()
+
+
 def test_every_room_says_what_lives_there_and_is_on_the_page() -> None:
     page = PAGE.read_text(encoding="utf-8")
     rooms = {path.parent.name for path in CORE.glob("*/__init__.py")}

@@ -151,5 +151,6 @@ SINK_TABLES: Mapping[str, TableOptions] = {
         _SINK_UNUSED,
         _PREFIXES,
         with_key=_with_key,
+        needs_key=True,
     ),
 }

@@ -24,6 +24,9 @@ from datetime import timedelta
 
 from headrace.foundation.secrecy import masked
 
+#: Of a line of a text that is shown beside an error; longer ones are cut around the mistake.
+_LINE_CHARACTERS = 160
+
 
 class HeadraceError(Exception):
     """Base of every exception that headrace raises on purpose.
@@ -127,10 +130,21 @@ class ExpressionError(JobError):
         line = masked(self.text)[line_start : len(self.text) if line_end < 0 else line_end]
         line_number = self.text.count("\n", 0, self.position) + 1
         column = self.position - line_start
-        mark = " " * column + "^" * min(self.length, max(1, len(line) - column))
+        shown_line, shown_column = _around(line, column)
+        mark = " " * shown_column + "^" * min(self.length, max(1, len(shown_line) - shown_column))
         head, _, hint = base.partition("\n  hint: ")
-        shown = f"{head}\n  line {line_number}, column {column + 1}:\n    {line}\n    {mark}"
+        shown = f"{head}\n  line {line_number}, column {column + 1}:\n    {shown_line}\n    {mark}"
         return f"{shown}\n  hint: {hint}" if hint else shown
+
+
+def _around(line: str, column: int) -> tuple[str, int]:
+    """Return a line, or of a very long one what stands around a column, and where the column is in that."""
+    if len(line) <= _LINE_CHARACTERS:
+        return line, column
+    begin = max(0, min(column, len(line)) - _LINE_CHARACTERS // 2)
+    part = line[begin : begin + _LINE_CHARACTERS]
+    before = "…" if begin else ""
+    return f"{before}{part}{'…' if begin + len(part) < len(line) else ''}", column - begin + len(before)
 
 
 class OptionError(JobError):

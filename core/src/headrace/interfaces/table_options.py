@@ -36,6 +36,8 @@ class TableOptions:
     columns_option: str | None = None
     #: Of a sink: the options that follow from the table's PRIMARY KEY, where the text does not give them.
     with_key: Callable[[Sequence[str]], Mapping[str, Any]] = _nothing
+    #: Of a sink: whether its tables must have a PRIMARY KEY.
+    needs_key: bool = False
     #: The options that follow from PARTITIONED BY, of a plug-in that has the partition columns in the names of its queues, as in
     #: ``day=2024-01-31/part.json``, and not in its records; None: they are columns like any other.
     with_partitions: Callable[[Sequence[str]], Mapping[str, Any]] | None = None

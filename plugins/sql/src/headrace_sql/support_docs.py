@@ -114,9 +114,7 @@ def _scalar_rows(cases: tuple[Case, ...]) -> list[str]:
 
 
 def _refused(error: HeadraceError) -> str:
-    message = re.sub(
-        r" \(line \d+, column \d+\)$", "", error.message.removeprefix("syntax: ").removeprefix("not supported: ")
-    )
+    message = error.message.removeprefix("syntax: ").removeprefix("not supported: ")
     message = re.sub(r" but got <Token.*", "", message)
     return f"refused: {message}" + (
         f" ({error.hint})" if error.hint and len(error.hint) < 100 and "known" not in error.hint else ""

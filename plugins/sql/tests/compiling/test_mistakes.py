@@ -11,6 +11,8 @@ CREATE TABLE t (k STRING, v INT, ts TIMESTAMP(3), WATERMARK FOR ts AS ts - INTER
   WITH ('connector' = 'filesystem', 'path' = 'x.ndjson', 'format' = 'json');
 CREATE TABLE s (k STRING, n BIGINT) WITH ('connector' = 'blackhole');
 """
+COUNTED = "; INSERT INTO o SELECT k, COUNT(*) FROM t GROUP BY k"
+QUOTED = 'INSERT INTO s SELECT k, v FROM t WHERE k = "a"'
 
 
 @pytest.mark.parametrize(
@@ -96,6 +98,55 @@ def test_a_mistake_is_named_and_underlined(text: str, message: str | None, under
         assert error.text is not None
         assert error.position is not None
         assert error.text[error.position : error.position + error.length] == underlined
+
+
+@pytest.mark.parametrize(
+    ("sink", "message"),
+    [
+        (
+            "CREATE TABLE o (k STRING, n BIGINT) WITH ('connector' = 'jdbc', 'table-name' = 'x')",
+            r"table 'o': required option is missing \[job 'sql.mistakes', plugin 'mysql', option 'database'\]\n"
+            r"  hint: WITH \(…, 'url' = '…'\)",
+        ),
+        (
+            "CREATE TABLE o (k STRING, n BIGINT) WITH ('connector' = 'jdbc', 'url' = 'jdbc:mysql://h/d')",
+            r"table 'o': required option is missing .*option 'table'\]\n  hint: WITH \(…, 'table-name' = '…'\)",
+        ),
+        (
+            "CREATE TABLE o (k STRING, n BIGINT) WITH ('connector' = 'upsert-kafka', 'topic' = 't', "
+            "'properties.bootstrap.servers' = 'h:1', 'key.format' = 'json', 'value.format' = 'json')",
+            "table 'o' has no PRIMARY KEY, which connector 'upsert-kafka' needs",
+        ),
+    ],
+)
+def test_what_a_table_lacks_is_said_in_the_words_of_the_text(sink: str, message: str) -> None:
+    pytest.importorskip("headrace_mysql")
+    pytest.importorskip("headrace_kafka")
+    with pytest.raises(JobError, match=f"(?s){message}"):
+        hr.sql(TABLES + sink + COUNTED, pipeline="mistakes")
+
+
+def test_a_text_in_double_quotes_and_a_window_without_a_watermark() -> None:
+    with pytest.raises(ExpressionError, match="text stands in single quotes: 'text'"):
+        hr.sql(TABLES + QUOTED)
+    table = TABLES.replace(", WATERMARK FOR ts AS ts - INTERVAL '1' SECOND", "")
+    text = "SELECT COUNT(*) FROM TABLE(TUMBLE(TABLE t, DESCRIPTOR(ts), INTERVAL '1' MINUTE)) GROUP BY window_start, window_end"
+    with pytest.raises(
+        ExpressionError,
+        match=r"DESCRIPTOR needs a time attribute, and 'ts' is none(?s:.*)WATERMARK FOR ts in its table",
+    ):
+        hr.sql(table + text)
+
+
+def test_a_long_line_is_shown_around_the_mistake() -> None:
+    text = " ".join(["SELECT", "k, " * 200, "nope FROM t"])
+    with pytest.raises(ExpressionError) as caught:
+        hr.sql(TABLES + text)
+    lines = str(caught.value).splitlines()
+    [place] = [at for at, line in enumerate(lines) if set(line.strip()) == {"^"}]
+    shown = lines[place - 1]
+    assert len(shown) < 180
+    assert shown[lines[place].index("^") : lines[place].rindex("^") + 1] == "nope"
 
 
 def test_unknown_options_get_the_nearest_name() -> None:

@@ -99,13 +99,14 @@ def test_blink_is_known_by_its_options() -> None:
     ("text", "message", "place"),
     [
         ("SELEC a FROM t", "SELEC is no statement", (1, 1)),
-        ("CREATE TABLE t (\n  a INT,\n  b FOO) WITH ()", "expected the type of column b", (3, 5)),
+        ("CREATE TABLE t (\n  a INT,\n  b FOO) WITH ()", "expected the type of column b, not 'FOO'", (3, 5)),
         ("INSERT INTO s\nSELECT a FRM t", "unexpected 't'", (2, 14)),
         ("CREATE TABLE t (a INT) WITH ('connector' 'print')", "expected = behind the option's name", (1, 42)),
         ("CREATE TABLE t (a INT) LIKE", "expected a name", (1, 24)),
         ("SELECT a FROM TABLE(JUMP(TABLE t, DESCRIPTOR(ts), INTERVAL '1' DAY))", "JUMP is no window function", (1, 21)),
+        ("SELECT CAST(a AS FOO) FROM t", "unknown type 'FOO'", (1, 18)),
         ("DROP t", "expected CATALOG, DATABASE, TABLE, VIEW or FUNCTION", (1, 6)),
-        ("DELETE FROM t", "not supported: DELETE: rows that a sink has", (1, 1)),
+        ("DELETE FROM t", "not supported: DELETE: rows in a sink are changed by", (1, 1)),
         ("CREATE FUNCTION f AS 'x' USING JAR 'a.jar'", "not supported: USING JAR: no Java runs here", (1, 26)),
     ],
 )
@@ -113,5 +114,5 @@ def test_mistakes_are_shown_where_they_are(text: str, message: str, place: tuple
     with pytest.raises(ExpressionError) as caught:
         parse(text)
     assert message in caught.value.message
-    assert f"(line {place[0]}, column {place[1]})" in caught.value.message
+    assert f"\n  line {place[0]}, column {place[1]}:\n" in str(caught.value)
     assert "^" in str(caught.value)

@@ -12,7 +12,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from headrace.flow.schema import Schema, type_name
-from headrace.foundation.errors import OptionError, did_you_mean
+from headrace.foundation.errors import OptionError, did_you_mean, located
 from headrace.interfaces.registry import default_registry
 from headrace.interfaces.settings import option_fields
 from headrace.interfaces.table_options import TableOptions
@@ -75,7 +75,7 @@ def connector_of(table: Table, kind: str) -> Connector:
         raise error_at(
             table.node.this.this,
             table.text,
-            f"table {table.name!r} says no connector",
+            f"table {table.name!r} has no connector",
             "WITH ('connector' = 'kafka', …)",
         )
     name = _by_url(chosen.value.lower(), options.get("url"))
@@ -231,7 +231,8 @@ def source_stream(
     codec = None if format_name is None else formats.codec_of(format_name, format_options)
     metadata = _metadata(table, {} if codec is None else codec.metadata_types())
     start = options.pop("start", None)
-    source = source_class(source_class.Settings.of(_converted(source_class.Settings, options), plugin=plugin))
+    with located(job=f"{pipeline.namespace}.{pipeline.pipeline}"):
+        source = source_class(_settings(source_class.Settings, options, connector, declared, table))
     in_records = partitions.columns_of_records(table, by_queue, format_name)
     schema = Schema(in_records) if format_name is not None else None
     of_json = format_name is not None and formats.holds_json(format_name, format_options)
@@ -290,6 +291,23 @@ def _metadata(table: Table, of_format: Mapping[str, Any]) -> dict[str, str]:
     return found
 
 
+def _settings(
+    settings: Any, options: Mapping[str, Any], connector: Connector, declared: TableOptions, table: Table
+) -> Any:
+    """Return the options of a table as its plug-in takes them. Raises OptionError, which speaks of the table and its text."""
+    try:
+        return settings.of(_converted(settings, options), plugin=connector.plugin)
+    except OptionError as error:
+        error.message = f"table {table.name!r}: {error.message}"
+        missing = error.option is not None and error.option not in options
+        spelled = [key for key, meant in declared.options.items() if meant == error.option]
+        # Functions may make it of another option: a URL has the name of the database.
+        spelled = spelled or [key for key, meant in declared.options.items() if callable(meant) and key == "url"]
+        if missing and spelled and spelled[0] not in connector.options:
+            error.hint = f"WITH (…, {spelled[0]!r} = '…')"
+        raise
+
+
 def _converted(settings: Any, options: Mapping[str, Any]) -> dict[str, Any]:
     """Return options whose texts are numbers and booleans where the plug-in declares such."""
     made = {}
@@ -336,6 +354,13 @@ def sink_job(
     options = {**declared.defaults, **options}
     if table.primary_key:
         options = {**declared.with_key(table.primary_key), **options}
+    elif declared.needs_key:
+        raise error_at(
+            table.node.this.this,
+            table.text,
+            f"table {table.name!r} has no PRIMARY KEY, which connector {connector.name!r} needs",
+            "add PRIMARY KEY (…) NOT ENFORCED to its columns",
+        )
     if within is not None:
         assert declared.within_partition is not None
         options = dict(declared.within_partition(options, within))
@@ -344,11 +369,8 @@ def sink_job(
     elif table.partitioned:
         notice = f"table {table.name!r}: rows of all partitions are written to one directory, with the partition columns in them"
         notices.add_once(notice)
-    try:
-        sink = sink_class(settings.of(_converted(settings, options), plugin=plugin))
-    except OptionError as error:
-        error.job = error.job or f"{stream.pipeline.namespace}.{stream.pipeline.pipeline}"
-        raise
+    with located(job=f"{stream.pipeline.namespace}.{stream.pipeline.pipeline}"):
+        sink = sink_class(_settings(settings, options, connector, declared, table))
     if overwrites and not sink.can_replace:
         raise error_at(
             connector.node, table.text, f"INSERT OVERWRITE: connector {connector.name!r} cannot remove what is there"

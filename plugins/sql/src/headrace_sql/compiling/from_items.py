@@ -107,8 +107,8 @@ def _window_table(context: Context, node: nodes.WindowTable) -> Relation:
     if column.time is None or fields:
         raise context.error(
             node.args["descriptor"],
-            f"DESCRIPTOR names a time attribute, and {column.name!r} is none",
-            "declare WATERMARK FOR it in its table",
+            f"DESCRIPTOR needs a time attribute, and {column.name!r} is none",
+            f"declare WATERMARK FOR {column.name} in its table, or a column AS PROCTIME()",
         )
     lengths = []
     for each in node.expressions:

@@ -240,7 +240,7 @@ def _group_window(context: Context, relation: Relation, node: exp.Anonymous) -> 
             raise context.error(
                 arguments[0],
                 f"{column.name!r} is no time attribute",
-                "declare WATERMARK FOR it in its table, or a column AS PROCTIME()",
+                f"declare WATERMARK FOR {column.name} in its table, or a column AS PROCTIME()",
             )
         on = None if column.time == "processing" else column.physical
     lengths = []

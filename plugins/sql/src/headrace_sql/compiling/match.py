@@ -39,7 +39,9 @@ def matched(context: Context, node: exp.MatchRecognize, relation: Relation) -> R
         raise context.error(node, "MATCH_RECOGNIZE is ordered by a time attribute, ascending", "ORDER BY ts")
     time, _ = resolve(relation, terms[0].this, context.text)
     if time.time is None:
-        raise context.error(terms[0], f"{time.name!r} is no time attribute", "declare WATERMARK FOR it in its table")
+        raise context.error(
+            terms[0], f"{time.name!r} is no time attribute", f"declare WATERMARK FOR {time.name} in its table"
+        )
     on = time.physical if time.time == "event" else None
     if on is None and len(terms) > 1:
         raise context.error(

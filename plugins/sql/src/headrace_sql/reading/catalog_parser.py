@@ -17,7 +17,7 @@ from headrace_sql.reading import nodes
 _T: Any = sqlglot_tokens.TokenType  # type: ignore[attr-defined]
 NO_JAVA = "no Java runs here, so there are no JARs; a function is a Python function: CREATE FUNCTION f AS 'module:name'"
 _FEW_MODULES = "there is one module of functions, core; plug-ins add functions when they are installed"
-_OF_SINKS = "rows that a sink has are changed by INSERT of a query whose rows change, or in the other system itself"
+_OF_SINKS = "rows in a sink are changed by INSERT INTO with a query whose results change, or in the other system itself"
 #: First words of statements that are refused, and why.
 REFUSED_STATEMENTS: Mapping[str, str] = {
     "ADD": f"ADD JAR: {NO_JAVA}",

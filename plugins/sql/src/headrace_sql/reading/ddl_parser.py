@@ -226,7 +226,8 @@ class DefinitionParser(CatalogParser):
         self._hide_array_suffixes()
         data_type = self._parse_types(schema=True)
         if data_type is None:
-            self.raise_error(f"expected the type of column {name.name}")
+            found = "" if self._curr is None else f", not {self._curr.text!r}"
+            self.raise_error(f"expected the type of column {name.name}{found}")
         return exp.ColumnDef(this=name, kind=data_type, constraints=list(self._parse_constraints()))
 
     def _parse_constraints(self) -> Any:

@@ -66,13 +66,12 @@ def _parse_error(text: str, error: ParseError) -> ExpressionError:
     ]
     if "is no statement" in made.message:
         made.hint = did_you_mean(word.upper(), known, known="statements")
-    elif '"' in word:
+    elif '"' in word or text[max(0, (made.position or 0) - 1)] == '"':
         made.hint = "names stand in backticks: `name`; text stands in single quotes: 'text'"
     elif made.hint is None and not made.message.startswith(REFUSAL):
         made.hint = _near_keyword(word)
-    line = text.count("\n", 0, made.position or 0) + 1
-    column = (made.position or 0) - (text.rfind("\n", 0, made.position or 0) + 1) + 1
-    made.message = f"{made.message} (line {line}, column {column})"
+    if made.message.startswith("syntax: Expected TYPE after CAST"):
+        made.message, made.hint = f"unknown type {word!r}", None
     return made
 
 
