@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 from headrace.interfaces.settings import Settings, describe_options
-from headrace_otlp import OtlpSettings
+from headrace_http import RequestSinkSettings
+from headrace_otlp import OtlpSettings, OtlpSinkSettings, RemoteWriteSinkSettings
 from headrace_otlp.codec import DATA_POINT_COLUMNS, LOG_COLUMNS, SPAN_COLUMNS
 from headrace_otlp.remote_write import COLUMNS as SAMPLES
 from headrace_otlp.remote_write import RemoteWriteSettings
@@ -51,7 +52,7 @@ def test_example(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest
     assert rows() == [json.loads(line) for line in output.splitlines()]
 
 
-PARTS = re.split(r"^## (?:Traces|Metrics|Prometheus)", PAGE, flags=re.MULTILINE)
+PARTS = re.split(r"^## (?:Traces|Metrics|Prometheus|Sending)", PAGE, flags=re.MULTILINE)
 
 
 @pytest.mark.parametrize(
@@ -70,3 +71,14 @@ def test_options(part: int, settings: type[Settings]) -> None:
     options = [(option.name, f"`{option.default}`", option.description) for option in describe_options(settings)]
     names = {name for name, _, _ in options}
     assert [each for each in row.findall(PARTS[part]) if each[0] in names] == options
+
+
+@pytest.mark.parametrize(("part", "settings"), [(4, OtlpSinkSettings), (5, RemoteWriteSinkSettings)])
+def test_options_of_sinks(part: int, settings: type[Settings]) -> None:
+    shared = {option.name for option in describe_options(RequestSinkSettings)}
+    row = re.compile(r"^\| `(\w+)` \| (required|`.*?`) \| (.*?) \|$", re.MULTILINE)
+    assert row.findall(PARTS[part]) == [
+        (option.name, "required" if option.required else f"`{option.default}`", option.description)
+        for option in describe_options(settings)
+        if option.name not in shared
+    ]

@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from headrace_http.bodies import RequestBodies
     from headrace_http.protocols import Answer, HasRequestProtocol, RefusedRequestError, RequestProtocol
-    from headrace_http.settings import HttpSinkSettings
+    from headrace_http.request_sink import RequestSink
+    from headrace_http.settings import HttpSinkSettings, RequestSinkSettings
     from headrace_http.sink import HttpSink
     from headrace_http.source import HttpSource
     from headrace_http.source_settings import HttpSourceSettings
@@ -19,13 +21,19 @@ __all__ = [
     "HttpSource",
     "HttpSourceSettings",
     "RefusedRequestError",
+    "RequestBodies",
     "RequestProtocol",
+    "RequestSink",
+    "RequestSinkSettings",
 ]
 _PLACES = {
     "Answer": "headrace_http.protocols",
     "HasRequestProtocol": "headrace_http.protocols",
     "RefusedRequestError": "headrace_http.protocols",
+    "RequestBodies": "headrace_http.bodies",
     "RequestProtocol": "headrace_http.protocols",
+    "RequestSink": "headrace_http.request_sink",
+    "RequestSinkSettings": "headrace_http.settings",
     "HttpSink": "headrace_http.sink",
     "HttpSinkSettings": "headrace_http.settings",
     "HttpSource": "headrace_http.source",

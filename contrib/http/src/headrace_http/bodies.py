@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Protocol
 
 import numpy as np
 import polars as pl
@@ -17,6 +18,32 @@ from headrace_http.settings import ROWS, HttpSinkSettings
 _KINDS = {"array": "application/json", "row": "application/json", "ndjson": "application/x-ndjson"}
 
 
+class RequestBodies(Protocol):
+    """What makes bodies of requests. Made once in each process that writes."""
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """Return what the header of a request says of its body, such as ``content-type``; names in lower case."""
+
+    def objects(self, batch: SinkBatch) -> Sequence[bytes]:
+        """Return one object per row, whose length is about what the row takes in a body. Raises DataError when a row has none."""
+
+    def body(self, objects: Sequence[bytes]) -> bytes:
+        """Return the body of a request with these objects, which are a part of what ``objects`` has given."""
+
+
+def divided(objects: Sequence[bytes], *, rows_max: int, bytes_max: int) -> Iterator[slice]:
+    """Yield which objects go into one request. The same objects are always divided in the same way."""
+    ends = np.cumsum(np.fromiter((len(each) + 1 for each in objects), dtype=np.int64, count=len(objects)))
+    begin = 0
+    while begin < len(objects):
+        done = int(ends[begin - 1]) if begin else 0
+        end = int(np.searchsorted(ends, done + bytes_max, side="right"))
+        end = min(max(begin + 1, end), begin + rows_max)
+        yield slice(begin, end)
+        begin = end
+
+
 class BodyMaker:
     """Makes JSON objects of rows, and bodies of objects. ``schema`` is that of the stream, None when columns are known row by row."""
 
@@ -26,10 +53,9 @@ class BodyMaker:
         self._encoder = codec(options).encoder(schema)
         self._row_id = settings.row_id
         self._body = settings.body
-        self._rows_max, self._bytes_max = settings.rows_per_request, settings.request_bytes
         before, _, after = (settings.template or ROWS).partition(ROWS)
         self._before, self._after = before.encode(), after.encode()
-        self.content_type = settings.content_type or _KINDS[settings.body]
+        self.headers: Mapping[str, str] = {"content-type": settings.content_type or _KINDS[settings.body]}
 
     def objects(self, batch: SinkBatch) -> Sequence[bytes]:
         """Return one JSON object per row. Raises DataError when a row has no form as JSON."""
@@ -46,17 +72,6 @@ class BodyMaker:
                 return [b"{}"] * len(batch)
         found: Sequence[bytes] = self._encoder.encode(frame)
         return found
-
-    def parts(self, objects: Sequence[bytes]) -> Iterator[slice]:
-        """Yield which objects go into one request. The same objects are always divided in the same way."""
-        ends = np.cumsum(np.fromiter((len(each) + 1 for each in objects), dtype=np.int64, count=len(objects)))
-        begin = 0
-        while begin < len(objects):
-            done = int(ends[begin - 1]) if begin else 0
-            end = int(np.searchsorted(ends, done + self._bytes_max, side="right"))
-            end = min(max(begin + 1, end), begin + self._rows_max)
-            yield slice(begin, end)
-            begin = end
 
     def body(self, objects: Sequence[bytes]) -> bytes:
         """Return the body of a request."""

@@ -16,7 +16,7 @@ import urllib3
 from headrace.foundation.errors import HeadraceError, JobError, RetriableError
 from headrace.interfaces.connection_options import client_tls_context
 
-from headrace_http.settings import HttpSinkSettings
+from headrace_http.settings import RequestSinkSettings
 from headrace_http.signatures import signature_of
 
 #: Of an answer no more is read: it is only quoted in errors.
@@ -37,6 +37,8 @@ class Answer:
     text: str
     #: How long to wait before the next request, if the server says so.
     retry_after: timedelta | None = None
+    #: The begin of its body, as it was sent.
+    content: bytes = b""
 
 
 class Client:
@@ -45,8 +47,10 @@ class Client:
     Raises OptionError when a secret is not at its place, JobError for certificates that cannot be used.
     """
 
-    def __init__(self, settings: HttpSinkSettings) -> None:
+    def __init__(self, settings: RequestSinkSettings, *, method: str = "POST", compress: bool = False) -> None:
         self._settings = settings
+        self._method = method
+        self._compress = compress
         self._secrets: list[str] = []
         self._target = self._address()
         parts = urlsplit(settings.url)
@@ -69,19 +73,19 @@ class Client:
     def send(self, body: bytes, headers: dict[str, str]) -> Answer:
         """Send a request; return the answer, whatever its status. Raises RetriableError and JobError when there is none."""
         sent = {**self._headers, **headers}
-        if self._settings.compress:
+        if self._compress:
             body = gzip.compress(body, compresslevel=1, mtime=0)
             sent["content-encoding"] = "gzip"
         if self._signature_key:
             sent[self._settings.signature_header] = signature_of(self._signature_key, body)
         try:
             response = self._pool.request(
-                self._settings.method, self._target, body=body, headers=sent, redirect=False, preload_content=False
+                self._method, self._target, body=body, headers=sent, redirect=False, preload_content=False
             )
             content = self._content_of(response)
         except urllib3.exceptions.HTTPError as error:
             raise self._unreachable(error) from error
-        return Answer(response.status, self._quoted(content), self._retry_after(response))
+        return Answer(response.status, self._quoted(content), self._retry_after(response), content)
 
     def close(self) -> None:
         """Close the connections. May be called twice."""
@@ -110,7 +114,7 @@ class Client:
         secret: str = getattr(self._settings, option).reveal()
         if option != "password" and not (secret.isascii() and secret.isprintable()):
             raise JobError(
-                "the secret has characters that a header cannot hold", plugin="http", option=option,
+                "the secret has characters that a header cannot hold", plugin=self._settings.plugin_name, option=option,
                 hint="does its file or variable end with a line break?",
             )  # fmt: skip
         self._secrets.append(secret)
@@ -163,13 +167,13 @@ class Client:
         text = f"{self.where}: {reason}"
         if isinstance(error, urllib3.exceptions.SSLError) and any(sign in reason for sign in _TLS_FAULTS):
             hint = "check the certificates, the name in the address, and that the server has TLS"
-            return JobError(text, plugin="http", option="ssl_ca", hint=hint)
+            return JobError(text, plugin=self._settings.plugin_name, option="ssl_ca", hint=hint)
         hint = "is the server running, and is the address right (http or https, host, port)?"
-        return RetriableError(text, plugin="http", option="url", hint=hint)
+        return RetriableError(text, plugin=self._settings.plugin_name, option="url", hint=hint)
 
 
-def _tls_context(settings: HttpSinkSettings) -> ssl.SSLContext:
+def _tls_context(settings: RequestSinkSettings) -> ssl.SSLContext:
     if not settings.ssl_verify:
         # The user has chosen this, so no warning at each connection.
         urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
-    return client_tls_context(settings, plugin="http", verify=settings.ssl_verify)
+    return client_tls_context(settings, plugin=settings.plugin_name, verify=settings.ssl_verify)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
 from urllib.parse import quote
 
@@ -14,9 +14,9 @@ from headrace.interfaces.sink import SinkBatch
 from headrace.interfaces.sink_progress import SinkProgress
 from numpy.typing import NDArray
 
-from headrace_http.bodies import BodyMaker
+from headrace_http.bodies import RequestBodies, divided
 from headrace_http.client import Answer, Client
-from headrace_http.settings import HttpSinkSettings
+from headrace_http.settings import RequestSinkSettings
 
 _HINTS = {
     401: ("token", "check the token, the password or the key, and that it is sent as the server wants it"),
@@ -34,9 +34,10 @@ class Delivery:
 
     def __init__(
         self,
-        settings: HttpSinkSettings,
+        settings: RequestSinkSettings,
         client: Client,
-        maker: BodyMaker,
+        maker: RequestBodies,
+        judge: Callable[[Answer], None],
         batch: SinkBatch,
         progress: SinkProgress,
         place: slice,
@@ -44,6 +45,7 @@ class Delivery:
         self._settings = settings
         self._client = client
         self._maker = maker
+        self._judge = judge
         self._batch = batch
         self._progress = progress
         #: Where the batch begins among the rows of the progress.
@@ -68,7 +70,8 @@ class Delivery:
 
     def _parts(self, wanted: NDArray[np.int64]) -> Iterator[slice]:
         """Yield the requests that hold wanted rows. They begin and end where they did in the call before."""
-        for part in self._maker.parts(self._objects):
+        limits = {"rows_max": self._settings.rows_per_request, "bytes_max": self._settings.request_bytes}
+        for part in divided(self._objects, **limits):
             inside = wanted[np.searchsorted(wanted, part.start) : np.searchsorted(wanted, part.stop)]
             # Some rows of a part may be done: it was divided to find bad rows, and the server then went away.
             for run in np.split(inside, np.flatnonzero(np.diff(inside) > 1) + 1):
@@ -81,10 +84,11 @@ class Delivery:
         answer = self._client.send(self._maker.body(objects), self._headers(part))
         settings, status = self._settings, answer.status
         if 200 <= status < 300 or status in settings.stored_statuses:
+            self._judge(answer)
             self._progress.store(np.arange(part.start, part.stop) + self._first)
         elif status in settings.retry_statuses:
             raise RetriableError(
-                self._text(answer), after=answer.retry_after, plugin="http", queue=self._batch.queue.id
+                self._text(answer), after=answer.retry_after, plugin=settings.plugin_name, queue=self._batch.queue.id
             )
         elif status not in settings.dead_letter_statuses:
             raise self._refused(answer)
@@ -100,7 +104,7 @@ class Delivery:
         first, last = position_of(self._batch.frame, part.start), position_of(self._batch.frame, part.stop - 1)
         writer, queue = self._batch.writer, self._batch.queue.id
         return {
-            "content-type": self._maker.content_type,
+            **self._maker.headers,
             "idempotency-key": request_key(writer, queue, first, last),
             "headrace-writer": quote(writer, safe="/:="),
             "headrace-queue": quote(queue, safe="/:="),
@@ -118,7 +122,8 @@ class Delivery:
         )
         if 300 <= answer.status < 400:
             hint = "the server sends the client elsewhere: write that address, redirects are not followed"
-        return JobError(self._text(answer), plugin="http", option=option, queue=self._batch.queue.id, hint=hint)
+        plugin, queue = self._settings.plugin_name, self._batch.queue.id
+        return JobError(self._text(answer), plugin=plugin, option=option, queue=queue, hint=hint)
 
 
 def request_key(writer: str, queue: str, first: Position, last: Position) -> str:

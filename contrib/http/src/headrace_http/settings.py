@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from datetime import timedelta
-from typing import Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, TypeAlias
 from urllib.parse import urlsplit
 
 import msgspec
@@ -33,37 +33,22 @@ _OWN_HEADERS = frozenset(
 HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 
 
-class HttpSinkSettings(SinkSettings, frozen=True, kw_only=True):
-    """Options of ``to_http``."""
+Url: TypeAlias = Annotated[str, option("address that the requests go to")]
+
+
+class RequestSinkSettings(SinkSettings, frozen=True, kw_only=True):
+    """Options of every sink that sends rows in HTTP requests; a sink adds what its bodies need."""
 
     in_pictures: ClassVar[tuple[str, ...]] = ("url",)
+    #: What errors call the sink.
+    plugin_name: ClassVar[str] = "http"
 
-    url: Annotated[str, option("address that the requests go to")]
+    if TYPE_CHECKING:
+        # Each sink declares it before its own options, so that it is the first positional argument.
+        url: str
     secret_path: Annotated[
         Secret | None,
         option('secret end of the address, put behind url with a slash: "${VARIABLE}" reads an environment variable'),
-    ] = None
-    method: Annotated[Literal["POST", "PUT", "PATCH"], option("method of the requests")] = "POST"
-    body: Annotated[
-        Literal["array", "ndjson", "row"],
-        option(
-            "what a request holds: array: rows as one JSON array; ndjson: rows as JSON objects, one on a line; row: one row "
-            "as a JSON object"
-        ),
-    ] = "array"
-    template: Annotated[
-        str | None,
-        option("JSON text around the rows, which replace $rows in it; default: the rows alone"),
-    ] = None
-    row_id: Annotated[
-        str | None,
-        option("key that is added to each object: an id of the row, the same one whenever the row is sent"),
-    ] = None
-    json_columns: Annotated[
-        tuple[str, ...], option("text columns whose values are JSON; they are sent as JSON, not as strings")
-    ] = ()
-    content_type: Annotated[
-        str | None, option("content type of the requests; default: application/json, or application/x-ndjson")
     ] = None
     headers: Annotated[dict[str, str], option("further headers of each request; no secrets")] = msgspec.field(
         default_factory=dict
@@ -80,7 +65,6 @@ class HttpSinkSettings(SinkSettings, frozen=True, kw_only=True):
     plaintext_login: Annotated[
         bool, option("allow secrets in requests without TLS; anybody on the network can then read them")
     ] = False
-    compress: Annotated[bool, option("whether bodies are compressed with gzip")] = False
     request_rows: Annotated[int, option("maximum number of rows in one request", ge=1)] = 500
     request_bytes: Annotated[int, option("maximum size of a body, before compression; one row may be larger", ge=1)] = (
         1024**2
@@ -117,64 +101,111 @@ class HttpSinkSettings(SinkSettings, frozen=True, kw_only=True):
     @property
     def rows_per_request(self) -> int:
         """The most rows that one request holds."""
-        return 1 if self.body == "row" else self.request_rows
+        return self.request_rows
 
     def validate(self) -> None:
         _check_address(self)
         _check_headers(self)
         _check_statuses(self)
+        if (self.user is None) != (self.password is None):
+            missing = "password" if self.password is None else "user"
+            raise refused(missing, "user and password go together", plugin=self.plugin_name)
+        if self.token is not None and self.user is not None:
+            problem = "a token takes the place of user and password"
+            raise refused("token", problem, "give one of them", plugin=self.plugin_name)
+        check_client_key(self, plugin=self.plugin_name)
+
+
+class HttpSinkSettings(RequestSinkSettings, frozen=True, kw_only=True):
+    """Options of ``to_http``."""
+
+    url: Url
+    method: Annotated[Literal["POST", "PUT", "PATCH"], option("method of the requests")] = "POST"
+    body: Annotated[
+        Literal["array", "ndjson", "row"],
+        option(
+            "what a request holds: array: rows as one JSON array; ndjson: rows as JSON objects, one on a line; row: one row "
+            "as a JSON object"
+        ),
+    ] = "array"
+    template: Annotated[
+        str | None,
+        option("JSON text around the rows, which replace $rows in it; default: the rows alone"),
+    ] = None
+    row_id: Annotated[
+        str | None,
+        option("key that is added to each object: an id of the row, the same one whenever the row is sent"),
+    ] = None
+    json_columns: Annotated[
+        tuple[str, ...], option("text columns whose values are JSON; they are sent as JSON, not as strings")
+    ] = ()
+    content_type: Annotated[
+        str | None, option("content type of the requests; default: application/json, or application/x-ndjson")
+    ] = None
+    compress: Annotated[bool, option("whether bodies are compressed with gzip")] = False
+
+    @property
+    def rows_per_request(self) -> int:
+        """The most rows that one request holds."""
+        return 1 if self.body == "row" else self.request_rows
+
+    def validate(self) -> None:
+        super().validate()
         if self.template is not None:
             _check_template(self.template, self.body)
-        if (self.user is None) != (self.password is None):
-            raise refused("password" if self.password is None else "user", "user and password go together")
-        if self.token is not None and self.user is not None:
-            raise refused("token", "a token takes the place of user and password", "give one of them")
-        check_client_key(self, plugin="http")
 
 
-def refused(name: str, problem: str, hint: str | None = None) -> OptionError:
+def refused(name: str, problem: str, hint: str | None = None, *, plugin: str = "http") -> OptionError:
     """Return the error for an option that cannot be used."""
-    return OptionError(problem, plugin="http", option=name, hint=hint)
+    return OptionError(problem, plugin=plugin, option=name, hint=hint)
 
 
-def _check_address(settings: HttpSinkSettings) -> None:
+def _check_address(settings: RequestSinkSettings) -> None:
     """Check the address. Its errors never quote what may be a password."""
     parts = urlsplit(settings.url)
     if parts.username is not None or parts.password is not None:
         raise refused("url", "user and password must not be in the address, where they would be shown",
-                      "give them as user='...', password='${VARIABLE}'")  # fmt: skip
+                      "give them as user='...', password='${VARIABLE}'", plugin=settings.plugin_name)  # fmt: skip
     try:
         port_is_good = parts.port is None or parts.port > 0
     except ValueError:
         port_is_good = False
     if parts.scheme not in ("http", "https") or not parts.hostname or not port_is_good or parts.fragment:
-        raise refused("url", "it is no address such as 'https://hooks.example.org/events'")
+        raise refused("url", "it is no address such as 'https://hooks.example.org/events'", plugin=settings.plugin_name)
     if parts.query and settings.secret_path is not None:
         raise refused("url", "secret_path goes behind the address, which has a part behind '?'",
-                      "write that part at the end of the secret")  # fmt: skip
+                      "write that part at the end of the secret", plugin=settings.plugin_name)  # fmt: skip
     if parts.scheme == "https":
         return
     secured = ("ssl_ca", "ssl_certificate", "ssl_key")
     if given := [name for name in secured if getattr(settings, name)]:
-        raise refused(given[0], "the address has no TLS", "write https://")
+        raise refused(given[0], "the address has no TLS", "write https://", plugin=settings.plugin_name)
     # A signature shows nothing of its key.
     has_secret = any((settings.token, settings.password, settings.api_key, settings.secret_path))
     if has_secret and not settings.plaintext_login and not is_loopback(parts.hostname):
         raise refused("url", "the address has no TLS: the secret would be sent unencrypted, to a server whose identity is not checked",
-                      "write https://; plaintext_login=True allows it in a network that you trust")  # fmt: skip
+                      "write https://; plaintext_login=True allows it in a network that you trust",
+                      plugin=settings.plugin_name)  # fmt: skip
 
 
-def _check_headers(settings: HttpSinkSettings) -> None:
+def _check_headers(settings: RequestSinkSettings) -> None:
     for option_name in ("key_header", "signature_header"):
         if not HEADER_NAME.fullmatch(getattr(settings, option_name)):
-            raise refused(option_name, f"{getattr(settings, option_name)!r} is no name of a header")
+            raise refused(
+                option_name, f"{getattr(settings, option_name)!r} is no name of a header", plugin=settings.plugin_name
+            )
     for name, value in settings.headers.items():
         if not HEADER_NAME.fullmatch(name):
-            raise refused("headers", f"{name!r} is no name of a header")
+            raise refused("headers", f"{name!r} is no name of a header", plugin=settings.plugin_name)
         if name.lower() in _OWN_HEADERS:
-            raise refused("headers", f"the sink sets the header {name!r} itself", _instead(name.lower()))
+            raise refused(
+                "headers",
+                f"the sink sets the header {name!r} itself",
+                _instead(name.lower()),
+                plugin=settings.plugin_name,
+            )
         if not value.isprintable() or not value.isascii():
-            raise refused("headers", f"the value of {name!r} is not printable ASCII")
+            raise refused("headers", f"the value of {name!r} is not printable ASCII", plugin=settings.plugin_name)
 
 
 def _instead(header: str) -> str:
@@ -182,15 +213,20 @@ def _instead(header: str) -> str:
     return others.get(header, "leave it out")
 
 
-def _check_statuses(settings: HttpSinkSettings) -> None:
+def _check_statuses(settings: RequestSinkSettings) -> None:
     names = ("stored_statuses", "retry_statuses", "dead_letter_statuses")
     for name in names:
         if wrong := [status for status in getattr(settings, name) if not 300 <= status <= 599]:
-            raise refused(name, f"{wrong[0]} is no status from 300 to 599")
+            raise refused(name, f"{wrong[0]} is no status from 300 to 599", plugin=settings.plugin_name)
     # What the user says of a status counts more than a default: 409 in stored_statuses needs no other option.
     both = set(settings.retry_statuses) & set(settings.dead_letter_statuses) - set(settings.stored_statuses)
     if both:
-        raise refused("retry_statuses", f"status {min(both)} is also in dead_letter_statuses", "leave it out of one")
+        raise refused(
+            "retry_statuses",
+            f"status {min(both)} is also in dead_letter_statuses",
+            "leave it out of one",
+            plugin=settings.plugin_name,
+        )
 
 
 def _check_template(template: str, body: str) -> None:

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
-from headrace.flow.messages import Queue
-from headrace.foundation.errors import DataError
-from headrace.interfaces.sink import Sink, SinkBatch, SinkSettings
-from headrace.interfaces.sink_progress import SinkProgress
+from headrace.interfaces.sink import SinkSettings
 
 from headrace_http.bodies import BodyMaker
 from headrace_http.client import Client
-from headrace_http.delivery import Delivery
+from headrace_http.request_sink import RequestSink
 from headrace_http.settings import HttpSinkSettings, refused
 from headrace_http.table_options import SINK_TABLES
 
@@ -22,89 +16,25 @@ if TYPE_CHECKING:
     from headrace.flow.schema import Schema
 
 
-class HttpSink(Sink):
+class HttpSink(RequestSink):
     """Sends rows to an address in the bodies of requests. Guarantee: at least once; a receiver can make it exactly once.
 
-    See ``docs/connectors/http.md`` for how. May be pickled at any time; a copy makes its own connections. Requests of several queues may be
-    under way at once.
+    See ``docs/connectors/http.md`` for how.
     """
 
     Settings: ClassVar[type[SinkSettings]] = HttpSinkSettings
     table_options = SINK_TABLES
-    concurrent = True
+    settings: HttpSinkSettings
 
     def __init__(self, settings: HttpSinkSettings) -> None:
-        self.settings: HttpSinkSettings = settings
-        self._schema: Schema | None = None
-        self._forget_connections()
+        super().__init__(settings)
 
-    def _forget_connections(self) -> None:
-        self._lock = threading.Lock()
-        self._opened: tuple[Client, BodyMaker, ThreadPoolExecutor | None] | None = None
-        #: The outcome of a queue's last batch, until all of its rows are stored.
-        self._progress: dict[Queue, SinkProgress] = {}
-
-    def __getstate__(self) -> dict[str, Any]:
-        own = {"_lock", "_opened", "_progress"}
-        return {name: value for name, value in self.__dict__.items() if name not in own}
-
-    def __setstate__(self, state: Mapping[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._forget_connections()
-
-    def check(self, schema: Schema | None) -> None:
-        """Check options against the stream's columns. Raises JobError."""
+    def bodies(self, schema: Schema | None) -> BodyMaker:
+        """Return what makes JSON of rows. Raises OptionError where the stream has a column of the name in ``row_id``."""
         if schema is not None and self.settings.row_id in schema:
             raise refused("row_id", f"the stream has a column {self.settings.row_id!r}", "choose another name")
-        self._schema = schema
-        BodyMaker(self.settings, schema)
+        return BodyMaker(self.settings, schema)
 
-    def prepare(self, schema: Schema | None) -> None:
-        """Look secrets and certificates up. Nothing is sent: what a server would do with a trial is not known. Raises JobError."""
-        Client(self.settings).close()
-
-    def open(self) -> None:
-        """Prepare the connections; the first request opens one."""
-        self._parts()
-
-    def batch_insert(self, batch: SinkBatch) -> None:
-        """Send the rows that are not stored yet. Raises RetriableError, JobError, and DataError when rows are refused.
-
-        After an error the same call, or one for a part of the batch, sends only the rows whose outcome is not known.
-        """
-        client, maker, executor = self._parts()
-        progress = self._progress.get(batch.queue)
-        place = progress.place_of(batch) if progress is not None else None
-        if progress is None or place is None:
-            progress, place = SinkProgress(batch), slice(0, len(batch))
-            self._progress[batch.queue] = progress
-        if len(rows := progress.to_do(place)):
-            Delivery(self.settings, client, maker, batch, progress, place).send(rows, executor)
-        if reasons := progress.refused(place):
-            more = f" (and {len(reasons) - 1} more of {len(batch)} rows)" if len(batch) > 1 else ""
-            raise DataError(reasons[0] + more, plugin="http")
-        if progress.clean:
-            del self._progress[batch.queue]
-
-    def queue_removed(self, queue: Queue) -> None:
-        """Drop the outcome of the queue's last batch."""
-        self._progress.pop(queue, None)
-
-    def close(self) -> None:
-        """Close connections and end the threads."""
-        with self._lock:
-            opened, self._opened = self._opened, None
-        if opened is not None:
-            client, _, executor = opened
-            if executor is not None:
-                executor.shutdown()
-            client.close()
-        self._progress.clear()
-
-    def _parts(self) -> tuple[Client, BodyMaker, ThreadPoolExecutor | None]:
-        with self._lock:
-            if self._opened is None:
-                count = self.settings.parallel_requests
-                executor = ThreadPoolExecutor(count, thread_name_prefix="http sink") if count > 1 else None
-                self._opened = Client(self.settings), BodyMaker(self.settings, self._schema), executor
-            return self._opened
+    def client(self) -> Client:
+        """Return the connections, with the method and compression of the options."""
+        return Client(self.settings, method=self.settings.method, compress=self.settings.compress)

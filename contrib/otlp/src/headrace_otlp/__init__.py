@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from headrace_otlp.codec import OtlpLogsCodec, OtlpMetricsCodec, OtlpSettings, OtlpTracesCodec
+    from headrace_otlp.otlp_sink import OtlpSink, OtlpSinkSettings
     from headrace_otlp.remote_write import RemoteWriteCodec, RemoteWriteSettings
+    from headrace_otlp.remote_write_sink import RemoteWriteSink, RemoteWriteSinkSettings
 
 __version__ = "0.1.0"
 
@@ -14,17 +16,25 @@ __all__ = [
     "OtlpLogsCodec",
     "OtlpMetricsCodec",
     "OtlpSettings",
+    "OtlpSink",
+    "OtlpSinkSettings",
     "OtlpTracesCodec",
     "RemoteWriteCodec",
     "RemoteWriteSettings",
+    "RemoteWriteSink",
+    "RemoteWriteSinkSettings",
 ]
 _PLACES = {
     "OtlpLogsCodec": "headrace_otlp.codec",
     "OtlpMetricsCodec": "headrace_otlp.codec",
     "OtlpSettings": "headrace_otlp.codec",
+    "OtlpSink": "headrace_otlp.otlp_sink",
+    "OtlpSinkSettings": "headrace_otlp.otlp_sink",
     "OtlpTracesCodec": "headrace_otlp.codec",
     "RemoteWriteCodec": "headrace_otlp.remote_write",
     "RemoteWriteSettings": "headrace_otlp.remote_write",
+    "RemoteWriteSink": "headrace_otlp.remote_write_sink",
+    "RemoteWriteSinkSettings": "headrace_otlp.remote_write_sink",
 }
 
 

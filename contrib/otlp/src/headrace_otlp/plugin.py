@@ -15,3 +15,11 @@ def headrace_codecs() -> Mapping[str, str]:
         "otlp-traces": "headrace_otlp.codec:OtlpTracesCodec",
         "prometheus-remote-write": "headrace_otlp.remote_write:RemoteWriteCodec",
     }
+
+
+@hookimpl
+def headrace_sinks() -> Mapping[str, str]:
+    return {
+        "otlp": "headrace_otlp.otlp_sink:OtlpSink",
+        "prometheus_remote_write": "headrace_otlp.remote_write_sink:RemoteWriteSink",
+    }

@@ -12,8 +12,8 @@ from headrace_otlp.json_messages import ExportTraceServiceRequest as Struct
 from headrace_otlp.signals import Reader, Signal
 from headrace_otlp.values import MESSAGES, STRUCTS, Forms, attributes_of, encode
 
-_KINDS = ("unspecified", "internal", "server", "client", "producer", "consumer")
-_STATUSES = ("unset", "ok", "error")
+KINDS = ("unspecified", "internal", "server", "client", "producer", "consumer")
+STATUSES = ("unset", "ok", "error")
 _INT64_MAX = 2**63 - 1
 
 
@@ -68,8 +68,8 @@ def _readers(forms: Forms) -> Mapping[str, Reader]:
             lambda span: _duration(forms.uint64(span.start_time_unix_nano), forms.uint64(span.end_time_unix_nano))
         ),
         "name": each_of(lambda span: span.name or None),
-        "kind": each_of(lambda span: _name(forms.int32(span.kind), _KINDS)),
-        "status": each_of(lambda span: _name(forms.int32(span.status.code) if span.status else 0, _STATUSES)),
+        "kind": each_of(lambda span: _name(forms.int32(span.kind), KINDS)),
+        "status": each_of(lambda span: _name(forms.int32(span.status.code) if span.status else 0, STATUSES)),
         "status_message": each_of(lambda span: (span.status and span.status.message) or None),
         "attributes": each_of(lambda span: encode(attributes_of(span.attributes, forms.value))),
         "dropped_attributes_count": each_of(lambda span: forms.uint32(span.dropped_attributes_count)),
