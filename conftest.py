@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import gc
+import os
+from pathlib import Path
+from zlib import crc32
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -20,6 +23,7 @@ settings.load_profile("without time")
 # Tests are made of millions of small objects that all stay. Looking for garbage among them takes longer than making them.
 gc.disable()
 
+_ROOT = Path(__file__).parent
 #: Parts of the paths of files whose tests take long, beside those that start Spark.
 _LONG = (
     "/chaos/",
@@ -47,10 +51,18 @@ _COLLECTOR_THRESHOLDS = (20_000, 20, 50)
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put files that take long first: test processes take whole files, and should not wait for the last one of them."""
+    """Put files that take long first: test processes take whole files, and should not wait for the last one of them.
+
+    Files of one folder wait for the same things, or need the processor all the time: the long ones are mixed, in the same way each time,
+    so that the processes do not do the same at once.
+    """
     long = {item.path for item in items if item.get_closest_marker("spark")}
     long |= {path for path in {item.path for item in items} if any(part in str(path) for part in _LONG)}
-    items.sort(key=lambda item: item.path not in long)
+    places = {
+        path: (path not in long, crc32(os.path.relpath(path, _ROOT).encode()) if path in long else 0)
+        for path in {item.path for item in items}
+    }
+    items.sort(key=lambda item: places[item.path])
 
 
 def pytest_collection_finish() -> None:
