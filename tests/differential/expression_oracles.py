@@ -27,7 +27,7 @@ DUCKDB: dict[str, tuple[str, tuple[str, ...]]] = {
     "upper": ("upper(?)", _TEXT), "lower": ("lower(?)", _TEXT), "md5": ("md5(?)", _TEXT), "sha256": ("sha256(?)", _TEXT),
     "length": ("length(?)", _TEXT), "last_day": ("last_day(?)", _DATE), "year": ("year(?)", _DATE), "month": ("month(?)", _DATE),
     "quarter": ("quarter(?)", _DATE), "dayofyear": ("dayofyear(?)", _DATE), "dayofmonth": ("day(?)", _DATE),
-    "datediff": ("date_diff('day', ?, ?)", ("DATE", "DATE")), "bit_count": ("bit_count(?)", ("BIGINT",)),
+    "datediff": ("-date_diff('day', ?, ?)", ("DATE", "DATE")), "bit_count": ("bit_count(?)", ("BIGINT",)),
     "atan2": ("atan2(?, ?)", ("DOUBLE", "DOUBLE")), "starts_with": ("starts_with(?, ?)", ("VARCHAR", "VARCHAR")),
     "to_base64": ("to_base64(encode(?))", _TEXT),
 }  # fmt: skip

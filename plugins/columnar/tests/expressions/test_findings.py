@@ -141,3 +141,25 @@ def test_a_row_cannot_ask_for_all_the_memory(text: str) -> None:
     assert failures == []
     assert values[0] is None
     assert values[1] is not None
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("map_keys(array_append(m, NULL))", ["a"]),
+        ("map_values(array_prepend(m, NULL))", [1]),
+        ("map_union(array_append(m, NULL), map('b', 2))", [{"key": "a", "value": 1}, {"key": "b", "value": 2}]),
+        ("map_value(array_prepend(m, NULL), k)", 1),
+        ("map_value(array_prepend(m, NULL), 'a')", 1),
+    ],
+)
+def test_a_null_among_the_entries_of_a_map_is_no_entry(text: str, value: Any) -> None:
+    entries = pl.List(pl.Struct({"key": pl.String(), "value": pl.Int64()}))
+    frame = pl.DataFrame({"m": [[{"key": "a", "value": 1}]], "k": ["a"]}, schema={"m": entries, "k": pl.String()})
+    values, failures = evaluate(compile_expression(text, Schema(dict(frame.schema))), frame)
+    assert (values.to_list(), failures) == ([value], [])
+
+
+def test_a_key_of_json_is_of_a_simple_type() -> None:
+    with pytest.raises(ExpressionError, match="key must be a value of any simple type, not array<int64>"):
+        compile_expression("json_key(array(1))", Schema({}))

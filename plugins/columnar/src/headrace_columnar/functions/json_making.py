@@ -104,7 +104,7 @@ def json_raw(call: Call) -> pl.Expr:
 
 @function(
     "json_key",
-    signature="key any -> string",
+    signature="key scalar -> string",
     summary="The key of a JSON object as JSON: a text. A row without a key fails. In SQL texts the key of JSON_OBJECTAGG.",
     examples=[("json_key(true)", '"true"'), ("json_key(current_date() IS NULL)", '"false"')],
     answers_null=True,

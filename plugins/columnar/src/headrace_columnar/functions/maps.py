@@ -1,4 +1,7 @@
-"""Functions of maps. A map is an array of entries: structs with the fields ``key`` and ``value``, each key once."""
+"""Functions of maps. A map is an array of entries: structs with the fields ``key`` and ``value``, each key once.
+
+Functions of arrays take maps too, and may put a NULL among the entries: it counts as no entry.
+"""
 
 from __future__ import annotations
 
@@ -53,8 +56,8 @@ def map_(call: Call) -> Typed:
     return Typed(map_rows([entries], _last_of_each, made), made)
 
 
-def _last_of_each(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [{"key": key, "value": value} for key, value in {one["key"]: one["value"] for one in entries}.items()]
+def _last_of_each(entries: list[dict[str, Any] | None]) -> list[dict[str, Any]]:
+    return [{"key": key, "value": value} for key, value in {one["key"]: one["value"] for one in entries if one}.items()]
 
 
 @function(
@@ -75,8 +78,8 @@ def map_value(call: Call) -> Typed:
     return Typed(map_rows([call[0], call[1]], _value_of, value), value)
 
 
-def _value_of(entries: list[dict[str, Any]], key: object) -> object:
-    return next((one["value"] for one in entries if one["key"] == key), None)
+def _value_of(entries: list[dict[str, Any] | None], key: object) -> object:
+    return next((one["value"] for one in entries if one and one["key"] == key), None)
 
 
 @function(
@@ -86,7 +89,7 @@ def _value_of(entries: list[dict[str, Any]], key: object) -> object:
     examples=[("map_keys(map('a', 1, 'b', 2))", ["a", "b"])],
 )
 def map_keys(call: Call) -> Typed:
-    return Typed(call[0].list.eval(pl.element().struct.field("key")), pl.List(_types(call)[0]))
+    return Typed(call[0].list.eval(pl.element().drop_nulls().struct.field("key")), pl.List(_types(call)[0]))
 
 
 @function(
@@ -96,7 +99,7 @@ def map_keys(call: Call) -> Typed:
     examples=[("map_values(map('a', 1, 'b', 2))", [1, 2])],
 )
 def map_values_(call: Call) -> Typed:
-    return Typed(call[0].list.eval(pl.element().struct.field("value")), pl.List(_types(call)[1]))
+    return Typed(call[0].list.eval(pl.element().drop_nulls().struct.field("value")), pl.List(_types(call)[1]))
 
 
 @function(
@@ -149,7 +152,7 @@ def map_union(call: Call) -> Typed:
     return Typed(map_rows([widen(each, kind) for each in call.arguments], _all_entries, kind), kind)
 
 
-def _all_entries(*maps: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _all_entries(*maps: list[dict[str, Any] | None]) -> list[dict[str, Any]]:
     return _last_of_each([entry for each in maps for entry in each])
 
 
