@@ -329,13 +329,18 @@ class Lane:
         columns = self._sink_columns[sink_id]
         if columns is None:
             return Batch(self.queue, batch.frame.drop(WATERMARK, strict=False))
-        return Batch(self.queue, _with_columns(batch.frame, columns).drop(WATERMARK, strict=False))
+        return Batch(self.queue, _with_columns(batch.frame, columns, _HEADER_OF_SINKS))
 
 
-def _with_columns(frame: pl.DataFrame, columns: Sequence[str]) -> pl.DataFrame:
+#: How far a shard's event time is tells the next stage, not a sink.
+_HEADER_OF_SINKS = tuple(name for name in HEADER_COLUMNS if name != WATERMARK)
+
+
+def _with_columns(frame: pl.DataFrame, columns: Sequence[str], header: Sequence[str] = HEADER_COLUMNS) -> pl.DataFrame:
     """Return the header columns that there are and the named columns, in that order."""
-    header = [name for name in HEADER_COLUMNS if name in frame.columns]
-    return frame.select([*header, *columns])
+    present = frame.columns
+    wanted = [*(name for name in header if name in present), *columns]
+    return frame if wanted == present else frame.select(wanted)
 
 
 def _in_order(batches: Sequence[Batch]) -> Batch | None:

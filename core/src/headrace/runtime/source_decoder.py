@@ -51,7 +51,7 @@ class SourceDecoder:
         else:
             decoded = self._decoded(raw)
             given, rows, bad = decoded.frame, decoded.rows, self._bad_bodies(queue, raw, decoded)
-            frame = given.drop(CHANGE, strict=False)
+            frame = given.drop(CHANGE) if CHANGE in given.columns else given
         header = self._header(raw)
         if rows is not None:
             header = header[rows]

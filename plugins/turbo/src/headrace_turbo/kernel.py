@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,6 +17,23 @@ if TYPE_CHECKING:
 
 class KernelError(Exception):
     """The kernel could not decode a batch. Its decoder is of no use any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Column:
+    """How a column is put together: looked up once, as asking Arrow's types for what they are takes time in each batch."""
+
+    arrow_type: pa.DataType
+    buffers: int
+    children: tuple[_Column, ...] = ()
+
+    @classmethod
+    def of(cls, arrow_type: pa.DataType) -> _Column:
+        if pa.types.is_struct(arrow_type):
+            return cls(arrow_type, 1, tuple(cls.of(field.type) for field in arrow_type))
+        if pa.types.is_large_list(arrow_type):
+            return cls(arrow_type, 2, (cls.of(arrow_type.value_type),))
+        return cls(arrow_type, 3 if pa.types.is_string_view(arrow_type) else 2)
 
 
 class _Buffer:
@@ -37,7 +55,8 @@ class KernelDecoder:
     def __init__(self, kernel: ctypes.CDLL, description: bytes, types: list[pa.DataType]) -> None:
         """Raises KernelError for a description that the kernel does not understand."""
         self._kernel = kernel
-        self._types = types
+        self._columns = [_Column.of(each) for each in types]
+        self._schema = pa.schema([(str(place), each) for place, each in enumerate(types)])
         self._handle: int | None = kernel.headrace_turbo_decoder(description, len(description))
         if self._handle is None:
             raise KernelError("the description of the columns is not understood")
@@ -69,24 +88,20 @@ class KernelDecoder:
             told = (ctypes.c_uint64 * 4)()
             self._kernel.headrace_turbo_batch(batch, told)
             numbers = iter(_copied(told[1], told[0]).tolist())
-            series = [pl.Series(pl.from_arrow(self._column(batch, numbers, each))) for each in self._types]
-            return series, _copied(told[3], told[2])
+            arrays = [self._column(batch, numbers, each) for each in self._columns]
+            made = pl.from_arrow(pa.RecordBatch.from_arrays(arrays, schema=self._schema))
+            assert isinstance(made, pl.DataFrame)
+            return made.get_columns(), _copied(told[3], told[2])
         finally:
             self._kernel.headrace_turbo_batch_free(batch)
 
-    def _column(self, batch: int, numbers: Any, arrow_type: pa.DataType) -> pa.Array:
+    def _column(self, batch: int, numbers: Any, column: _Column) -> pa.Array:
         count, nulls, *places = (next(numbers) for _ in range(5))
-        validity, first, second = (None if place < 0 else self._take(batch, place) for place in places)
-        buffers, children = [validity], []
-        if pa.types.is_struct(arrow_type):
-            children = [self._column(batch, numbers, field.type) for field in arrow_type]
-        elif pa.types.is_large_list(arrow_type):
-            buffers, children = [validity, first], [self._column(batch, numbers, arrow_type.value_type)]
-        elif pa.types.is_string_view(arrow_type):
-            buffers = [validity, first, second]
-        else:
-            buffers = [validity, first]
-        return pa.Array.from_buffers(arrow_type, count, buffers, null_count=nulls, children=children)
+        buffers = [None if place < 0 else self._take(batch, place) for place in places]
+        children = [self._column(batch, numbers, each) for each in column.children]
+        return pa.Array.from_buffers(
+            column.arrow_type, count, buffers[: column.buffers], null_count=nulls, children=children
+        )
 
     def _take(self, batch: int, place: int) -> pa.Buffer:
         told = (ctypes.c_uint64 * 2)()

@@ -149,7 +149,9 @@ class _BoundComputed(BoundVerb):
         return [("", self._ordered(without_failed(made, failures), header))], rejected_of(frame, failures)
 
     def _ordered(self, frame: pl.DataFrame, header: Sequence[str]) -> pl.DataFrame:
-        return frame.select([*header, *(name for name in self._order if name in frame.columns)])
+        present = frame.columns
+        wanted = [*header, *(name for name in self._order if name in present)]
+        return frame if wanted == present else frame.select(wanted)
 
 
 class Drop(VerbSpec):
