@@ -18,6 +18,11 @@ UNIT_TESTS ?= $(TESTS)
 WORKERS := $(shell cores=$$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2); pages=$$(getconf _PHYS_PAGES 2>/dev/null || echo 0); \
   more=$$((1 + (pages / 262144 * $$(getconf PAGESIZE) / 4096 >= 11))); if [ $$((cores + more)) -gt 4 ]; then echo 4; else echo $$((cores + more)); fi)
 
+# Tests make files durable some hundred thousand times, and would wait for the disk half of their time. Where memory has room for their
+# files (they are removed as soon as a test has passed), these are there.
+MEMORY_FILES := $(shell if [ -z "$$TMPDIR" ] && [ -w /dev/shm ] && [ "$$(df -Pk /dev/shm | awk 'NR == 2 { print $$4 }')" -ge 6000000 ] \
+  && [ "$$(awk '/^MemAvailable/ { print $$2 }' /proc/meminfo)" -ge 9000000 ]; then echo /dev/shm/hr-$$(pwd | cksum | cut -d ' ' -f 1); fi)
+
 # Images of containers often set it. Tests start hundreds of processes, and each would compile every module anew.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -47,6 +52,7 @@ docs: setup  ## the site of docs/, in site/
 test: setup lint  ## what CI runs
 	$(MAKE) -j 2 spark-classes test-modules
 	$(MAKE) -j 3 unit contracts types UNIT_TESTS=@$(FILES_OF_UNIT)
+	@$(if $(MEMORY_FILES),rm -rf $(MEMORY_FILES))
 
 lint: setup
 	$(BIN)/ruff check .
@@ -59,7 +65,9 @@ types: setup  ## mypy over packages and tests
 unit: export POLARS_MAX_THREADS := 1
 # Generated tests try a fifth of their examples in what every change runs, and all of them in `make nightly`.
 unit: export HEADRACE_TEST_EFFORT ?= 0.2
+unit: export TMPDIR := $(or $(MEMORY_FILES),$(TMPDIR))
 unit: setup
+	@$(if $(MEMORY_FILES),mkdir -p $(MEMORY_FILES))
 	$(BIN)/python -m pytest -m "$(MARKS_OF_UNIT)" -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations=25 $(UNIT_TESTS)
 
 whole-unit:  ## `make unit` with all examples of generated tests
@@ -78,7 +86,9 @@ test-modules: setup  ## reads all modules of tests, as a first run of pytest doe
 # auto: a server is left out, with the reason, where the machine has no program or no way to fetch it. One that does not start fails
 # the tests. HEADRACE_TEST_SERVERS=required: leaves out none.
 contracts: export HEADRACE_TEST_SERVERS := $(or $(HEADRACE_TEST_SERVERS),auto)
+contracts: export TMPDIR := $(or $(MEMORY_FILES),$(TMPDIR))
 contracts: setup  ## connectors against real servers, which it starts; what a machine cannot provide is skipped with the reason
+	@$(if $(MEMORY_FILES),mkdir -p $(MEMORY_FILES))
 	$(BIN)/python -m pytest -m "not slow and servers and not spark" -n 2 --dist loadfile \
 	  -k "$(SERVER_CHOICE)" $(SERVER_CONTRACTS)
 
