@@ -389,7 +389,9 @@ def test_a_source_whose_rows_must_be_processed_again_is_not_taken_away(tmp_path:
     with two_sources(1, both=True).start("light", checkpoint="state", checkpoint_interval="1 h") as handle:
         # What a source has read is to be processed again once the order log names it.
         logs = Path("state").rglob
-        eventually(lambda: any('"right' in log.read_text() for log in logs("order-*")), "rows of both", shown=handle.status)
+        eventually(
+            lambda: any('"right' in log.read_text() for log in logs("order-*")), "rows of both", shown=handle.status
+        )
         shutil.copytree("state", "crashed")  # as a process leaves it that is killed now
 
     with pytest.raises(CheckpointError, match="'right' since the last checkpoint must be processed again"):
