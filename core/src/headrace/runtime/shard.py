@@ -32,7 +32,7 @@ from headrace.flow.messages import (
     with_column,
 )
 from headrace.foundation.checksums import sealed, unsealed
-from headrace.foundation.errors import CheckpointError
+from headrace.foundation.errors import CheckpointError, HeadraceError
 from headrace.interfaces.operator import PartedOperator
 from headrace.plan.graph import Plan, ShuffleNode
 from headrace.plan.state_check import StateFit
@@ -264,10 +264,21 @@ class Shard:
                 f"the state of shard {self.queue} was written by a newer version of headrace (format {version})",
                 hint="run the job with that version, or with another checkpoint directory",
             )
-        self._take_header(stored)
-        if version == FORMAT_VERSION_IN_PARTS:
-            self._apply_parts(stored)
-            return
+        try:
+            self._take_header(stored)
+            if version == FORMAT_VERSION_IN_PARTS:
+                self._apply_parts(stored)
+            else:
+                self._apply_operators(stored)
+        except (HeadraceError, OSError, MemoryError):
+            raise
+        except Exception as error:  # of whatever an operator makes of a part that is missing, or is another thing
+            raise CheckpointError(
+                f"the state of shard {self.queue} cannot be read: {type(error).__name__}: {error}",
+                hint="a version of headrace, or of an operator, has stored something else there; restore a copy of the checkpoint",
+            ) from error
+
+    def _apply_operators(self, stored: Mapping[str, Any]) -> None:
         operators = self._lane.stateful_operators
         for name, content in stored["operators"].items():
             if content:

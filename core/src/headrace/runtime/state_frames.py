@@ -46,7 +46,10 @@ def unpack(state: bytes) -> tuple[str, dict[str, pl.DataFrame], dict[str, Any]]:
             )
         frames = {name: pl.read_ipc(io.BytesIO(content)) for name, content in stored["frames"].items()}
         return str(stored["kind"]), frames, dict(stored["values"])
-    except (msgspec.DecodeError, KeyError, TypeError, ValueError, OSError, pl.exceptions.PolarsError) as error:
+    except (
+        msgspec.DecodeError, KeyError, TypeError, ValueError, OSError, pl.exceptions.PolarsError,
+        pl.exceptions.PanicException,  # of some frames that are damaged polars says it so
+    ) as error:  # fmt: skip
         raise CheckpointError(
             f"the state of an operator is damaged: {error}", hint="go back to an older checkpoint"
         ) from error

@@ -67,7 +67,8 @@ def decoded(record: bytes) -> tuple[int, list[ShardMessage]]:
         ]
         return int(stored["time_us"]), messages
     except (
-        msgspec.DecodeError, KeyError, TypeError, ValueError, OSError, pl.exceptions.PolarsError, CheckpointError,
+        msgspec.DecodeError, KeyError, TypeError, ValueError, OSError, pl.exceptions.PolarsError, pl.exceptions.PanicException,
+        CheckpointError,
     ) as error:  # fmt: skip
         why = error.message if isinstance(error, CheckpointError) else repr(error)
         raise DataError(

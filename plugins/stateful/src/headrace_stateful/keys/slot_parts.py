@@ -45,7 +45,7 @@ def unpack_part(content: bytes) -> dict[str, pl.DataFrame]:
     try:
         stored = msgspec.msgpack.decode(content, type=dict[str, bytes])
         return {name: pl.read_ipc_stream(io.BytesIO(frame)) for name, frame in stored.items()}
-    except (msgspec.DecodeError, OSError, pl.exceptions.PolarsError) as error:
+    except (msgspec.DecodeError, OSError, pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
         raise CheckpointError(f"a part of the state of an operator is damaged: {error}") from error
 
 

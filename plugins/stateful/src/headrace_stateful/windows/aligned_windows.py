@@ -439,7 +439,7 @@ class AlignedWindows(WindowOperator, MappedOperator):
             self._base.append(stored, stored=True)
         self._forget(self.reached_us)
         for name, frame in frames.items():
-            logs[name].append(frame, stored=True)
+            logs[name].restore(frame)
         self.touched = False
 
     def share_of(self, states: Sequence[bytes], share: KeyShare) -> bytes:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 import polars as pl
+from headrace.foundation.errors import CheckpointError
 from headrace.interfaces.mapped_memory import MappedMemory
 
 #: The column by which windows are taken out of a log: their end, in microseconds since the Unix epoch.
@@ -57,6 +58,14 @@ class PartialLog:
             height += part.height
         merged = len(together) > 1 or repeats
         parts.append(_Part(self._merge(pl.concat(together[::-1])) if merged else together[0], self._memory))
+
+    def restore(self, frame: pl.DataFrame) -> None:
+        """Append rows of a stored state. Raises CheckpointError when their columns are not those of the log."""
+        if not set(self._empty.schema.items()) <= set(frame.schema.items()):
+            raise CheckpointError(
+                f"the state of a window operator has other columns: {_shown(frame)}, not {_shown(self._empty)}"
+            )
+        self.append(frame, stored=True)
 
     def take(self, ends: pl.Expr, until: int = _FOREVER) -> tuple[pl.DataFrame, pl.DataFrame]:
         """Remove the rows for which ``ends``, a condition over ``END``, is true: those that were stored, and the others.
@@ -139,3 +148,7 @@ class PartialLog:
 
     def __len__(self) -> int:
         return sum(part.frame.height for part in (*self._stored, *self._fresh))
+
+
+def _shown(frame: pl.DataFrame) -> str:
+    return ", ".join(f"{name} {kind}" for name, kind in frame.schema.items())
