@@ -260,6 +260,8 @@ def _convert(
             str(each) for kind in kinds if typing.get_origin(kind) is typing.Literal for each in typing.get_args(kind)
         ]
         hint = did_you_mean(str(value), choices, known="values") if choices and Secret not in kinds else None
+        if hint is None and timedelta in kinds:
+            hint = "a duration such as '10 s', '500 ms' or '1 h 30 min'"
         if Secret in kinds or (guarded and not _shows_no_secret(value)):
             raise OptionError(
                 f"unusable value (not shown, as it may be a secret): expected {_type_text(annotation)}",

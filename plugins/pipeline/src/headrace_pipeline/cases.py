@@ -45,7 +45,10 @@ def cases_of(root: Section) -> list[Case]:
     for each in given.items():
         case = _case(each.section(), ends["sources"], ends["sinks"])
         if case.name in {other.name for other in cases}:
-            each.fail(f"two cases have the name {case.name!r}", option="name")
+            place = next(other.line for other in cases if other.name == case.name)
+            each.fail(
+                f"two cases have the name {case.name!r}", option="name", hint=f"the other one begins in line {place}"
+            )
         cases.append(case)
     return cases
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +18,9 @@ from headrace_pipeline.connectors import schema_of
 from headrace_pipeline.document import Items, Section, Value, is_nothing
 from headrace_pipeline.keys import STEP, Key, check_section
 from headrace_pipeline.placing import placed
+
+#: How the verb ``rules`` names a rule that did not come from a file: by its place in the list.
+_RULE = re.compile(r"^  rule (?:'[^\n]*' \(rule (\d+)\)|(\d+)): ", re.MULTILINE)
 
 #: Verbs that plug-ins offer, and that take functions of Python or whole streams.
 _OF_PYTHON = frozenset(
@@ -126,7 +130,22 @@ def _rules(step: Step) -> hr.Stream:
         section.fail("rules come from one place: file: NAME or inline: RULES", option="file")
     rules = file.text() if file is not None else inline.plain() if inline is not None else None
     options = {key: entry.value.plain() for key, entry in section.entries.items() if key not in ("file", "inline")}
-    return step.stream.operator("rules", rules, **options)
+    try:
+        return step.stream.operator("rules", rules, **options)
+    except JobError as error:
+        if inline is not None:
+            _fail_at_rule(inline, error)
+        raise
+
+
+def _fail_at_rule(inline: Value, error: JobError) -> None:
+    """Raise the error at the first of the rules in place that is wrong, if its message says which."""
+    named = _RULE.search(error.message)
+    if named is None:
+        return
+    rules = [entry.value for entry in inline.entries.values()] if isinstance(inline, Section) else list(inline.items())
+    place = rules[int(named[1] or named[2]) - 1].place
+    raise inline.error(error.message, hint=error.hint, plugin="rules", place=place) from None
 
 
 def _aggregate(step: Step) -> hr.Stream:

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from headrace.foundation.errors import JobError, JobFailedError
 
 from headrace_pipeline.api import PipelineLanguage
-from headrace_pipeline.cases import Case, cases_of
+from headrace_pipeline.case_jobs import CaseJob, jobs_of
+from headrace_pipeline.cases import Case
 from headrace_pipeline.comparing import letter_differences, row_differences
-from headrace_pipeline.compiling import PipelineFile
-from headrace_pipeline.memory_ends import MemoryEnds, typed_rows
 
 
 @dataclass(frozen=True)
@@ -30,8 +27,7 @@ def run_cases(path: Path, variables: Mapping[str, str]) -> list[CaseResult]:
 
     Raises JobError if the file or a case of it is wrong.
     """
-    with _importable(path.absolute().parent):
-        return [_run(path, variables, number) for number in range(len(cases_of(PipelineFile.of(path, variables).root)))]
+    return [_run(made) for made in jobs_of(path, variables)]
 
 
 def files_below(place: Path) -> list[Path]:
@@ -48,33 +44,17 @@ def files_below(place: Path) -> list[Path]:
         raise JobError(f"{error.filename} cannot be read: {error.strerror}") from error
 
 
-def _run(path: Path, variables: Mapping[str, str], number: int) -> CaseResult:
-    # The file is read again for each case: its variables may have other values.
-    own = cases_of(PipelineFile.of(path, variables).root)[number].variables
-    file = PipelineFile.of(path, {**variables, **own})
-    case = cases_of(file.root)[number]
-    ends = MemoryEnds(case.given)
-    job = file.job(ends)
-    rows = {sink: typed_rows(case.rows.get(sink, []), ends.schemas[sink], of=f"sink {sink!r}") for sink in ends.sinks}
+def _run(made: CaseJob) -> CaseResult:
+    case, ends = made.case, made.ends
     try:
-        job.run("light", show_progress=False)
+        made.job.run("light", show_progress=False)
     except JobFailedError as error:
         cause = error.__cause__ or error
         return CaseResult(case, (f"the job failed: {cause}",))
     differences = []
     for sink, memory in ends.sinks.items():
-        found = row_differences(sink, rows[sink], memory.table())
+        found = row_differences(sink, made.rows[sink], memory.table())
         if found and sink not in case.rows:
             found[0] += f" (the case does not name {sink!r})"
         differences += found
     return CaseResult(case, (*differences, *letter_differences(case.letters, ends.letters.rows)))
-
-
-@contextmanager
-def _importable(directory: Path) -> Iterator[None]:
-    """Let ``functions`` name modules beside the file, as a run of the file does."""
-    sys.path.insert(0, str(directory))
-    try:
-        yield
-    finally:
-        sys.path.remove(str(directory))
