@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import datetime as dt
 import itertools
 import json
@@ -11,7 +10,6 @@ from decimal import Decimal
 from typing import Any, ClassVar
 
 import numpy as np
-import polars as pl
 import pytest
 from elasticsearch_world import Cluster, Relay
 from headrace_contract.crash import Moment
@@ -25,6 +23,7 @@ from headrace_elasticsearch import (
     ElasticsearchSourceSettings,
 )
 
+from tests.json_values import as_json_value
 from tests.servers.elasticsearch import ElasticsearchServer
 
 #: The moments at which a kill does most harm: where every one is tried takes long.
@@ -99,7 +98,7 @@ class SinkChecks(WithServer, SinkContract):
         ]
 
     def as_read(self, row: dict[str, Any]) -> dict[str, Any]:
-        return {name: _as_read(value) for name, value in row.items()}
+        return {name: as_json_value(value) for name, value in row.items()}
 
 
 def _as_stored(value: Any, mapping: Mapping[str, Any]) -> Any:
@@ -109,21 +108,6 @@ def _as_stored(value: Any, mapping: Mapping[str, Any]) -> Any:
     if isinstance(value, float) and mapping.get("type") == "float":
         return float(np.float32(value))
     return Decimal(value) if mapping.get("type") == "double" and isinstance(value, str) else value
-
-
-def _as_read(value: Any) -> Any:
-    """Return a value as a document has it."""
-    if isinstance(value, dt.datetime):
-        return value.strftime("%Y-%m-%dT%H:%M:%S.%f").rjust(26, "0") + ("Z" if value.tzinfo else "")
-    if isinstance(value, dt.date):
-        return value.isoformat()
-    if isinstance(value, dt.time):
-        return value.isoformat("microseconds")
-    if isinstance(value, dt.timedelta):
-        return pl.Series([value]).dt.to_string("iso").item()
-    if isinstance(value, bytes):
-        return base64.b64encode(value).decode()
-    return value
 
 
 class TestRowIds(SinkChecks):

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import pytest
-from headrace.interfaces.settings import Settings, describe_options
+from headrace.interfaces.settings import Settings
 from headrace.interfaces.sink import SinkSettings
 from headrace_mysql import (
     MySQLChangesSettings,
@@ -17,13 +16,9 @@ from headrace_mysql import (
 )
 from mysql_world import Database
 
-PAGE = Path(__file__).parents[3] / "docs" / "connectors" / "mysql.md"
+from tests.pages import DOCS, declared_options, section, tabled_options
 
-
-def section(title: str) -> str:
-    found = re.search(rf"\n## {title}\n(.*?)(?=\n## |\Z)", PAGE.read_text(), re.S)
-    assert found is not None, title
-    return found[1]
+PAGE = DOCS / "connectors" / "mysql.md"
 
 
 @pytest.mark.parametrize(
@@ -36,18 +31,13 @@ def section(title: str) -> str:
     ],
 )
 def test_options(title: str, settings: type[Settings]) -> None:
-    inherited = {option.name for option in describe_options(SinkSettings)} if title == "Sink" else set()
-    declared = [
-        (option.name, "required" if option.required else f"`{option.default}`", option.description)
-        for option in describe_options(settings)
-        if option.name not in inherited
-    ]
-    rows = re.findall(r"^\| `(\w+)` \| (.*?) \| (.*?) \|$", section(title), re.M)
+    declared = declared_options(settings, SinkSettings if title == "Sink" else None)
+    rows = tabled_options(section(PAGE, title))
     assert rows == declared
 
 
 def test_the_statement_for_administrators(database: Database) -> None:
-    [statement] = re.findall(r"```sql\n(CREATE TABLE.*?)```", section("Sink"), re.S)
+    [statement] = re.findall(r"```sql\n(CREATE TABLE.*?)```", section(PAGE, "Sink"), re.S)
     database.execute(statement)
     sink = database.sink({"id": "int64"}, create_table=True)
     sink.close()
@@ -60,7 +50,7 @@ def test_the_statement_for_administrators(database: Database) -> None:
 
 
 def test_the_statements_for_state(database: Database) -> None:
-    [block] = re.findall(r"```sql\n(CREATE TABLE.*?)```", section("State store"), re.S)
+    [block] = re.findall(r"```sql\n(CREATE TABLE.*?)```", section(PAGE, "State store"), re.S)
     for statement in filter(str.strip, block.split(";")):
         database.execute(statement)
 

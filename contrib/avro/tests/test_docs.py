@@ -2,29 +2,18 @@
 
 from __future__ import annotations
 
-import json
-import re
-from pathlib import Path
-
 import pytest
-from headrace.interfaces.settings import Settings, describe_options
+from headrace.interfaces.settings import Settings
 from headrace_avro.registry_settings import ConfluentSettings
 from headrace_avro.settings import AvroSettings
 
-PAGE = Path(__file__).parents[3] / "docs" / "avro.md"
-BLOCK = re.compile(r"^```(\w+)(?: ([^\n]*))?\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+from tests.pages import DOCS, rows_with_types, run_examples, section, tabled_rows
+
+PAGE = DOCS / "avro.md"
 
 
 def test_examples(capsys: pytest.CaptureFixture[str]) -> None:
-    names: dict[str, object] = {}
-    compared = 0
-    for kind, what, text in BLOCK.findall(PAGE.read_text()):
-        if (kind, what) == ("python", ""):
-            exec(text, names)
-        elif (kind, what) == ("text", "output"):
-            printed = [json.loads(line) for line in capsys.readouterr().out.splitlines() if line.startswith("{")]
-            assert sorted(map(str, printed)) == sorted(str(json.loads(line)) for line in text.splitlines())
-            compared += 1
+    _, compared = run_examples(PAGE, capsys)
     assert compared == 1
 
 
@@ -32,17 +21,4 @@ def test_examples(capsys: pytest.CaptureFixture[str]) -> None:
     ("heading", "settings"), [("Options", AvroSettings), ("Options of avro-confluent", ConfluentSettings)]
 )
 def test_options_are_tabled(heading: str, settings: type[Settings]) -> None:
-    section = PAGE.read_text().split(f"\n## {heading}\n")[1].split("\n## ")[0]
-    assert [line for line in section.splitlines() if line.startswith("| `")] == option_rows(settings)
-
-
-def option_rows(settings: type[Settings]) -> list[str]:
-    """Return the rows of the table."""
-
-    def code(text: str) -> str:
-        return "`" + text.replace("|", r"\|") + "`"
-
-    return [
-        f"| `{found.name}` | {code(found.type)} | {code(found.default or 'required')} | {found.description} |"
-        for found in describe_options(settings)
-    ]
+    assert tabled_rows(section(PAGE, heading)) == rows_with_types(settings)

@@ -2,27 +2,15 @@
 
 from __future__ import annotations
 
-import re
-from pathlib import Path
-
-from headrace.interfaces.settings import Settings, describe_options
 from headrace.interfaces.sink import SinkSettings
 from headrace_http import HttpSinkSettings, HttpSourceSettings
 
-PAGE = Path(__file__).parents[3] / "docs" / "connectors" / "http.md"
+from tests.pages import DOCS, declared_options, tabled_options
 
-
-def declared(settings: type[Settings], inherited: type[Settings] | None) -> list[tuple[str, str, str]]:
-    known = set() if inherited is None else {option.name for option in describe_options(inherited)}
-    return [
-        (option.name, "required" if option.required else f"`{option.default}`", option.description)
-        for option in describe_options(settings)
-        if option.name not in known
-    ]
+PAGE = DOCS / "connectors" / "http.md"
 
 
 def test_options() -> None:
     sink, source = PAGE.read_text(encoding="utf-8").split("\n## Source\n")
-    row = re.compile(r"^\| `(\w+)` \| (.*?) \| (.*?) \|$", re.MULTILINE)
-    assert row.findall(sink) == declared(HttpSinkSettings, SinkSettings)
-    assert row.findall(source) == declared(HttpSourceSettings, None)
+    assert tabled_options(sink) == declared_options(HttpSinkSettings, SinkSettings)
+    assert tabled_options(source) == declared_options(HttpSourceSettings)

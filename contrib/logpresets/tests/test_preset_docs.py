@@ -2,30 +2,19 @@
 
 from __future__ import annotations
 
-import json
-import re
 from pathlib import Path
 
 import pytest
 from headrace_logpresets.page import main, with_tables
 
-PAGE = Path(__file__).parents[3] / "docs" / "log-presets.md"
-BLOCK = re.compile(r"^```(\w+)(?: ([^\n]*))?\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+from tests.pages import DOCS, run_examples
+
+PAGE = DOCS / "log-presets.md"
 
 
 def test_examples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.chdir(tmp_path)
-    names: dict[str, object] = {}
-    compared = 0
-    for kind, what, text in BLOCK.findall(PAGE.read_text()):
-        if kind == "log":
-            Path(what).write_text(text)
-        elif kind == "python":
-            exec(text, names)
-        elif (kind, what) == ("text", "output"):
-            printed = [json.loads(line) for line in capsys.readouterr().out.splitlines() if line.startswith("{")]
-            assert sorted(map(str, printed)) == sorted(str(json.loads(line)) for line in text.splitlines())
-            compared += 1
+    _, compared = run_examples(PAGE, capsys)
     assert compared == 1
 
 

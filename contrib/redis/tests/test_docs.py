@@ -2,27 +2,15 @@
 
 from __future__ import annotations
 
-import re
-from pathlib import Path
-
-from headrace.interfaces.settings import Settings, describe_options
 from headrace.interfaces.sink import SinkSettings
 from headrace_redis import RedisSinkSettings, RedisSourceSettings
 
-PAGE = Path(__file__).parents[3] / "docs" / "connectors" / "redis.md"
+from tests.pages import DOCS, declared_options, tabled_options
 
-
-def declared(settings: type[Settings], inherited: type[Settings] | None) -> list[tuple[str, str, str]]:
-    known = set() if inherited is None else {option.name for option in describe_options(inherited)}
-    return [
-        (option.name, "required" if option.required else f"`{option.default}`", option.description)
-        for option in describe_options(settings)
-        if option.name not in known
-    ]
+PAGE = DOCS / "connectors" / "redis.md"
 
 
 def test_options() -> None:
     source, sink = PAGE.read_text(encoding="utf-8").split("\n## Sink\n")
-    row = re.compile(r"^\| `(\w+)` \| (.*?) \| (.*?) \|$", re.MULTILINE)
-    assert row.findall(source) == declared(RedisSourceSettings, None)
-    assert row.findall(sink) == declared(RedisSinkSettings, SinkSettings)
+    assert tabled_options(source) == declared_options(RedisSourceSettings)
+    assert tabled_options(sink) == declared_options(RedisSinkSettings, SinkSettings)

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import base64
-import datetime as dt
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
-import polars as pl
 import pytest
 from headrace_contract import SinkContract
 from headrace_contract.values import ALL_TYPES
 from headrace_syslog import SyslogSink, SyslogSinkSettings
 from syslog_receiver import Receiver, parsed
+
+from tests.json_values import as_json_value
 
 
 class TestSyslogSink(SinkContract):
@@ -39,7 +38,7 @@ class TestSyslogSink(SinkContract):
         return [json.loads(parsed(message).text or b"") for message in self.receiver.messages]
 
     def as_read(self, row: dict[str, Any]) -> dict[str, Any]:
-        return {name: _as_read(value) for name, value in row.items()}
+        return {name: as_json_value(value) for name, value in row.items()}
 
     def bad_row(self) -> dict[str, Any]:
         return {**self.make_row(10**9), "text": "x" * 20_000}
@@ -49,18 +48,3 @@ class TestSyslogSink(SinkContract):
 
     def end_outage(self) -> None:
         self.receiver.start()
-
-
-def _as_read(value: Any) -> Any:
-    """Return a value as JSON has it."""
-    if isinstance(value, dt.datetime):
-        return value.strftime("%Y-%m-%dT%H:%M:%S.%f").rjust(26, "0") + ("Z" if value.tzinfo else "")
-    if isinstance(value, dt.date):
-        return value.isoformat()
-    if isinstance(value, dt.time):
-        return value.isoformat("microseconds")
-    if isinstance(value, dt.timedelta):
-        return pl.Series([value]).dt.to_string("iso").item()
-    if isinstance(value, bytes):
-        return base64.b64encode(value).decode()
-    return value

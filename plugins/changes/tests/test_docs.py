@@ -2,43 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 
 import pytest
 from headrace.interfaces.registry import default_registry
 
-PAGE = Path(__file__).parents[3] / "docs" / "change-data.md"
-BLOCK = re.compile(r"^```(\w+)(?: ([^\n]*))?\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+from tests.pages import BLOCK, DOCS, run_examples
+
+PAGE = DOCS / "change-data.md"
 FORMATS = ("debezium-json", "canal-json", "maxwell-json", "ogg-json", "changelog-json", "upsert")
-
-
-def table(printed: str) -> list[str]:
-    """Return the rows that are there after all printed changes."""
-    rows: list[str] = []
-    for line in printed.splitlines():
-        if line[0] == "+":
-            rows.append(line[3:])
-        else:
-            rows.remove(line[3:])
-    return sorted(json.dumps(json.loads(row), sort_keys=True) for row in rows)
 
 
 def test_examples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.chdir(tmp_path)
-    names: dict[str, object] = {}
-    compared = 0
-    for kind, what, text in BLOCK.findall(PAGE.read_text()):
-        if kind == "ndjson":
-            Path(what).parent.mkdir(parents=True, exist_ok=True)
-            Path(what).write_text(text)
-        elif kind == "python":
-            exec(text, names)
-        elif (kind, what) == ("text", "table"):
-            wanted = sorted(json.dumps(json.loads(line), sort_keys=True) for line in text.splitlines())
-            assert table(capsys.readouterr().out) == wanted
-            compared += 1
+    _, compared = run_examples(PAGE, capsys)
     assert compared == 4
 
 

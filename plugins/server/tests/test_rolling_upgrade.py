@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from server_processes import make_environment
-from shared_servers import SharedServers, database_url
+from shared_servers import SharedServers
 
 JOBS = ("one", "two", "three", "four")
 #: A later headrace: more columns and a table in the registry, more in what its processes tell.
@@ -26,19 +25,6 @@ if any("headrace" in each for each in sys.orig_argv):
     schema.SCHEMA = {schema}
     schema.OLDEST_BESIDE = {oldest}
 """
-
-
-@pytest.fixture(
-    params=[
-        "sqlite",
-        pytest.param("mysql", marks=pytest.mark.servers),
-        pytest.param("postgresql", marks=pytest.mark.servers),
-    ]
-)
-def servers(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SharedServers]:
-    made = SharedServers(tmp_path, database_url(request, request.param, tmp_path))
-    yield made
-    made.clean_up()
 
 
 def versions(servers: SharedServers) -> dict[str, str]:

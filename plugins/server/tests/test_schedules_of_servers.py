@@ -14,7 +14,7 @@ from headrace_lease import SqlLeaseStore
 from headrace_server.registry.tables import runs
 from headrace_server.schedules.tables import HISTORY
 from headrace_server.sharing.member import SCHEDULES_LEASE
-from shared_servers import SharedServers, database_url
+from shared_servers import SharedServers
 
 from tests.eventually import eventually
 
@@ -150,19 +150,6 @@ def test_a_job_that_rests_on_another_server_begins_anew_at_its_next_time(world: 
 
 
 # ------------------------------------------------------------------------------------------------- real processes
-
-
-@pytest.fixture(
-    params=[
-        "sqlite",
-        pytest.param("mysql", marks=pytest.mark.servers),
-        pytest.param("postgresql", marks=pytest.mark.servers),
-    ]
-)
-def servers(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SharedServers]:
-    made = SharedServers(tmp_path, database_url(request, request.param, tmp_path))
-    yield made
-    made.clean_up()
 
 
 @pytest.mark.slow

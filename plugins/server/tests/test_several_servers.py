@@ -26,20 +26,6 @@ MANY_JOBS = (*JOBS, "three", "four")
 ONE_EACH = {"a": 1, "b": 1}
 
 
-@pytest.fixture(
-    params=[
-        "sqlite",
-        pytest.param("mysql", marks=pytest.mark.servers),
-        pytest.param("postgresql", marks=pytest.mark.servers),
-    ]
-)
-def servers(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SharedServers]:
-    """Servers on one machine with SQLite; each on a machine of its own, as far as they know, with the others."""
-    made = SharedServers(tmp_path, database_url(request, request.param, tmp_path))
-    yield made
-    made.clean_up()
-
-
 def begin(servers: SharedServers, *names: str, jobs: tuple[str, ...] = JOBS) -> None:
     for job in jobs:
         servers.write_job(job)
