@@ -29,6 +29,7 @@ from tests.simulation.running import run
 from tests.simulation.shrinking import shrink
 from tests.simulation.starting import Outcome
 from tests.simulation.warming import warm
+from tests.simulation.workers import run_with_workers
 
 
 def run_seed(seed: int) -> Outcome:
@@ -65,6 +66,12 @@ def run_connectors(seed: int) -> Outcome:
     return run_connector(connector_history_of(seed))
 
 
+def run_workers(seed: int) -> Outcome:
+    """Run the history of one instance with worker processes that a seed means."""
+    warm()
+    return run_with_workers(history_of(seed))
+
+
 def run_rot(seed: int) -> Outcome:
     """Run the history of a checkpoint that rots that a seed means."""
     warm()
@@ -76,6 +83,7 @@ KINDS: Mapping[str, tuple[Callable[[int], Outcome], str]] = {
     "instances": (run_instances, "of several instances over a broker"),
     "plans": (run_plans, "of generated jobs (tests/differential/streams)"),
     "connectors": (run_connectors, "with sinks of connectors over simulated servers"),
+    "workers": (run_workers, "of one instance with two worker processes"),
     "rot": (run_rot, "of a checkpoint of which a bit turns round"),
     "buffers": (run_buffers, "of a buffer on disk"),
     "leases": (run_leases, "of a lease"),

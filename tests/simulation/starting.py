@@ -8,7 +8,7 @@ import os
 import tempfile
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -102,6 +102,10 @@ class Starts(ABC):
     def begin(self) -> None:
         """Called in the world before the first start."""
 
+    def beside(self) -> Sequence[Process]:
+        """Return processes that the job has started, which end when it has ended."""
+        return ()
+
     def standing_in(self) -> AbstractContextManager[None]:
         """Return a context in which simulated servers stand at the place of drivers."""
         return contextlib.nullcontext()
@@ -126,7 +130,7 @@ class Starts(ABC):
         while not self.wrong and self.starts < _STARTS_MAX:
             self._fault = waiting.pop(0) if waiting else None
             bounded = self._fault is None or self.world.us > self.last_us
-            if self._fault is None and self.world.us <= self.last_us:
+            while self._fault is None and self.world.us <= self.last_us:  # a process that ends wakes the driver
                 self.world.pause(self.last_us + 1 - self.world.us)
             process = self._one(bounded=bounded)
             if self.wrong:
@@ -156,6 +160,8 @@ class Starts(ABC):
             self.wrong.append(f"no end after {self.steps_max:,} steps, {self.world.us / 1e6:.1f} s:\n{process.stacks}")
         elif process.errors:
             self.wrong.append(f"a thread ended with an error: {process.errors}")
+        for other in self.beside():
+            self.world.run(other)
         self.disk.release(process.descriptors, _real_close)
         if self._taken is not None and process.error is None and not process.dead:
             self._begin_at_savepoint(self._taken)
