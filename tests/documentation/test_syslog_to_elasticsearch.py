@@ -36,6 +36,13 @@ def listens(port: int) -> bool:
     return True
 
 
+def test_what_keeps_bad_records_is_installed() -> None:
+    """Without headrace-file the first bad record stops the job: the guide promises that it does not."""
+    page = (Path(__file__).parents[2] / PAGE).read_text(encoding="utf-8")
+    [installed] = [line for line in page.splitlines() if line.startswith("pip install")]
+    assert " ./connectors/file " in installed
+
+
 @pytest.mark.servers
 @pytest.mark.skipif(not (shutil.which("logger") and shutil.which("curl")), reason="logger or curl is not installed")
 def test_the_guide_works_as_printed(tmp_path: Path, elasticsearch_server: ElasticsearchServer) -> None:

@@ -293,7 +293,8 @@ class Lane:
                 job=self._plan.job_name,
                 queue=self.queue.id,
                 offset=first["offset"],
-                hint="the job says that bad records stop it; route dead_letters() to keep it running",
+                hint="the job says that bad records stop it, or headrace-file is not installed, which keeps them in files; install it, "
+                "or route dead_letters(), to keep the job running",
             )
         return [Delivery(DEAD_LETTERS, batch) for batch in found]
 
