@@ -124,12 +124,14 @@ def _where(stream: hr.Stream) -> hr.Stream:
 
 
 def _grok(stream: hr.Stream) -> hr.Stream:
-    return stream.grok("^%{WORD:who} took %{INT:ms:int} ms$", on="text").where("ms > 20").select("n", "who", "ms")
+    found: hr.Stream = stream.grok("^%{WORD:who} took %{INT:ms:int} ms$", on="text")
+    return found.where("ms > 20").select("n", "who", "ms")
 
 
 def _window(stream: hr.Stream) -> hr.Stream:
-    counts = stream.watermark("ts", idle_timeout="1 h").key_by("k").window(hr.tumbling("10 s", on="ts"))
-    return counts.agg(rows="count(*)", first="min(n)").select("k", "window_start", "rows", "first")
+    timed: hr.Stream = stream.watermark("ts", idle_timeout="1 h")
+    counts = timed.key_by("k").window(hr.tumbling("10 s", on="ts")).agg(rows="count(*)", first="min(n)")
+    return counts.select("k", "window_start", "rows", "first")
 
 
 def _distinct(stream: hr.Stream) -> hr.Stream:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import random
 from collections import Counter
@@ -17,6 +18,10 @@ BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 SCHEMA = {"n": "int64", "ts": "timestamp", "Host": "string", "User": "string", "Account": "string", "EventID": "int64"}
 #: Which events each rule matches: one event may match several.
 RULES = {"failed": (1, 2), "worked": (2, 3), "cleared": (4,)}
+#: The same after rules were replaced.
+CHANGED = {**RULES, "failed": (0, 1)}
+#: An event that no rule matches.
+UNMATCHED = 9
 #: In events of this rule the user is called otherwise.
 ALIASED = "cleared"
 #: How much earlier than one before it an event of a file may be.
@@ -59,8 +64,16 @@ class Correlations:
     def write(self, path: Path) -> None:
         path.write_text(yaml.safe_dump_all(self.documents))
 
+    def changed(self) -> Correlations:
+        """Return the same correlations over rules with other conditions."""
+        documents = copy.deepcopy(self.documents)
+        for document in documents:
+            if "detection" in document:
+                document["detection"]["selection"]["EventID"] = list(CHANGED[document["name"]])
+        return Correlations(documents, self.output)
+
     def alerts(self, events: list[Event]) -> Alerts:
-        """Return the alerts, as plainly as it can be said."""
+        """Return the alerts, as plainly as it can be said. An event with ``changed`` met the rules that replaced others."""
         found: Alerts = Counter()
         for document in self.documents:
             if "correlation" in document:
@@ -110,7 +123,11 @@ def written(place: Path) -> Alerts:
 
 
 def _rules_of(event: Event, rules: list[str]) -> list[int]:
-    return [place for place, name in enumerate(rules) if event["EventID"] in RULES[name]]
+    return [
+        place
+        for place, name in enumerate(rules)
+        if event["EventID"] in (CHANGED if event.get("changed") else RULES)[name]
+    ]
 
 
 def _value(event: Event, section: dict[str, Any], place: int, name: str) -> Any:

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 from headrace_light.workers import reading_ahead
 from headrace_light.workers.lane_workers import LaneWorkers
+from headrace_rules.journal import RuleJournal
 
 from tests.conformance.case import differences
-from tests.conformance.correlated_events import Correlations, Event, events_of, job, write_events, written
+from tests.conformance.correlated_events import UNMATCHED, Correlations, Event, events_of, job, write_events, written
 from tests.eventually import eventually
 from tests.waiting_workers import start_and_wait
 
@@ -74,6 +75,57 @@ def in_parts(place: Path, seed: int, backend: str, **options: Any) -> None:
 @pytest.mark.parametrize("seed", range(4))
 def test_light_over_restarts(tmp_path: Path, seed: int) -> None:
     in_parts(tmp_path, seed, "light", shards=2)
+
+
+def replaced(place: Path, seed: int, backend: str, **options: Any) -> None:
+    """Replace the rules while a job runs: the alerts are those of the old rules up to a record, and of the new ones from it on."""
+    correlations, events = lay_out(place, seed), events_of(seed, 500)
+    sent = 0
+    (place / "in").mkdir()
+
+    def send(count: int, **more: Any) -> None:
+        nonlocal sent
+        for event in events[sent : sent + count]:
+            event.update(more)
+        write_events(place / "in", "0.ndjson", events[sent : sent + count])
+        sent += count
+
+    journal = RuleJournal(place / "state" / "rules" / "rules")
+    with job(place, correlations.output).start(backend, checkpoint=place / "state", **options) as handle:
+        send(150)
+        eventually(lambda: handle.status().records_read == sent, "the first part is read")
+        correlations.changed().write(place / "rules.yml")
+        assert not handle.update_rules(str(place / "rules.yml")).rejected
+
+        def switched() -> bool:
+            send(1, EventID=UNMATCHED)
+            eventually(lambda: handle.status().records_read == sent, "the record is read")
+            return any(entry["event"] == "switch" for entry in journal.audited())
+
+        eventually(switched, "the new rules are in use")
+        send(150)
+        eventually(lambda: handle.status().records_read == sent, "the last part is read")
+    correlations.write(place / "rules.yml")  # the job as it was goes on with the newest rules
+    job(place, correlations.output).run(backend, checkpoint=place / "state", **options)
+    [offset] = [entry["offset"] for entry in journal.audited() if entry["event"] == "switch"]
+    for event in events[offset:sent]:
+        event["changed"] = True
+    wanted = correlations.alerts(events[:sent])
+    assert wanted != correlations.alerts([{**event, "changed": False} for event in events[:sent]])
+    check(place, wanted)
+
+
+@pytest.mark.parametrize("how", ["alone", "shards", pytest.param("workers", marks=pytest.mark.slow)])
+def test_replaced_rules(tmp_path: Path, how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading_ahead, "RECORDS_MIN", 0)
+    monkeypatch.setattr(LaneWorkers, "start", start_and_wait)
+    replaced(tmp_path, 3, "light", **OPTIONS[how])
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+def test_replaced_rules_on_spark(tmp_path: Path) -> None:
+    replaced(tmp_path, 3, "spark", shards=2, show_progress=False)
 
 
 @pytest.mark.slow  # test_contributed.py has correlations on Spark in every run

@@ -65,7 +65,7 @@ class World:
     def send(self, count: int, *, files: int = 2) -> None:
         """Append logins, in the order of their times, to files in turn."""
         chance = random.Random(len(self.events))
-        made = []
+        made: list[dict[str, Any]] = []
         for number in range(len(self.events), len(self.events) + count):
             at = BEGIN + timedelta(seconds=number, microseconds=number)
             made.append(

@@ -65,3 +65,17 @@ def test_addresses_may_be_ipv6(preset: str, line: str, expected: dict[str, Any])
     for name, value in expected.items():
         if isinstance(value, str) and _ADDRESS.fullmatch(value.encode()):
             assert row[name] == "2001:db8::1", name
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("preset", sorted({preset for preset, _, _ in GOLDEN}))
+def test_lines_of_a_megabyte_and_blank_ones(preset: str) -> None:
+    """None takes time that grows faster than the line: the test would not end."""
+    size = 10**6
+    for line in (line.encode() for name, line, _ in GOLDEN if name == preset):
+        half = len(line) // 2
+        parts = [b"x", b" ", b'"', b"[", b"1", b": ", b" a=b", "é漢😀".encode(), b"\\"]
+        bodies = [line[:half] + part * (size // len(part)) + line[half:] for part in parts]
+        bodies += [line + b"x" * size, (line + b" ") * (size // len(line)), b"x" * size, b" ", b""]
+        found = decoded(preset, bodies)
+        assert found.frame.height + len(found.bad) == len(bodies)

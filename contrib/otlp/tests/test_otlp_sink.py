@@ -171,7 +171,7 @@ def test_what_a_receiver_decodes_with_the_official_messages() -> None:
 
 
 def test_rows_without_a_form_are_dead_letters_and_the_others_arrive() -> None:
-    rows = [{"body": str(n), "trace_id": None, "attributes": {}, "flags": 0} for n in range(6)]
+    rows: list[dict[str, Any]] = [{"body": str(n), "trace_id": None, "attributes": {}, "flags": 0} for n in range(6)]
     rows[1]["trace_id"], rows[2]["attributes"], rows[4]["flags"] = "12", [1], -1
     schema = {"body": "string", "trace_id": "string", "attributes": "json", "flags": "int64"}
     with receiving() as receiver:
