@@ -1,6 +1,6 @@
 """The same jobs on light with one core and on Spark with two, warm: how much faster Spark is, and what it takes of the processors.
 
-    python -m benchmarks.spark_beside_light [--events 48000000]       # everything, as JSON lines and then a table
+    python -m benchmarks.spark_beside_light [--events 80000000]       # everything, as JSON lines and then a table
     python -m benchmarks.spark_beside_light make PLACE [--events N]   # only the input, for several measurements:
     python -m benchmarks.spark_beside_light --place PLACE --jobs where rules
     python -m benchmarks.spark_beside_light --place PLACE --output /dev/shm   # results into memory: without the waits for the disk
@@ -8,10 +8,11 @@
     python -m benchmarks.spark_beside_light start PLACE               # a session: its first rows, its second query, micro-batches
 
 ``where`` filters and projects, ``rules`` has 41 rules, ``windows`` counts and adds up per key in windows of 10 s, ``join`` joins each
-event of a quarter of them with its user. The events are in four files; in ``one-file-where`` and ``one-file-windows`` in one. On both
-backends a job is run twice in one process and the second run counts, from building the job to the last row on disk. CPU seconds are
-those of all processes of the run; ``others_cpu_seconds`` are those of everything else on the machine, the kernel's own work included. Both
-backends must write the same number of rows.
+event of a quarter of them with its user. The events are in sixteen files, those of ``join`` in four; in ``one-file-where`` and
+``one-file-windows`` they are in one. On both backends a job is run in a process that ran it before over a quarter of the files, from
+building the job to the last row on disk. CPU seconds are those of all processes of the run; ``others_cpu_seconds`` are those of everything
+else on the machine, the kernel's own work included. Both backends must write the same number of rows. Input must fit into the memory that
+the system has for caching files: 80,000,000 events are 5 GB, and 1.6 GB for the rules, whose files are names of two.
 """
 
 from __future__ import annotations
@@ -34,55 +35,77 @@ from benchmarks.measure import cpu_seconds, machine_seconds, measure
 from benchmarks.rule_sets import COLUMNS, rule_set
 
 JOBS = ("where", "rules", "windows", "join", "one-file-where", "one-file-windows")
-FILES, KEYS = 4, 100_000
-START_MS, STEP_MS, DISORDER_MS = 1_700_000_000_000, 0.2, 4_000
+FILES, KEYS = 16, 100_000
+#: The rules' events are in as many files, each of which has so many names.
+SECURITY_FILES, SECURITY_NAMES = 2, 8
+START_MS, STEP_MS, DISORDER_MS = 1_700_000_000_000, 0.8, 4_000
 EVENTS = {"key": "string", "ts": "timestamp", "v": "int64"}
 USERS = {"key": "string", "name": "string"}
 #: As many different events of the rules' kind are made; they are repeated.
 _SECURITY_EVENTS = 200_000
+#: The files that warm up a backend, where they are not four of sixteen.
+_FIRST_FILES = {"join": "00", "one-file-where": "*", "one-file-windows": "*"}
 _SMALL_QUERIES, _SMALL_RECORDS = 5, 120_000
 
 
 def make(place: Path, events: int) -> None:
-    """Write the input of all jobs."""
+    """Write the input of all jobs; that of ``quarter`` is the first files of all events."""
     import numpy as np
+    import polars as pl
 
     from demo.security_events import write
 
     weights = np.cumsum(1.0 / np.arange(1, KEYS + 1))
-    for directory in ("events", "one", "quarter", "users", "security", "small"):
+    for directory in ("events", "quarter", "users", "security", "small"):
         (place / directory).mkdir(parents=True)
     for number in range(FILES):
         random, count = np.random.default_rng(number), events // FILES
-        keys = np.searchsorted(weights / weights[-1], random.random(count)).tolist()
+        keys = np.searchsorted(weights / weights[-1], random.random(count))
         times = START_MS + (np.arange(count) * STEP_MS - random.integers(0, DISORDER_MS, count)).astype(np.int64)
-        stamps = np.datetime_as_string(times.astype("datetime64[ms]"), unit="ms").tolist()
-        values = random.integers(0, 1_000, count).tolist()
-        path = place / "events" / f"{number}.ndjson"
-        with path.open("w", encoding="ascii") as file:
-            for key, stamp, value in zip(keys, stamps, values, strict=True):
-                file.write(f'{{"key":"user-{key}","ts":"{stamp}Z","v":{value}}}\n')
-        with (place / "one" / "all.ndjson").open("ab") as file_of_all, path.open("rb") as written:
-            shutil.copyfileobj(written, file_of_all)
-        lines = path.read_bytes().splitlines(keepends=True)[: count // 4]
-        (place / "quarter" / path.name).write_bytes(b"".join(lines))
-        (place / "small" / path.name).write_bytes(b"".join(lines[: _SMALL_RECORDS // FILES]))
+        frame = pl.DataFrame({"key": keys, "ts": times, "v": random.integers(0, 1_000, count)}).select(
+            pl.format("user-{}", "key").alias("key"),
+            pl.from_epoch("ts", "ms").dt.strftime("%Y-%m-%dT%H:%M:%S%.3fZ"),
+            "v",
+        )
+        path = place / "events" / f"{number:02}.ndjson"
+        frame.write_ndjson(path)
+        if number < FILES // 4:
+            os.link(path, place / "quarter" / path.name)
+            frame.head(_SMALL_RECORDS // 4).write_ndjson(place / "small" / path.name)
     users = "".join(f'{{"key":"user-{key}","name":"name of {key}"}}\n' for key in range(KEYS))
     (place / "users" / "users.ndjson").write_text(users, encoding="ascii")
-    write(place / "security", _SECURITY_EVENTS, FILES, 7, 0)
-    for path in (place / "security").glob("events-*.ndjson"):
-        path.write_bytes(path.read_bytes() * max(1, events // 4 // _SECURITY_EVENTS))
+    write(place / "security", _SECURITY_EVENTS, SECURITY_FILES, 7, 0)
+    repeats = max(1, events // 4 // _SECURITY_EVENTS // SECURITY_NAMES)
+    for number, path in enumerate(sorted((place / "security").glob("events-*.ndjson"))):
+        data = path.read_bytes()
+        with path.open("wb") as file:
+            for _ in range(repeats):
+                file.write(data)
+        for name in range(SECURITY_NAMES):
+            os.link(path, place / "security" / f"{name * SECURITY_FILES + number:02}.ndjson")
+        path.unlink()
 
 
-def job_of(name: str, place: Path, out: Path) -> Any:
+def _one_file(place: Path) -> None:
+    """Write all events into one file, if that was not done."""
+    if not (place / "one").exists():
+        (place / "one").mkdir()
+        with (place / "one" / "all.ndjson").open("wb") as file_of_all:
+            for path in sorted((place / "events").glob("*.ndjson")):
+                with path.open("rb") as written:
+                    shutil.copyfileobj(written, file_of_all, 1 << 20)
+
+
+def job_of(name: str, place: Path, out: Path, files: str = "*") -> Any:
+    """Build a job over those files of its input whose names match ``files``."""
     import headrace as hr
 
     pipe = hr.stream("benchmark", name)
     if name == "rules":
-        stream = pipe.from_file(f"{place}/security/events-*.ndjson", format="json", schema=COLUMNS)
+        stream = pipe.from_file(f"{place}/security/{files}.ndjson", format="json", schema=COLUMNS)
         return stream.rules(rule_set("selective", 41)).to_file(out, format="json")
     directory = {"join": "quarter", "small": "small", "one": "one"}.get(name.partition("-")[0], "events")
-    stream = pipe.from_file(f"{place}/{directory}/*.ndjson", format="json", schema=EVENTS)
+    stream = pipe.from_file(f"{place}/{directory}/{files}.ndjson", format="json", schema=EVENTS)
     kind = name.rpartition("-")[2]
     if kind == "windows":
         stream = stream.key_by("key").window(hr.tumbling("10 s", on="ts"), late="5 s").agg(n="count(*)", s="sum(v)")
@@ -95,13 +118,13 @@ def job_of(name: str, place: Path, out: Path) -> Any:
 
 
 def run(backend: str, name: str, place: Path, output: Path) -> dict[str, Any]:
-    """Run a job twice, into directories in ``output``; return what the second run took."""
+    """Run a job over a quarter of its files and then over all, into directories in ``output``; return what the second run took."""
     options: dict[str, Any] = {"master": "local[2]"} if backend == "spark" else {}
     figures: dict[str, Any] = {}
-    for turn in range(2):
+    for turn, files in enumerate((_FIRST_FILES.get(name, "0[0-3]"), "*")):
         out = output / f"out-{os.getpid()}-{turn}"
         begun, begun_cpu, begun_machine = time.perf_counter(), cpu_seconds(), machine_seconds()
-        report = job_of(name, place, out).run(backend, show_progress=False, **options)
+        report = job_of(name, place, out, files).run(backend, show_progress=False, **options)
         seconds, cpu = time.perf_counter() - begun, cpu_seconds() - begun_cpu
         rows, others = sum(report.rows_written.values()), machine_seconds() - begun_machine - cpu
         figures = {
@@ -165,6 +188,8 @@ def session(place: Path) -> None:
 def beside(place: Path, names: Sequence[str], output: Path) -> None:
     """Run jobs on both backends; print their figures and a table of the ratios."""
     found: dict[tuple[str, str], dict[str, Any]] = {}
+    if any(name.startswith("one-file") for name in names):
+        _one_file(place)
     for name in names:
         for backend, cores in (("light", [0]), ("spark", [0, 1])):
             environment = {"POLARS_MAX_THREADS": "1"} if backend == "light" else None
@@ -193,7 +218,7 @@ def main() -> None:
     else:
         parser = argparse.ArgumentParser(description=__doc__)
         parser.add_argument("made", nargs="*", metavar="make PLACE", help="only write the input")
-        parser.add_argument("--events", type=int, default=48_000_000)
+        parser.add_argument("--events", type=int, default=80_000_000)
         parser.add_argument("--place", type=Path, help="input that was made before; the jobs alone are run")
         parser.add_argument("--output", type=Path, help="where results go; default: beside the input")
         parser.add_argument("--jobs", nargs="*", choices=JOBS, default=JOBS)
