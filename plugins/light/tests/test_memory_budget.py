@@ -15,7 +15,8 @@ from headrace.foundation.freed_memory import trim_freed_memory
 from headrace.interfaces.meter import Meter
 from headrace.interfaces.metrics import MEMORY_PART, MEMORY_USED
 from headrace.testing import MemorySink, MemorySource
-from headrace_light.memory_budget import MemoryBudget, resident_bytes
+from headrace_light.memory_budget import MemoryBudget
+from headrace_light.process_memory import resident_bytes
 
 MIB = 2**20
 
@@ -37,10 +38,10 @@ class Process:
         self.used -= min(self.freed, self.waiting)
         self.waiting -= min(self.freed, self.waiting)
 
-    def at(self, megabytes: int, *, waiting: int = 0) -> None:
+    def at(self, megabytes: int, *, waiting: int = 0, held: Held | None = None) -> None:
         self.used, self.waiting = megabytes * MIB, waiting * MIB
         self.clock.advance(0.6)
-        self.budget.check()
+        self.budget.check(held)
 
 
 def test_a_warning_names_the_culprit_once(caplog: pytest.LogCaptureFixture) -> None:
@@ -55,8 +56,43 @@ def test_a_warning_names_the_culprit_once(caplog: pytest.LogCaptureFixture) -> N
     assert "rows that wait for sink out: 60 MiB" in record.getMessage()
     process.at(50)
     process.at(82, waiting=1)
-    assert "most of it by state, tables, rules and libraries: 81 MiB" in caplog.records[-1].getMessage()
+    assert "most of it by rules, libraries and the rest: 81 MiB" in caplog.records[-1].getMessage()
     assert process.written == 0
+
+
+class Held:
+    """Tells what parts of a job hold."""
+
+    def __init__(self, *, workers: int = 0, ahead: int = 0, nodes: dict[str, int] | None = None) -> None:
+        self.workers, self.ahead, self.nodes, self.looks = workers, ahead, nodes or {}, 0
+
+    def in_workers(self) -> int:
+        return self.workers * MIB
+
+    def read_ahead(self) -> int:
+        return self.ahead * MIB
+
+    def by_node(self) -> dict[str, int]:
+        self.looks += 1
+        return {name: size * MIB for name, size in self.nodes.items()}
+
+
+def test_a_node_and_the_workers_can_be_the_culprit(caplog: pytest.LogCaptureFixture) -> None:
+    process = Process()
+    process.at(60, held=Held(nodes={"agg": 50}))
+    assert not caplog.records
+    held = Held(workers=15, nodes={"agg": 40, "join": 10})
+    process.at(70, held=held)
+    assert "85 MiB of the 100 MiB" in caplog.records[-1].getMessage()
+    assert "most of it by node agg: 40 MiB" in caplog.records[-1].getMessage()
+    for _ in range(3):
+        process.at(70, held=held)
+    assert held.looks == 1
+    process.at(20)
+    process.at(30, held=Held(workers=55))
+    assert "most of it by worker processes: 55 MiB" in caplog.records[-1].getMessage()
+    process.at(10, held=Held(workers=85))
+    assert process.budget.max_records("s", 20_000) == 10_000
 
 
 @pytest.fixture(autouse=True)
@@ -107,9 +143,11 @@ def test_a_job_that_needs_more_ends_and_says_so() -> None:
 
 def test_figures_tell_the_parts() -> None:
     process = Process(enabled=True)
-    process.at(30, waiting=7)
+    process.at(30, waiting=7, held=Held(workers=5, nodes={"agg": 9}))
     taken = {(name, *labels): value for name, labels, value in process.meter.take()["gauges"]}
-    assert taken[MEMORY_USED.name,] == 30 * MIB
+    assert taken[MEMORY_USED.name,] == 35 * MIB
+    assert taken[MEMORY_PART.name, "node agg"] == 9 * MIB
+    assert taken[MEMORY_PART.name, "worker processes"] == 5 * MIB
     assert taken[MEMORY_PART.name, "rows that wait for sink out"] == 7 * MIB
 
 

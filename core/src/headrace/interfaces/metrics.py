@@ -101,9 +101,14 @@ CHECKPOINT_DURATION = _histogram("checkpoint.duration", "Time to make a checkpoi
 CHECKPOINT_IO = _counter("checkpoint.io", "By", "Bytes of state that checkpoints wrote.")
 CHECKPOINT_TIME = _gauge("checkpoint.timestamp", "s", "When the checkpoint was last up to date.", join="max")
 MEMORY_USED = _gauge(
-    "memory.used", "By", "Resident memory of the process that runs the job (light, with memory_max_bytes).", join="max"
+    "memory.used",
+    "By",
+    "Resident memory of the process that runs the job, and of its workers (light, with memory_max_bytes).",
+    join="max",
 )
-MEMORY_PART = _gauge("memory.part", "By", "Of it, what a part is known to hold.", "part")
+MEMORY_PART = _gauge(
+    "memory.part", "By", "Of it, what a part is known to hold: a node, rows that wait for a sink, workers.", "part"
+)
 DEAD_LETTERS = _counter(
     "dead_letters", "{record}", "Dead letters, by refusing node and kind of error.", "node", "error"
 )

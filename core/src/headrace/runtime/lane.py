@@ -113,6 +113,11 @@ class Lane:
         """The operators with state, by node id. The caller that drives the lane stores their state."""
         return {node_id: each for node_id, each in self._operators.items() if isinstance(each, StatefulOperator)}
 
+    @property
+    def operators(self) -> Mapping[str, Operator]:
+        """The operators by node id, to tell what they hold. Only the lane drives them."""
+        return self._operators
+
     def begin_entry(self, sequence: int) -> None:
         """Begin an entry: rows from stateful operators get this offset, and indexes from 0."""
         self._sequence, self._stamped = sequence, 0

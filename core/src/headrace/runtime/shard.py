@@ -33,7 +33,7 @@ from headrace.flow.messages import (
 )
 from headrace.foundation.checksums import sealed, unsealed
 from headrace.foundation.errors import CheckpointError, HeadraceError
-from headrace.interfaces.operator import PartedOperator
+from headrace.interfaces.operator import Operator, PartedOperator
 from headrace.plan.graph import Plan, ShuffleNode
 from headrace.plan.state_check import StateFit
 from headrace.runtime.lane import Delivery, Lane, Shipment
@@ -102,6 +102,11 @@ class Shard:
         self._local_place = ""
         #: Operators whose state is in mapped files: not there after a restart, so every version is applied.
         self._maps = False
+
+    @property
+    def operators(self) -> Mapping[str, Operator]:
+        """The operators by node id, to tell what they hold. Only the shard drives them."""
+        return self._lane.operators
 
     # ------------------------------------------------------------------------------------------------- entries
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import logging
-import os
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
@@ -15,6 +14,8 @@ from headrace.interfaces.meter import Meter
 from headrace.interfaces.metrics import MEMORY_PART, MEMORY_USED
 from headrace.plan.graph import Plan
 from headrace.runtime.outlets import Outlets
+
+from headrace_light.process_memory import resident_bytes
 
 logger = logging.getLogger(__name__)
 #: Parts of the budget: from the first on a warning names what takes most, from the second on memory is given back, and less is read.
@@ -29,15 +30,20 @@ _RELIEF_SECONDS, _WORTH_WRITING = 0.5, 0.01
 _OVER_SECONDS_MAX = 15.0
 
 
-class HasSize(Protocol):
-    """Something that holds memory."""
+#: How long figures of nodes hold: to find them objects are looked at.
+_NODES_SECONDS = 10.0
 
-    @property
-    def size_bytes(self) -> int: ...
+
+class Held(Protocol):
+    """Tells what a job holds in memory: see ``HeldMemory``."""
+
+    def in_workers(self) -> int: ...
+    def read_ahead(self) -> int: ...
+    def by_node(self) -> Mapping[str, int]: ...
 
 
 class MemoryBudget:
-    """Looks at the resident memory of this process, and acts when it comes near to the budget. Used by the engine's thread alone.
+    """Looks at the memory of this process and of its workers, and acts when it comes near to the budget. Used by the engine's thread alone.
 
     ``waiting`` tells how many bytes wait for each sink; ``write_out`` inserts what waits, and returns when it is stored.
     """
@@ -59,7 +65,10 @@ class MemoryBudget:
         self._meter = meter
         self._waiting = waiting
         self._write_out = write_out
-        self._ahead: HasSize | None = None
+        self._held: Held | None = None
+        #: What nodes hold, and when that was found.
+        self._nodes: Mapping[str, int] = {}
+        self._nodes_seconds = float("-inf")
         self._used = used or resident_bytes
         self._looked_seconds = float("-inf")
         self._warned = False
@@ -81,19 +90,21 @@ class MemoryBudget:
         if records:
             self._record_bytes[source] = size / records
 
-    def check(self, ahead: HasSize | None = None) -> None:
+    def check(self, held: Held | None = None) -> None:
         """Look at the memory now and then, and act. Raises JobFailedError when the budget is not enough, and what sinks raise.
 
-        ``ahead``: what was read for workers and is not taken yet.
+        ``held`` tells what the parts of the job hold.
         """
-        self._ahead = ahead
+        self._held = held
         now = self._clock.monotonic()
         if now - self._looked_seconds < _LOOK_SECONDS:
             return
         self._looked_seconds = now
-        used = self._used()
+        used = self._taken()
         if self._meter.enabled:
             self._meter.set(MEMORY_USED, used)
+            if now - self._nodes_seconds >= _NODES_SECONDS:
+                self._find_nodes(now)
             for name, size in self._parts().items():
                 self._meter.set(MEMORY_PART, size, name)
         part = used / self._bytes_max
@@ -103,6 +114,7 @@ class MemoryBudget:
             return
         if not self._warned:
             self._warned = True
+            self._find_nodes(now)
             logger.warning("job %s: %s; from %.0f %% on, less is read", self._job, self._told(used), 100 * _PRESSED)
         if part >= _PRESSED:
             self._relieve(now)
@@ -120,24 +132,35 @@ class MemoryBudget:
         elif not waits:
             return  # allocators give back with a delay what was given to them
         trim_freed_memory()
-        used = self._used()
+        used = self._taken()
         if used <= self._bytes_max:
             self._over_since = None
             return
         self._over_since = now if self._over_since is None else self._over_since
         if now - self._over_since >= _OVER_SECONDS_MAX:
+            self._find_nodes(now)
             raise JobFailedError(
                 f"{self._told(used)}, although caches are empty and batches small",
                 job=self._job,
                 option="memory_max_bytes",
-                hint="give it more, or let it keep less: fewer keys, shorter windows, a smaller dimension table, smaller records; "
+                hint="give it more, or let it keep less: fewer keys, shorter windows, a smaller dimension table, smaller records, "
+                "fewer workers; "
                 "started again, it goes on at its checkpoint",
             )
 
+    def _taken(self) -> int:
+        return self._used() + (0 if self._held is None else self._held.in_workers())
+
+    def _find_nodes(self, now: float) -> None:
+        self._nodes_seconds = now
+        self._nodes = {} if self._held is None else self._held.by_node()
+
     def _parts(self) -> dict[str, int]:
         parts = {f"rows that wait for sink {name}": size for name, size in self._waiting().items()}
-        if self._ahead is not None:
-            parts["batches that were read for workers"] = self._ahead.size_bytes
+        parts |= {f"node {name}": size for name, size in self._nodes.items()}
+        if self._held is not None:
+            parts["batches that were read for workers"] = self._held.read_ahead()
+            parts["worker processes"] = self._held.in_workers()
         return parts
 
     def _told(self, used: int) -> str:
@@ -145,7 +168,7 @@ class MemoryBudget:
         parts = self._parts()
         known = sum(parts.values())
         name, size = max(
-            [*parts.items(), ("state, tables, rules and libraries", max(0, used - known))], key=lambda each: each[1]
+            [*parts.items(), ("rules, libraries and the rest", max(0, used - known))], key=lambda each: each[1]
         )
         return (
             f"{_megabytes(used)} of the {_megabytes(self._bytes_max)} of memory_max_bytes are used, "
@@ -172,15 +195,3 @@ def budget_of(plan: Plan, bytes_max: int, clock: Clock, outlets: Outlets) -> Mem
     return MemoryBudget(
         plan.job_name, bytes_max, clock, plan.meter, waiting=outlets.waiting_bytes, write_out=outlets.flush
     )
-
-
-def resident_bytes() -> int:
-    """Return the resident memory of this process; 0 where the system does not tell it (other than Linux)."""
-    try:
-        with open("/proc/self/statm", "rb") as file:
-            return int(file.read().split()[1]) * _PAGE_BYTES
-    except OSError:
-        return 0
-
-
-_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")

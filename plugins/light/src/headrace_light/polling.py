@@ -16,6 +16,7 @@ from headrace.interfaces.metrics import SOURCE_RETRIES
 from headrace.plan.graph import Plan
 from headrace.runtime.lane import Delivery, Shipment
 
+from headrace_light.held_memory import HeldMemory
 from headrace_light.memory_budget import MemoryBudget
 from headrace_light.quarantine import Quarantine
 from headrace_light.queue_run import QueueRun
@@ -67,6 +68,7 @@ class Polling:
         self._ahead = (
             None if workers == 1 else _reading_ahead(plan, workers, self._take_made, options.until, clock, stopping)
         )
+        self._held = HeldMemory(runs, stages, self._ahead)
         #: Of which queue a worker got a batch last.
         self._given: Queue | None = None
 
@@ -146,7 +148,7 @@ class Polling:
 
     def _poll(self, run: QueueRun, wait: timedelta) -> bool:
         if self._memory is not None:
-            self._memory.check(self._ahead)
+            self._memory.check(self._held)
         try:
             if run.broken:
                 run.go_on_with(self._plan.sources[run.queue.source].source.open(run.queue, run.position))

@@ -34,7 +34,8 @@ class LightSettings(Settings, frozen=True, kw_only=True):
     memory_max_bytes: Annotated[
         int,
         option(
-            "resident memory that this process may take: near to it less is read and caches are written out, and a job that needs more "
+            "resident memory that this process and its workers may take: near to it less is read and caches are written out, "
+            "and a job that needs more "
             "ends and says what takes it; 0: no limit",
             ge=0,
         ),

@@ -17,6 +17,7 @@ from headrace.flow.messages import Queue, ReadPosition
 from headrace.foundation.errors import CheckpointError, RetriableError
 from headrace.foundation.faults import fault_point
 from headrace.interfaces.backend import QueueStatus
+from headrace.interfaces.operator import Operator
 from headrace.plan.graph import Plan
 from headrace.plan.stages import tick_seconds
 from headrace.plan.state_check import check_definitions
@@ -251,6 +252,10 @@ class SharedStages(Stages):
 
     def state_rows(self) -> int:
         return sum(run.shard.state_rows() for run in self._members.runs)
+
+    def operators(self) -> Iterable[tuple[str, Operator]]:
+        """See ``Stages``: of the shards that are here now."""
+        return (each for run in self._members.runs for each in run.shard.operators.items())
 
     def late_rows(self) -> int:
         """See ``Stages``: of the shards that are here now."""

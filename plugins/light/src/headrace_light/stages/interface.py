@@ -11,6 +11,7 @@ from typing import ClassVar
 from headrace.flow.messages import Queue, ReadPosition
 from headrace.foundation.clock import Clock
 from headrace.interfaces.backend import QueueStatus
+from headrace.interfaces.operator import Operator
 from headrace.runtime.lane import Shipment
 from headrace.runtime.outlets import Outlets
 from headrace.runtime.patience import WaitFor
@@ -214,6 +215,10 @@ class Stages(ABC):
     def state_rows(self) -> int:
         """Return how many rows the operators remember."""
         return 0
+
+    def operators(self) -> Iterable[tuple[str, Operator]]:
+        """Return the operators behind shuffles that are here, each with its node id, to tell what they hold."""
+        return ()
 
     def late_rows(self) -> int:
         """Return how many rows came too late in this run."""

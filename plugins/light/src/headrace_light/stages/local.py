@@ -18,6 +18,7 @@ from headrace.foundation.errors import CheckpointError, RetriableError
 from headrace.foundation.faults import fault_point
 from headrace.foundation.machine import boot_id
 from headrace.interfaces.metrics import CHECKPOINT_IO, STATE_SIZE
+from headrace.interfaces.operator import Operator
 from headrace.interfaces.state_store import StateStore
 from headrace.plan.graph import Plan, ShuffleNode
 from headrace.plan.stages import tick_seconds
@@ -430,6 +431,9 @@ class LocalStages(Stages):
 
     def state_rows(self) -> int:
         return sum(shard.state_rows() for shard in self._all())
+
+    def operators(self) -> Iterable[tuple[str, Operator]]:
+        return (each for shard in self._all() for each in shard.operators.items())
 
     def late_rows(self) -> int:
         return sum(shard.late_rows() for shard in self._all())

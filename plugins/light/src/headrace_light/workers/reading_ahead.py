@@ -78,6 +78,11 @@ class ReadingAhead:
         """The size of the batches that wait for their turn."""
         return sum(ahead.work.raw.size_bytes for ahead in self._ahead if ahead.work.raw is not None)
 
+    @property
+    def process_ids(self) -> list[int]:
+        """The worker processes that run now."""
+        return self._workers.process_ids
+
     def has(self, run: QueueRun) -> bool:
         """Return whether records of a queue are at work or wait for their turn."""
         return any(ahead.run is run for ahead in self._ahead)
