@@ -72,7 +72,7 @@ def test_hashes_that_are_alike_but_for_the_keys(monkeypatch: pytest.MonkeyPatch)
     def hashes(keys: pl.DataFrame) -> Any:
         return keys["key"].str.len_bytes().to_numpy().astype(np.uint64) % np.uint64(3)
 
-    monkeypatch.setattr(exact_index, "_hashes", hashes)
+    monkeypatch.setattr(exact_index, "hashes_of", hashes)
     keys = pl.DataFrame({"key": ["x" * (n % 23) for n in range(100)]})
     probes = pl.DataFrame({"key": ["x" * n for n in range(30)]})
     index, order = ExactIndex.of(keys)

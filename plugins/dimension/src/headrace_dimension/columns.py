@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -64,16 +65,27 @@ def narrow(column: pl.Series) -> pl.Series:
     """Return the column in a type that takes less memory and keeps all values; the column itself if there is none."""
     kind = column.dtype
     if kind.is_integer() and column.len():
-        low, high = column.min(), column.max()
-        if low is None or high is None:
-            return column.cast(pl.UInt8)
-        for smaller in _INTEGERS:
-            least, most = pl.select(smaller.min().alias("a"), smaller.max().alias("b")).row(0)
-            if least <= low and high <= most:
-                return column.cast(smaller)
-    if kind == pl.String and column.len() and column.n_unique() * _ROWS_PER_VALUE_MIN <= column.len():
+        smaller = narrow_integer(column.min(), column.max())
+        return column if smaller is None else column.cast(smaller)
+    if kind == pl.String and column.len() and dictionary_pays(column.n_unique(), column.len()):
         return column.cast(pl.Enum(column.drop_nulls().unique(maintain_order=True)))
     return column
+
+
+def narrow_integer(low: Any, high: Any) -> type[pl.DataType] | None:
+    """Return the smallest integer type that has all values from ``low`` to ``high`` (None: there is no value); None if there is none."""
+    if low is None or high is None:
+        return pl.UInt8
+    for smaller in _INTEGERS:
+        least, most = pl.select(smaller.min().alias("a"), smaller.max().alias("b")).row(0)
+        if least <= low and high <= most:
+            return smaller
+    return None
+
+
+def dictionary_pays(different: int, rows: int) -> bool:
+    """Return whether a text column with so many different values is stored as a dictionary."""
+    return different * _ROWS_PER_VALUE_MIN <= rows
 
 
 def compact(column: pl.Series) -> pa.Array:

@@ -28,7 +28,7 @@ _ROWS_PER_BUCKET = 8
 #: So many words of a bucket are compared one after the other; a bucket with more words probably has rows with equal keys.
 _WORDS_MAX = 8
 #: Unused entries after the last row, so that the words of an empty last bucket exist.
-_SPARE_RESTS = 8
+SPARE_RESTS = 8
 #: The factor that copies 16 bits into each lane of a word, and the top bits of all lanes. Lane 0 is the lowest (little-endian).
 _LANES = np.uint64(0x0001_0001_0001_0001)
 _TOPS = np.uint64(0x8000_8000_8000_8000)
@@ -62,21 +62,21 @@ class ExactIndex:
     @classmethod
     def of(cls, keys: pl.DataFrame) -> tuple[ExactIndex, NDArray[np.int64]]:
         """Return the index of rows with these keys, and the row numbers in its order. Rows with a NULL in a key are left out."""
-        hashes = _hashes(keys)
-        missing = _any_null(keys)
+        hashes = hashes_of(keys)
+        missing = any_null(keys)
         order = np.argsort(hashes, kind="stable")
         if missing is not None:
             order = order[~missing[order]]
         count = len(order)
         hashes = hashes[order]
         del missing
-        bits = max(0, int(count // _ROWS_PER_BUCKET).bit_length())
-        buckets = _bucket(hashes, bits)
+        bits = bucket_bits(count)
+        buckets = buckets_of(hashes, bits)
         counts = np.bincount(buckets, minlength=1 << bits) if count else np.zeros(1 << bits, dtype=np.int64)
         del buckets
         starts = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(counts)])
         starts = starts.astype(np.uint32 if count < 2**32 else np.int64)
-        rests = np.zeros(count + -count % 4 + _SPARE_RESTS, dtype=np.uint16)
+        rests = np.zeros(count + -count % 4 + SPARE_RESTS, dtype=np.uint16)
         rests[:count] = hashes.astype(np.uint16)
         del hashes
         stored = [compact(keys[name].gather(pl.Series(order))) for name in keys.columns]
@@ -114,11 +114,11 @@ class ExactIndex:
             probes = probes.rename(dict(zip(probes.columns, self._names, strict=True)))
             # A value that the key's type cannot hold becomes NULL, and equals nothing.
             probes = probes.cast(self._types, strict=False)  # type: ignore[arg-type]
-        hashes = _hashes(probes)
-        buckets = _bucket(hashes, self._bits)
+        hashes = hashes_of(probes)
+        buckets = buckets_of(hashes, self._bits)
         begins = self._starts[buckets].astype(np.int64)
         ends = self._starts[buckets + 1].astype(np.int64)
-        missing = _any_null(probes)
+        missing = any_null(probes)
         if missing is not None:
             ends[missing] = begins[missing]
         asked, places = self._candidates(hashes.astype(np.uint16), begins, ends)
@@ -186,13 +186,19 @@ class ExactIndex:
         return result
 
 
-def _bucket(hashes: NDArray[np.uint64], bits: int) -> NDArray[np.int64]:
+def bucket_bits(count: int) -> int:
+    """Return how many upper bits of a hash are the number of its bucket."""
+    return max(0, int(count // _ROWS_PER_BUCKET).bit_length())
+
+
+def buckets_of(hashes: NDArray[np.uint64], bits: int) -> NDArray[np.int64]:
+    """Return the number of each hash's bucket."""
     if not bits:
         return np.zeros(len(hashes), dtype=np.int64)
     return (hashes >> np.uint64(64 - bits)).astype(np.int64)
 
 
-def _hashes(keys: pl.DataFrame) -> NDArray[np.uint64]:
+def hashes_of(keys: pl.DataFrame) -> NDArray[np.uint64]:
     """Return hashes: equal values of the same type have the same hash in every process with the same version of polars."""
     if keys.width == 1:
         column = keys.to_series()
@@ -223,7 +229,7 @@ def _ordered(found: list[Matches], probes: int) -> Matches:
     return asked[order], places[order]
 
 
-def _any_null(keys: pl.DataFrame) -> NDArray[np.bool_] | None:
+def any_null(keys: pl.DataFrame) -> NDArray[np.bool_] | None:
     """Return the rows in which a key is NULL; None when there is no such row."""
     columns = [column for column in keys.iter_columns() if column.null_count()]
     if not columns:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import sys
-from collections.abc import Iterator
+import tempfile
+import threading
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import timedelta
@@ -16,15 +20,23 @@ from headrace.runtime.lane import Lane
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from headrace_dimension.parted_rows import PartedRows, can_part
+from headrace_dimension.table import Lookup, Table
+
+logger = logging.getLogger(__name__)
 _POLL_RECORDS = 50_000
 _POLL_TIMEOUT = timedelta(seconds=30)
 
 
-def load_table(plan: Plan, *, threads: int, title: str, show_progress: bool = False) -> pl.DataFrame:
-    """Return all rows that the source of a table's plan has now, after the operators of the plan.
+#: Rows that take more memory than this are loaded in parts.
+PARTED_BYTES = 32 << 20
+
+
+def load_table(plan: Plan, lookup: Lookup, *, threads: int, title: str, show_progress: bool = False) -> Table:
+    """Return a table of all rows that the source of a table's plan has now, after the operators of the plan.
 
     Queues (files, ranges of a key) are read in parallel by at most ``threads`` threads. Raises DataError at a bad record,
-    because a table must be complete, and what the source raises.
+    because a table must be complete, JobError when there is no room for its rows on the disk, and what the source raises.
     """
     (source_node,) = plan.sources.values()
     (source_id,) = plan.sources
@@ -34,17 +46,100 @@ def load_table(plan: Plan, *, threads: int, title: str, show_progress: bool = Fa
     (end,) = plan.sinks.values()  # the sink is not found by its name, because the source may have the same name
     columns = end.schema
     assert columns is not None
-    empty = pl.DataFrame(schema=dict(columns))
-    with (
-        ThreadPoolExecutor(max(1, min(threads, len(queues) or 1)), thread_name_prefix="load table") as pool,
-        _progress(show_progress) as progress,
-    ):
-        task = progress.add_task(title, total=len(queues))
-        frames: list[pl.DataFrame] = []
-        for loaded in pool.map(lambda queue: list(_read(plan, queue)), queues):
-            frames += loaded
-            progress.advance(task)
-    return pl.concat([empty, *frames])
+    rows = _LoadedRows(dict(columns), lookup)
+
+    def load(numbered: tuple[int, Queue]) -> None:
+        number, queue = numbered
+        for frame in _read(plan, queue):
+            rows.add(number, frame)
+
+    try:
+        with (
+            ThreadPoolExecutor(max(1, min(threads, len(queues) or 1)), thread_name_prefix="load table") as pool,
+            _progress(show_progress) as progress,
+        ):
+            task = progress.add_task(title, total=len(queues))
+            for _ in pool.map(load, enumerate(queues)):
+                progress.advance(task)
+        return rows.table()
+    finally:
+        rows.close()
+
+
+class _LoadedRows:
+    """Rows of a table by queue: in memory as long as they are few, then in parts on the disk. ``add`` is called by several threads."""
+
+    def __init__(self, columns: Mapping[str, pl.DataType], lookup: Lookup) -> None:
+        self._columns = columns
+        self._lookup = lookup
+        self._frames: dict[int, list[pl.DataFrame]] = defaultdict(list)
+        self._size = 0
+        self._may_part = lookup[0] == "equal" and can_part(columns)
+        self._parted: PartedRows | None = None
+        self._lock = threading.Lock()
+
+    def add(self, queue: int, frame: pl.DataFrame) -> None:
+        with self._lock:
+            if self._parted is None:
+                self._frames[queue].append(frame)
+                self._size += int(frame.estimated_size())
+                if self._may_part and self._size > PARTED_BYTES:
+                    self._part()
+                return
+        self._stored(self._parted, queue, frame)
+
+    def table(self) -> Table:
+        if self._parted is None:
+            frames = [each for queue in sorted(self._frames) for each in self._frames.pop(queue)]
+            # No reference to the rows is kept, so that they can be freed column by column.
+            return Table.of(pl.concat([pl.DataFrame(schema=dict(self._columns)), *_drained(frames)]), self._lookup)
+        try:
+            return Table(*self._parted.table_parts())
+        except OSError as error:
+            raise _no_room(error) from error
+
+    def close(self) -> None:
+        if self._parted is not None:
+            self._parted.close()
+
+    def _part(self) -> None:
+        """Store what is in memory: from now on all is stored."""
+        try:
+            parted = PartedRows(self._columns, self._lookup[1], tempfile.TemporaryFile)
+        except OSError as error:
+            logger.warning("a large table is loaded in memory: no file can be made for its rows: %s", error)
+            self._may_part = False
+            return
+        try:
+            for queue in sorted(self._frames):
+                for frame in _drained(self._frames.pop(queue)):
+                    self._stored(parted, queue, frame)
+        except BaseException:
+            parted.close()
+            raise
+        self._parted = parted
+
+    @staticmethod
+    def _stored(parted: PartedRows, queue: int, frame: pl.DataFrame) -> None:
+        try:
+            parted.add(queue, frame)
+        except OSError as error:
+            raise _no_room(error) from error
+
+
+def _drained(frames: list[pl.DataFrame]) -> Iterator[pl.DataFrame]:
+    """Yield frames and forget each."""
+    frames.reverse()
+    while frames:
+        yield frames.pop()
+
+
+def _no_room(error: OSError) -> JobError:
+    return JobError(
+        f"the rows of a large table cannot be stored in {tempfile.gettempdir()} while it is loaded: {error}",
+        plugin="lookup_join",
+        hint="give TMPDIR a directory with room for two to three times the table",
+    )
 
 
 def _read(plan: Plan, queue: Queue) -> Iterator[pl.DataFrame]:

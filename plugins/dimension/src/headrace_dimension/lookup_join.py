@@ -177,9 +177,8 @@ class LookupJoin(OperatorSpec):
 
     def _load(self) -> Table:
         title = f"loading {self._plan.job_name}"
-        # No reference to the loaded rows is kept here, so that Table.of can free them column by column.
-        return Table.of(
-            load_table(self._plan, threads=self._threads, title=title, show_progress=self._show_progress), self._lookup
+        return load_table(
+            self._plan, self._lookup, threads=self._threads, title=title, show_progress=self._show_progress
         )
 
     def _shared(self) -> SharedTable:
