@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import mmap
 import sys
 import types
 from collections import deque
@@ -115,7 +114,7 @@ def _of_array(array: np.ndarray[Any, Any], seen: set[int]) -> int:
         return 0
     seen.add(id(owner))
     # Pages of mapped files are the kernel's, which takes them away when it needs memory.
-    return 0 if isinstance(owner.base, mmap.mmap) or isinstance(owner, np.memmap) else int(owner.nbytes)
+    return 0 if type(owner.base).__module__ == "mmap" or isinstance(owner, np.memmap) else int(owner.nbytes)
 
 
 def _attributes(each: Any) -> Iterable[Any]:
