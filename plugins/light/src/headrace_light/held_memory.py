@@ -92,7 +92,8 @@ def _held(each: Any, seen: set[int], depth: int) -> int:
     if isinstance(each, pl.DataFrame | pl.Series):
         return int(each.estimated_size())
     if type(each).__module__.startswith("pyarrow"):  # which is not installed everywhere
-        return int(getattr(each, "get_total_buffer_size", lambda: getattr(each, "size", 0))())
+        total = getattr(each, "get_total_buffer_size", None)  # types and memory pools hold nothing
+        return 0 if total is None else int(total())
     if isinstance(each, dict):
         pairs = [part for pair in islice(each.items(), _SAMPLED) for part in pair]
         return sys.getsizeof(each) + _scaled(pairs, 2 * len(each), seen, depth)
