@@ -173,6 +173,10 @@ OF_ONE: Mapping[str, Mutation] = {
     "a queue that appears is read from its end": in_place_of(engine, "start_of", lambda start: _from_its_end(start)),
     "insertions of a queue overlap": in_place_of(sink_writer, "_ShardCache", lambda cache: _without_insert_lock(cache)),
     "checksums of states not compared": in_place_of(ShardStorage, "_check", lambda _: _taken_as_it_is),
+    "no checksum of states compared, neither theirs nor the checkpoint's": lambda: _all(
+        in_place_of(ShardStorage, "_check", lambda _: _taken_as_it_is),
+        in_place_of(shard, "unsealed", lambda _: lambda content, what: content[:-8]),
+    ),
     "checksum of the checkpoint not compared": in_place_of(checkpoint_directory, "_check", lambda _: _nothing),
     "a source is told of records that were only read": in_place_of(
         engine, "tell_stored", lambda tell: _told_too_much(tell)
@@ -188,7 +192,11 @@ OF_ONE: Mapping[str, Mutation] = {
 
 
 #: Those that histories of checkpoints that rot must find.
-OF_ROT = ("checksums of states not compared", "checksum of the checkpoint not compared")
+OF_ROT = (
+    "checksums of states not compared",
+    "no checksum of states compared, neither theirs nor the checkpoint's",
+    "checksum of the checkpoint not compared",
+)
 #: Those that histories of several instances must find.
 OF_INSTANCES: Mapping[str, Mutation] = {
     "groups told before the state of shards is stored": in_place_of(
