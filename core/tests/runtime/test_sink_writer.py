@@ -12,6 +12,7 @@ from headrace.flow.messages import INDEX, OFFSET, Batch, Checkpoint, Position, Q
 from headrace.foundation.clock import ManualClock
 from headrace.foundation.errors import JobError, JobFailedError, RetriableError
 from headrace.interfaces.sink import SinkBatch, SinkSettings
+from headrace.runtime import sink_writer
 from headrace.runtime.sink_writer import SinkWriter
 from headrace.testing import MemorySink, MemoryTransactionalSink
 
@@ -418,3 +419,78 @@ def test_whatever_ends_a_flush_thread_is_raised_by_the_next_call() -> None:
     with pytest.raises(AttributeError, match="total_seconds"):
         made.writer.write(rows([1]))
     made.writer.close(flush=False)
+
+
+class Counting(MemorySink):
+    """A sink that tells when it has so many rows."""
+
+    def __init__(self, wanted: int) -> None:
+        super().__init__(SinkSettings(flush_interval=timedelta(seconds=1)))
+        self.wanted, self.all_came = wanted, threading.Event()
+
+    def batch_insert(self, batch: SinkBatch) -> None:
+        super().batch_insert(batch)
+        if len(self.rows) == self.wanted:
+            self.all_came.set()
+
+
+def _flush_threads() -> list[str]:
+    return [each.name for each in threading.enumerate() if each.name.startswith("flush to_memory")]
+
+
+def test_very_many_queues_share_a_flush_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sink_writer, "_OWN_THREADS_MAX", 2)
+    sink = Counting(100)
+    made = Harness(sink, auto_flush=True)
+    before = len(_flush_threads())
+    queues = [Queue(f"q{number}", "src") for number in range(50)]
+    for offset in range(2):
+        for queue in queues:
+            made.writer.write(rows([offset], queue=queue))
+    assert len(_flush_threads()) == before + 3
+    assert sink.all_came.wait(60)  # nobody flushes but the threads
+    for queue in queues:
+        made.writer.on_system(QueueRemoved(queue))
+    made.writer.close()
+    assert len(_flush_threads()) == before
+    assert sorted(made.values) == [0] * 50 + [10] * 50
+
+
+def test_a_queue_is_dropped_when_the_shared_thread_has_inserted_its_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sink_writer, "_OWN_THREADS_MAX", 0)
+    sink = Gate(SinkSettings(flush_interval=timedelta(0)))
+    made = Harness(sink, auto_flush=True)
+    made.writer.write(rows([0]))
+    assert sink.called.wait(60)
+    dropping = threading.Thread(target=made.writer.discard, args=(QUEUE,))
+    dropping.start()
+    dropping.join(0.05)
+    assert dropping.is_alive()
+    sink.opened_gate.set()
+    dropping.join(60)
+    assert made.values == [0]
+    made.writer.close()
+
+
+def test_an_error_in_the_shared_thread_is_raised_by_the_next_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sink_writer, "_OWN_THREADS_MAX", 0)
+    sink = MemorySink(SinkSettings(flush_interval=timedelta(0)))
+    sink.failures = [JobError("the table is gone")]
+    made = Harness(sink, auto_flush=True)
+    made.writer.write(rows([0]))
+    thread = made.writer._shared_thread
+    assert thread is not None
+    thread.join(60)
+    with pytest.raises(JobError, match="the table is gone"):
+        made.writer.write(rows([1]))
+    made.writer.close(flush=False)
+
+
+def test_a_writer_that_was_closed_can_be_used_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sink_writer, "_OWN_THREADS_MAX", 0)
+    sink = Counting(2)
+    made = Harness(sink, auto_flush=True)
+    for offset in range(2):
+        made.writer.write(rows([offset]))
+        made.writer.close()
+    assert made.values == [0, 10]

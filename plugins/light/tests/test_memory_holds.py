@@ -17,7 +17,7 @@ _SCRIPT = str(Path(memory_jobs.__file__))
 @pytest.mark.parametrize(
     ("kind", "limit_mib", "rows"),
     [
-        ("queues", 320, memory_jobs.QUEUES * memory_jobs.QUEUE_RECORDS),
+        ("queues", 448, memory_jobs.QUEUES * memory_jobs.QUEUE_RECORDS),
         ("slow", 384, memory_jobs.SLOW_RECORDS),
         ("windows", 1024, None),
         ("records", 1536, memory_jobs.LARGE_RECORDS),

@@ -47,6 +47,10 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
+#: So many queues have a flush thread each; those that come later share one, as each takes memory of the kernel.
+_OWN_THREADS_MAX = 64
+#: The shared thread looks at its queues so often at most.
+_SHARED_LOOK_SECONDS = 0.05
 #: How long a writer that was told to stop goes on looking for the bad rows of a batch.
 _STOP_SECONDS_MAX = 5.0
 
@@ -85,8 +89,9 @@ class SinkWriter:
     """Drives one sink in one process. A runtime makes one per sink node, gives it batches and system messages.
 
     ``write``, ``on_system``, ``flush`` and ``close`` are called by one thread; with ``auto_flush`` one thread per shard
-    flushes what has waited for ``flush_interval``. With ``write_behind`` one thread of the writer flushes full caches, one at
-    a time; who fills the next cache meanwhile waits for it. An error in such a thread is raised by the next call.
+    flushes what has waited for ``flush_interval``; of very many shards, most share one, and wait for each other.
+    With ``write_behind`` one thread of the writer flushes full caches, one at a time; who fills the next cache meanwhile
+    waits for it. An error in such a thread is raised by the next call.
     """
 
     def __init__(
@@ -117,6 +122,10 @@ class SinkWriter:
         self._faults = SinkFaults(sink, name)
         self._stop_seconds: float | None = None
         self._opened = False
+        #: Queues without a flush thread of their own, and the thread that flushes them.
+        self._sharing: dict[Queue, _ShardCache] = {}
+        self._shared_thread: threading.Thread | None = None
+        self._shared_waiting, self._shared_closing = threading.Event(), threading.Event()
         self._write_behind = write_behind
         self._inserter: ThreadPoolExecutor | None = None
         self._inserting: Future[None] | None = None
@@ -151,6 +160,7 @@ class SinkWriter:
             settings = self.sink.settings
             full = shard.rows >= settings.max_cached_rows or shard.bytes >= settings.max_cached_bytes
             shard.waiting.set()
+            self._shared_waiting.set()
         if full and self._write_behind:
             self._flush_behind(shard)
         elif full:
@@ -199,6 +209,7 @@ class SinkWriter:
         finally:
             if not flush and self._stops_itself:
                 self._stopping.set()  # what is written behind is not tried again: nobody wants it any more
+            self._end_shared_thread()
             for shard in self._shards.values():
                 self._end_thread(shard)
             if self._inserter is not None:
@@ -226,11 +237,20 @@ class SinkWriter:
             last = self._stored_position(queue)
             shard = self._shards[queue] = _ShardCache(queue, last, seen=last)
             if self._auto_flush:
-                shard.thread = threading.Thread(
-                    target=self._flush_when_stale, args=(shard,), name=f"flush {self.name} {queue.id}", daemon=True
-                )
-                shard.thread.start()
+                self._begin_thread(shard)
         return shard
+
+    def _begin_thread(self, shard: _ShardCache) -> None:
+        if len(self._shards) > _OWN_THREADS_MAX:
+            self._sharing[shard.queue] = shard
+            if self._shared_thread is None:
+                run = partial(self._failing, self._flush_all_that_wait)
+                self._shared_thread = threading.Thread(target=run, name=f"flush {self.name}", daemon=True)
+                self._shared_thread.start()
+            return
+        name = f"flush {self.name} {shard.queue.id}"
+        shard.thread = threading.Thread(target=self._flush_when_stale, args=(shard,), name=name, daemon=True)
+        shard.thread.start()
 
     def _stored_position(self, queue: Queue) -> Position | None:
         if not isinstance(self.sink, TransactionalSink):
@@ -253,13 +273,28 @@ class SinkWriter:
     def _end_thread(self, shard: _ShardCache) -> None:
         shard.closing.set()
         shard.waiting.set()
+        if self._sharing.pop(shard.queue, None) is not None and threading.current_thread() is not self._shared_thread:
+            with shard.insert_lock:  # the shared thread may be inserting its rows
+                return
         if shard.thread is not None and shard.thread is not threading.current_thread():
             shard.thread.join()
 
+    def _end_shared_thread(self) -> None:
+        self._shared_closing.set()
+        self._shared_waiting.set()
+        if self._shared_thread is not None and threading.current_thread() is not self._shared_thread:
+            self._shared_thread.join()
+            self._shared_thread = None
+        self._shared_closing.clear()
+
     def _flush_when_stale(self, shard: _ShardCache) -> None:
-        """Run the flush thread of a shard; whatever ends it early is raised by the next call of the writer."""
+        """Run the flush thread of a shard."""
+        self._failing(partial(self._flush_what_waits, shard))
+
+    def _failing(self, work: Callable[[], None]) -> None:
+        """Run a flush thread; whatever ends it early is raised by the next call of the writer."""
         try:
-            self._flush_what_waits(shard)
+            work()
         except BaseException as error:  # handed to the thread that drives the job
             self._failure = self._failure or error
 
@@ -280,6 +315,26 @@ class SinkWriter:
                 self._clock.wait(shard.closing, due)
                 continue
             self._flush_shard(shard, in_thread=True)
+
+    def _flush_all_that_wait(self) -> None:
+        """Flush the queues that share a thread, each when its rows have waited for ``flush_interval``."""
+        interval = self.sink.settings.flush_interval.total_seconds()
+        while True:
+            self._shared_waiting.wait()
+            if self._shared_closing.is_set():
+                return
+            self._shared_waiting.clear()  # before the look: rows that come behind it set it again
+            now, due = self._clock.monotonic(), float("inf")
+            for shard in list(self._sharing.values()):
+                with shard.lock:
+                    left = shard.oldest_seconds + interval - now if shard.rows else float("inf")
+                if left <= 0 and not shard.closing.is_set() and not self._shared_closing.is_set():
+                    self._flush_shard(shard, in_thread=True)
+                else:
+                    due = min(due, left)
+            if due < float("inf"):
+                self._shared_waiting.set()
+                self._clock.wait(self._shared_closing, max(due, _SHARED_LOOK_SECONDS))
 
     def _without_replayed(self, frame: pl.DataFrame, seen: Position | None) -> pl.DataFrame:
         import polars as pl
