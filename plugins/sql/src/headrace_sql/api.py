@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from headrace.foundation.errors import OptionError, PlanError
+from headrace.interfaces.backend import RunOptions
 from headrace.interfaces.language import Language
 from headrace.jobs.collecting import collect_all, materialized, with_kinds
 from headrace.jobs.dsl import Stream
 from headrace.jobs.job import Job
+from headrace.plan.graph import Plan
 
 from headrace_sql.binding.session import SqlSession
 from headrace_sql.compiling.script import Script
@@ -41,6 +43,15 @@ class SqlJob(Job):
         """What of the text has no effect here, in sentences."""
         return tuple(self.script.catalog.notices)
 
+    def plan(self, options: RunOptions | None = None) -> Plan:
+        """Return the plan that runs, as every job's. Raises PlanError for a text that only defines."""
+        if not self.sink_nodes:
+            raise self._nothing_to_run()
+        return super().plan(options)
+
+    def _nothing_to_run(self) -> PlanError:
+        return PlanError("the text has no INSERT INTO and no SELECT, so there is nothing to run", job=self.name)
+
     def collect(
         self, table: str | None = None, *, backend: str = "light", changes: bool = False, **options: Any
     ) -> Any:
@@ -53,7 +64,7 @@ class SqlJob(Job):
         """
         relations = self.script.relations()
         if not relations:
-            raise PlanError("the text has no INSERT INTO and no SELECT, so there is nothing to run", job=self.name)
+            raise self._nothing_to_run()
         if table is not None and table not in relations:
             raise OptionError(f"no table {table!r} is written", option="table", hint=f"written: {', '.join(relations)}")
         wanted = {name: relation for name, relation in relations.items() if table in (None, name)}

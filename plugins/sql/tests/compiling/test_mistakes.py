@@ -161,7 +161,13 @@ def test_unknown_options_get_the_nearest_name() -> None:
 
 def test_a_text_without_insert_has_nothing_to_run() -> None:
     job = hr.sql(TABLES)
-    with pytest.raises(JobError, match="no sink"):
+    with pytest.raises(JobError, match="nothing to run"):
         job.plan()
     with pytest.raises(JobError, match="nothing to run"):
         job.collect()
+
+
+@pytest.mark.parametrize("text", ["", TABLES])
+def test_a_text_that_only_defines_has_nothing_to_run(text: str) -> None:
+    with pytest.raises(JobError, match="the text has no INSERT INTO and no SELECT, so there is nothing to run"):
+        hr.sql(text).run("light")
