@@ -94,7 +94,7 @@ def test_readers_whose_consumer_has_forgotten_all_brokers_go_on(relay: FencedBro
                     batch = reader.poll(3, timedelta(milliseconds=50))
                 except RetriableError:  # as long as it is not replaced
                     continue
-                if batch is not None:
+                if batch is not None and batch.bodies is not None:
                     found.extend(json.loads(bytes(body))["n"] for body in batch.bodies)
             return len(found) >= count
 

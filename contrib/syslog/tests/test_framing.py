@@ -71,3 +71,9 @@ def test_a_line_that_is_too_long_and_never_ends() -> None:
 def test_no_frame(data: bytes) -> None:
     with pytest.raises(FramingError, match="is no count of octets"):
         cut(data, 1)
+
+
+def test_messages_in_front_of_what_is_no_frame_are_not_lost() -> None:
+    with pytest.raises(FramingError) as caught:
+        Framer(500).feed(b"5 <13>a6 <13>bcno frame")
+    assert list(caught.value.whole) == [b"<13>a", b"<13>bc"]

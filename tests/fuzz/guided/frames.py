@@ -57,8 +57,8 @@ def _syslog_of(pieces: list[bytes]) -> tuple[list[bytes], bool | None]:
         for piece in pieces:
             found += list(framer.feed(piece))
         bodies, incomplete = framer.end()
-    except FramingError:
-        return found, None
+    except FramingError as error:
+        return [*found, *error.whole], None
     return [*found, *bodies], incomplete
 
 

@@ -199,6 +199,7 @@ class Connection(asyncio.Protocol):
         try:
             self._take(self._framer.feed(data))
         except FramingError as error:
+            self._take(error.whole)
             self._receiver.losses.add(FRAMING)
             logger.warning("syslog: the connection of %s is ended: %s", self._headers["peer"].decode(), error)
             self._stopped = True

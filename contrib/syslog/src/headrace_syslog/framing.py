@@ -12,7 +12,11 @@ _NO_BODIES = hr.Bodies(b"", _NOTHING, _NOTHING)
 
 
 class FramingError(Exception):
-    """What came is no frame: where the next message begins cannot be known."""
+    """What came is no frame: where the next message begins cannot be known. ``whole``: the messages in front of it."""
+
+    def __init__(self, text: str, whole: hr.Bodies) -> None:
+        super().__init__(text)
+        self.whole = whole
 
 
 class Framer:
@@ -82,12 +86,12 @@ class Framer:
             if blank < 0:
                 begin = data[place : place + _COUNT_DIGITS_MAX + 1].lstrip(b"\n")
                 if len(begin) > _COUNT_DIGITS_MAX or (begin and not begin.isdigit()):
-                    raise FramingError(f"{begin!r} is no count of octets")
+                    raise FramingError(f"{begin!r} is no count of octets", _bodies(data, starts, ends))
                 break
             # Some senders put a newline behind a counted message.
             count = data[place:blank].lstrip(b"\n")
             if not count.isdigit():
-                raise FramingError(f"{count!r} is no count of octets")
+                raise FramingError(f"{count!r} is no count of octets", _bodies(data, starts, ends))
             begins, length = blank + 1, int(count)
             if length > self._message_bytes:
                 self.too_long += 1
@@ -101,4 +105,8 @@ class Framer:
                 starts.append(begins)
                 ends.append(place)
         self._rest = data[place:]
-        return hr.Bodies(data, np.array(starts, dtype=np.int64), np.array(ends, dtype=np.int64))
+        return _bodies(data, starts, ends)
+
+
+def _bodies(data: bytes, starts: list[int], ends: list[int]) -> hr.Bodies:
+    return hr.Bodies(data, np.array(starts, dtype=np.int64), np.array(ends, dtype=np.int64))
