@@ -128,7 +128,12 @@ def test_a_large_table_of_several_files_is_loaded_in_parts_and_refreshed(
 ) -> None:
     monkeypatch.setattr(loading, "PARTED_BYTES", 50_000)
     made: list[PartedRows] = []
-    monkeypatch.setattr(loading, "PartedRows", lambda *given: made.append(PartedRows(*given)) or made[-1])
+
+    def noted(*given: Any) -> PartedRows:
+        made.append(PartedRows(*given))
+        return made[-1]
+
+    monkeypatch.setattr(loading, "PartedRows", noted)
     spec = LookupJoin(_users(tmp_path), "name", threads=3)
     table = spec.table()
     assert (table.height, len(made)) == (12_000, 1)
@@ -182,7 +187,7 @@ def test_a_full_disk_is_told_and_the_table_in_use_stays(
     def full(*_: object) -> IO[bytes]:
         return _FullDisk(room)  # type: ignore[return-value]
 
-    monkeypatch.setattr(loading.tempfile, "TemporaryFile", full)
+    monkeypatch.setattr(tempfile, "TemporaryFile", full)
     with pytest.raises(JobError, match="No space left on device") as caught:
         spec.reload()
     assert "TMPDIR" in str(caught.value.hint)
@@ -197,6 +202,6 @@ def test_without_a_place_for_files_a_large_table_is_in_memory(
     def refused() -> IO[bytes]:
         raise OSError(errno.EROFS, "Read-only file system")
 
-    monkeypatch.setattr(loading.tempfile, "TemporaryFile", refused)
+    monkeypatch.setattr(tempfile, "TemporaryFile", refused)
     assert LookupJoin(_users(tmp_path), "name").table().height == 12_000
     assert "is loaded in memory" in caplog.text
