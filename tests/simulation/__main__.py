@@ -155,8 +155,8 @@ def shrunk(seed: int, kind: str | None) -> int:
     return 1
 
 
-def seeds_until_found(name: str, seeds_max: int) -> int | None:
-    """Return after how many seeds a planted bug was found; None: it was not."""
+def seeds_until_found(name: str, seeds_max: int, *, first: int = 0) -> int | None:
+    """Return after how many seeds a planted bug was found, the first of them left out; None: it was not."""
     own = {
         run_rot: OF_ROT,
         run_instances: OF_INSTANCES,
@@ -166,7 +166,7 @@ def seeds_until_found(name: str, seeds_max: int) -> int | None:
     }
     run_one: Callable[[int], Outcome] = next((one for one, names in own.items() if name in names), run_seed)
     with MUTATIONS[name]():
-        for seed in range(seeds_max):
+        for seed in range(first, first + seeds_max):
             if run_one(seed).wrong:
                 return seed + 1
     return None

@@ -112,6 +112,9 @@ class Workers:
         self._faults = faults
         self.processes: list[Process] = []
         self.killed = 0
+        #: The system frees the memory of a process with it; that of the world's processes is freed with the history.
+        self._slots: list[Slot] = []
+        self._unserved: set[int] = set()
 
     @contextmanager
     def standing_in(self) -> Iterator[None]:
@@ -121,8 +124,24 @@ class Workers:
             patch.object(lane_workers, "wait", self._wait),
             patch.object(reading_ahead, "RECORDS_MIN", 0),
             patch.object(backend, "processes_for", lambda plan, wanted: 3),
+            patch.object(Slot, "__init__", self._noting()),
         ):
-            yield
+            try:
+                yield
+            finally:
+                for slot in self._slots:
+                    slot.close()
+                for descriptor in self._unserved:
+                    os.close(descriptor)
+
+    def _noting(self) -> Any:
+        slots, make = self._slots, Slot.__init__
+
+        def made(slot: Slot, descriptor: int | None = None) -> None:
+            make(slot, descriptor)
+            slots.append(slot)
+
+        return made
 
     def _wait(self, channels: Sequence[Channel], seconds: float) -> list[Channel]:
         until = self._world.us + int(seconds * 1e6)
@@ -147,6 +166,7 @@ class Workers:
             ours.other, theirs.other = theirs, ours
             ours.owner = world.current.process
             slots = [os.dup(each.descriptor) for each in (*self.requests, *self.answers)]
+            workers._unserved.update(slots)
             process = world.process(f"worker {self.number}", lambda: workers._serve(theirs, slots))
             theirs.owner = process
             workers.processes.append(process)
@@ -156,6 +176,7 @@ class Workers:
         return start
 
     def _serve(self, channel: Channel, slots: Sequence[int]) -> None:
+        self._unserved.difference_update(slots)
         serving = Serving(_Faulty(self, channel) if self._faults else channel, slots)  # type: ignore[arg-type]
         try:
             serving.run()
