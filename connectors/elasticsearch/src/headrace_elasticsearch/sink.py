@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from headrace.flow.messages import Queue
-from headrace.foundation.errors import DataError
 from headrace.interfaces.sink import IdempotentSink, SinkBatch, SinkSettings
-from headrace.interfaces.sink_progress import SinkProgress, rows_of
+from headrace.interfaces.sink_progress import SinkProgress, SinkProgresses, rows_of
 from numpy.typing import NDArray
 
 from headrace_elasticsearch.bulk import Bulk
@@ -48,8 +47,8 @@ class ElasticsearchSink(IdempotentSink):
         self._connection: Connection | None = None
         self._executor: ThreadPoolExecutor | None = None
         self._maker: DocumentMaker | None = None
-        #: The outcome of a queue's last batch, until all of its rows are stored.
-        self._progress: dict[Queue, SinkProgress] = {}
+        #: The outcome of each queue's last batch, until all of its rows are stored.
+        self._progress = SinkProgresses()
 
     def __getstate__(self) -> dict[str, Any]:
         own = {"_lock", "_connection", "_executor", "_maker", "_progress"}
@@ -85,18 +84,10 @@ class ElasticsearchSink(IdempotentSink):
         """
         connection, executor, maker = self._opened()
         bulk = Bulk(self.settings, connection)
-        progress = self._progress.get(batch.queue)
-        place = progress.place_of(batch) if progress is not None else None
-        if progress is None or place is None:
-            progress, place = SinkProgress(batch), slice(0, len(batch))
-            self._progress[batch.queue] = progress
+        progress, place = self._progress.begin(batch)
         while len(rows := progress.to_do(place)):
             self._send(rows_of(batch, rows, place), rows, progress, bulk, executor, maker)
-        if refused := progress.refused(place):
-            more = f" (and {len(refused) - 1} more of {len(batch)} rows)" if len(batch) > 1 else ""
-            raise DataError(refused[0] + more, plugin="elasticsearch")
-        if progress.clean:
-            del self._progress[batch.queue]
+        self._progress.end(batch, place, "elasticsearch")
 
     def _send(
         self,
@@ -134,7 +125,7 @@ class ElasticsearchSink(IdempotentSink):
 
     def queue_removed(self, queue: Queue) -> None:
         """Drop the outcome of the queue's last batch."""
-        self._progress.pop(queue, None)
+        self._progress.forget(queue)
 
     def close(self) -> None:
         """Close connections and end the threads."""

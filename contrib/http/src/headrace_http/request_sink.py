@@ -9,9 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from headrace.flow.messages import Queue
-from headrace.foundation.errors import DataError
 from headrace.interfaces.sink import Sink, SinkBatch
-from headrace.interfaces.sink_progress import SinkProgress
+from headrace.interfaces.sink_progress import SinkProgresses
 
 from headrace_http.bodies import RequestBodies
 from headrace_http.client import Answer, Client
@@ -50,8 +49,8 @@ class RequestSink(Sink):
     def _forget_connections(self) -> None:
         self._lock = threading.Lock()
         self._opened: tuple[Client, RequestBodies, ThreadPoolExecutor | None] | None = None
-        #: The outcome of a queue's last batch, until all of its rows are stored.
-        self._progress: dict[Queue, SinkProgress] = {}
+        #: The outcome of each queue's last batch, until all of its rows are stored.
+        self._progress = SinkProgresses()
 
     def __getstate__(self) -> dict[str, Any]:
         own = {"_lock", "_opened", "_progress"}
@@ -80,22 +79,14 @@ class RequestSink(Sink):
         After an error the same call, or one for a part of the batch, sends only the rows whose outcome is not known.
         """
         client, maker, executor = self._parts()
-        progress = self._progress.get(batch.queue)
-        place = progress.place_of(batch) if progress is not None else None
-        if progress is None or place is None:
-            progress, place = SinkProgress(batch), slice(0, len(batch))
-            self._progress[batch.queue] = progress
+        progress, place = self._progress.begin(batch)
         if len(rows := progress.to_do(place)):
             Delivery(self.settings, client, maker, self.judge, batch, progress, place).send(rows, executor)
-        if reasons := progress.refused(place):
-            more = f" (and {len(reasons) - 1} more of {len(batch)} rows)" if len(batch) > 1 else ""
-            raise DataError(reasons[0] + more, plugin=self.settings.plugin_name)
-        if progress.clean:
-            del self._progress[batch.queue]
+        self._progress.end(batch, place, self.settings.plugin_name)
 
     def queue_removed(self, queue: Queue) -> None:
         """Drop the outcome of the queue's last batch."""
-        self._progress.pop(queue, None)
+        self._progress.forget(queue)
 
     def close(self) -> None:
         """Close connections and end the threads."""

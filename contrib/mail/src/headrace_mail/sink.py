@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from headrace.flow.messages import Queue, position_of
-from headrace.foundation.errors import DataError, did_you_mean
+from headrace.foundation.errors import did_you_mean
 from headrace.interfaces.sink import Sink, SinkBatch, SinkSettings
-from headrace.interfaces.sink_progress import SinkProgress
+from headrace.interfaces.sink_progress import SinkProgress, SinkProgresses
 from headrace.interfaces.table_options import OF_FLINKS_RUNTIME, TableOptions
 
 from headrace_mail.client import Client, RefusedMailError
@@ -35,11 +35,11 @@ class MailSink(Sink):
         self.settings: MailSinkSettings = settings
         self._schema: Schema | None = None
         self._client: Client | None = None
-        #: The outcome of a queue's last batch, until all of its rows are stored.
-        self._progress: dict[Queue, SinkProgress] = {}
+        #: The outcome of each queue's last batch, until all of its rows are stored.
+        self._progress = SinkProgresses()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_client": None, "_progress": {}}
+        return {**self.__dict__, "_client": None, "_progress": SinkProgresses()}
 
     def check(self, schema: Schema | None) -> None:
         """Check the columns that the options name. Raises OptionError."""
@@ -64,25 +64,17 @@ class MailSink(Sink):
 
     def batch_insert(self, batch: SinkBatch) -> None:
         """Send the rows that are not sent yet. Raises RetriableError, JobError, and DataError when rows are refused."""
-        progress = self._progress.get(batch.queue)
-        place = progress.place_of(batch) if progress is not None else None
-        if progress is None or place is None:
-            progress, place = SinkProgress(batch), slice(0, len(batch))
-            self._progress[batch.queue] = progress
+        progress, place = self._progress.begin(batch)
         todo = progress.to_do(place)
         if len(todo):
             rows, lines = batch.rows(), lines_of(batch, self.settings, self._schema)
             for mail in self._mails(rows, [int(row) - place.start for row in todo], progress, place.start):
                 self._send(mail, batch, rows, lines, progress, place.start)
-        if reasons := progress.refused(place):
-            more = f" (and {len(reasons) - 1} more of {len(batch)} rows)" if len(batch) > 1 else ""
-            raise DataError(reasons[0] + more, plugin="mail")
-        if progress.clean:
-            del self._progress[batch.queue]
+        self._progress.end(batch, place, "mail")
 
     def queue_removed(self, queue: Queue) -> None:
         """Drop the outcome of the queue's last batch."""
-        self._progress.pop(queue, None)
+        self._progress.forget(queue)
 
     def close(self) -> None:
         """Close the connection."""

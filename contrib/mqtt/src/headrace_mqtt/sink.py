@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from headrace.flow.messages import Queue
-from headrace.foundation.errors import DataError, HeadraceError
+from headrace.foundation.errors import HeadraceError
 from headrace.interfaces.sink import Sink, SinkBatch, SinkSettings
-from headrace.interfaces.sink_progress import SinkProgress
+from headrace.interfaces.sink_progress import SinkProgress, SinkProgresses
 from numpy.typing import NDArray
 
 from headrace_mqtt.messages import MessageMaker
@@ -42,8 +42,8 @@ class MqttSink(Sink):
     def _forget_connection(self) -> None:
         self._maker: MessageMaker | None = None
         self._publisher: Publisher | None = None
-        #: The outcome of a queue's last batch, until all of its rows are stored.
-        self._progress: dict[Queue, SinkProgress] = {}
+        #: The outcome of each queue's last batch, until all of its rows are stored.
+        self._progress = SinkProgresses()
 
     def __getstate__(self) -> dict[str, Any]:
         own = {"_maker", "_publisher", "_progress"}
@@ -72,22 +72,14 @@ class MqttSink(Sink):
 
         After an error the same call, or one for a part of the batch, publishes only the rows whose outcome is not known.
         """
-        progress = self._progress.get(batch.queue)
-        place = progress.place_of(batch) if progress is not None else None
-        if progress is None or place is None:
-            progress, place = SinkProgress(batch), slice(0, len(batch))
-            self._progress[batch.queue] = progress
+        progress, place = self._progress.begin(batch)
         if len(rows := progress.to_do(place)):
             try:
                 self._publish(batch, rows, place, progress)
             except HeadraceError:
                 self._disconnect()  # the next call begins with a connection that owes nothing
                 raise
-        if reasons := progress.refused(place):
-            more = f" (and {len(reasons) - 1} more of {len(batch)} rows)" if len(batch) > 1 else ""
-            raise DataError(reasons[0] + more, plugin=PLUGIN)
-        if progress.clean:
-            del self._progress[batch.queue]
+        self._progress.end(batch, place, PLUGIN)
 
     def _publish(self, batch: SinkBatch, rows: NDArray[np.int64], place: slice, progress: SinkProgress) -> None:
         if self._maker is None:
@@ -125,7 +117,7 @@ class MqttSink(Sink):
 
     def queue_removed(self, queue: Queue) -> None:
         """Drop the outcome of the queue's last batch."""
-        self._progress.pop(queue, None)
+        self._progress.forget(queue)
 
     def close(self) -> None:
         """Close the connection."""

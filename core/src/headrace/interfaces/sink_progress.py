@@ -1,7 +1,7 @@
 """Which rows of a batch a sink has stored, for sinks whose server answers for each row or request.
 
-The writer repeats a call after a retriable error, and halves a batch to find the bad rows in it. A sink that keeps a ``SinkProgress`` for
-each queue sends only what is left, so that no row is sent twice in one run.
+The writer repeats a call after a retriable error, and halves a batch to find the bad rows in it. A sink that keeps ``SinkProgresses``, one
+for each queue, sends only what is left, so that no row is sent twice in one run.
 """
 
 from __future__ import annotations
@@ -9,7 +9,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.flow.messages import INDEX, OFFSET
+from headrace.flow.messages import INDEX, OFFSET, Queue
+from headrace.foundation.errors import DataError
 from headrace.interfaces.sink import SinkBatch
 
 _TO_DO, _STORED, _REFUSED = 0, 1, 2
@@ -60,6 +61,45 @@ class SinkProgress:
     def clean(self) -> bool:
         """Whether every row is stored: then no further call comes."""
         return bool((self._states == _STORED).all())
+
+
+class SinkProgresses:
+    """The progress of each queue's last batch, until all of its rows are stored. Kept by a sink, which calls it in ``batch_insert``.
+
+    Several threads may call it for different queues.
+    """
+
+    def __init__(self) -> None:
+        self._of_queues: dict[Queue, SinkProgress] = {}
+
+    def begin(self, batch: SinkBatch) -> tuple[SinkProgress, slice]:
+        """Return the progress that a batch belongs to, and where its rows are in it.
+
+        It is a new one if the batch is no part of the queue's last batch.
+        """
+        progress = self._of_queues.get(batch.queue)
+        place = progress.place_of(batch) if progress is not None else None
+        if progress is None or place is None:
+            progress, place = SinkProgress(batch), slice(0, len(batch))
+            self._of_queues[batch.queue] = progress
+        return progress, place
+
+    def end(self, batch: SinkBatch, place: slice, plugin: str) -> None:
+        """Forget the progress that ``begin`` returned if all is stored. Raises DataError when rows of the batch are refused."""
+        progress = self._of_queues[batch.queue]
+        if reasons := progress.refused(place):
+            more = f" (and {len(reasons) - 1} more of {len(batch)} rows)" if len(batch) > 1 else ""
+            raise DataError(reasons[0] + more, plugin=plugin)
+        if progress.clean:
+            del self._of_queues[batch.queue]
+
+    def forget(self, queue: Queue) -> None:
+        """Drop the progress of a queue that is removed."""
+        self._of_queues.pop(queue, None)
+
+    def clear(self) -> None:
+        """Drop all: the sink is closed."""
+        self._of_queues.clear()
 
 
 def rows_of(batch: SinkBatch, rows: NDArray[np.int64], place: slice) -> SinkBatch:
