@@ -8,13 +8,12 @@ It says ``started``, and stops gracefully on SIGTERM.
 from __future__ import annotations
 
 import json
-import logging
-import signal
 import sys
-import threading
 from typing import Any
 
 import headrace as hr
+
+from tests.job_programs import log_warnings, run_until_stopped
 
 SCHEMA = {"id": "int64", "who": "string", "n": "int64"}
 
@@ -45,18 +44,9 @@ def build(
 
 
 def main(given: dict[str, Any]) -> None:
-    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(name)s %(levelname)s %(message)s")
+    log_warnings()
     backend, run = given.pop("backend"), given.pop("run")
-    stop = threading.Event()
-    signal.signal(signal.SIGTERM, lambda *_: stop.set())
-    if backend == "light":
-        run = {"checkpoint_interval": "300 ms", **run}
-    handle = build(**given).start(backend, **{"max_batch_records": 200, **run})
-    print("started", flush=True)
-    while not stop.wait(0.05) and handle.status().error is None:
-        pass
-    handle.stop()
-    print(handle.wait(), flush=True)
+    run_until_stopped(build(**given), backend, {"max_batch_records": 200, **run})
 
 
 if __name__ == "__main__":

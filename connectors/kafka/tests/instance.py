@@ -9,17 +9,17 @@ from __future__ import annotations
 
 import json
 import logging
-import signal
 import sys
-import threading
 from typing import Any
 
 import headrace as hr
 
+from tests.job_programs import log_warnings, run_until_stopped
+
 
 def main() -> None:
     options: dict[str, Any] = json.loads(sys.argv[1])
-    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(name)s %(levelname)s %(message)s")
+    log_warnings()
     logging.getLogger("kafka").setLevel(logging.CRITICAL)
     given = {"servers": options["servers"], "driver": options["driver"]}
     stream = hr.stream("instances", "copy").from_kafka(
@@ -39,16 +39,7 @@ def main() -> None:
     )
     if "mysql" in options:
         job = job.to_mysql(**options["mysql"], flush_interval="50 ms", batch_size=500)
-    stop = threading.Event()
-    signal.signal(signal.SIGTERM, lambda *_: stop.set())
-    backend = options.get("backend", "light")
-    run = {"checkpoint_interval": "300 ms"} if backend == "light" else {}
-    handle = job.start(backend, **{"max_batch_records": 200, **run, **options.get("run", {})})
-    print("started", flush=True)
-    while not stop.wait(0.05) and handle.status().error is None:
-        pass
-    handle.stop()
-    print(handle.wait(), flush=True)
+    run_until_stopped(job, options.get("backend", "light"), {"max_batch_records": 200, **options.get("run", {})})
 
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@ from kafka_world import KafkaWorld
 from tests.eventually import eventually
 
 _SCRIPT = Path(__file__).with_name("instance.py")
+_ROOT = Path(__file__).parents[3]
 
 
 class Instance:
@@ -34,7 +35,7 @@ class Instance:
             [sys.executable, "-W", "ignore::DeprecationWarning", str(script), json.dumps(options)],
             stdout=self.output,
             stderr=subprocess.STDOUT,
-            env=environment,
+            env={**(environment or os.environ), "PYTHONPATH": str(_ROOT)},  # of what the jobs of tests have in common
             start_new_session=True,  # with the Java and the Python workers that Spark starts, if it is Spark
         )
 
