@@ -11,6 +11,7 @@ import os
 os.environ.setdefault("POLARS_MAX_THREADS", "1")  # frames are small; before polars is imported
 
 import argparse
+import gc
 import sys
 import time
 from collections import Counter
@@ -30,6 +31,9 @@ from tests.simulation.shrinking import shrink
 from tests.simulation.starting import Outcome
 from tests.simulation.warming import warm
 from tests.simulation.workers import run_with_workers
+
+#: Garbage is looked for after so many histories.
+_COLLECTED = 20
 
 
 def run_seed(seed: int) -> Outcome:
@@ -100,11 +104,16 @@ def seeds_of(text: str) -> range:
 
 def simulate(seeds: range, run_one: Callable[[int], Outcome], *, failures_max: int) -> int:
     """Run the histories of seeds, print those that break a rule, and return how many do."""
+    warm()
+    gc.disable()
+    gc.freeze()  # else garbage is looked for among the modules, after every history
     begun, used = time.monotonic(), time.process_time()
     found = steps = starts = done = 0
     happened: Counter[str] = Counter()
     for seed in seeds:
         outcome = run_one(seed)
+        if done % _COLLECTED == 0:
+            gc.collect()
         happened += outcome.trace.faults()
         done, steps, starts = done + 1, steps + outcome.steps, starts + outcome.starts
         if outcome.wrong:

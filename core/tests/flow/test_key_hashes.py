@@ -32,14 +32,15 @@ def of_text(text: str | None) -> int:
 @pytest.mark.parametrize("has_arrow", [True, False])
 @pytest.mark.parametrize("by_place_rows_min", [1, 2**30])
 @pytest.mark.parametrize("block_bytes", [1, 7, 64, 2**16])
-@given(texts=_TEXTS, left_out=st.integers(0, 3))
+@given(texts=_TEXTS, left_out=st.integers(0, 3), few_bytes=st.sampled_from((0, 512)))
 def test_texts(
-    block_bytes: int, by_place_rows_min: int, has_arrow: bool, texts: list[str | None], left_out: int
+    block_bytes: int, by_place_rows_min: int, has_arrow: bool, texts: list[str | None], left_out: int, few_bytes: int
 ) -> None:
     frame = pl.DataFrame({"k": pl.Series(texts, dtype=pl.String)}).slice(left_out)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "_HAS_ARROW", has_arrow)
         patch.setattr(module, "_BLOCK_BYTES", block_bytes)
+        patch.setattr(module, "_FEW_BYTES", few_bytes)
         patch.setattr(module, "_BY_PLACE_ROWS_MIN", by_place_rows_min)
         assert key_hashes(frame, ["k"]).tolist() == [of_text(text) for text in texts[left_out:]]
 

@@ -30,7 +30,7 @@ class Lock:
         if world.current.process.dead:
             # A thread that ends goes through the code that gives locks back: it must not wait there.
             return self._real.acquire(False) or _crashed()
-        if blocking:
+        if blocking and world._ready:  # else nobody else could run
             world.give_way()
         if self._real.acquire(False):
             return True

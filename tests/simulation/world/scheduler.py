@@ -122,17 +122,20 @@ class World:
             self.watch(process, kind, what)
             if process.dead:
                 raise Crashed
-        self._spend(process)
-        self._thaw(process)
-        self.give_way()
+        self.steps_left -= 1
+        if self.steps_left <= 0:
+            self._stop_without_progress(process)
+        if process.frozen_until_us > self.us:
+            self._thaw(process)
+        if self._ready and self.random.random() < self.preempt:
+            self._hand_over_ready(task)
 
     def _thaw(self, process: Process) -> None:
         while process.frozen_until_us > self.us:
             self._wait(process.frozen_until_us - self.us)
 
-    def _spend(self, process: Process) -> None:
-        self.steps_left -= 1
-        if self.steps_left <= 0 and process is not self.driver.process:
+    def _stop_without_progress(self, process: Process) -> None:
+        if process is not self.driver.process:
             process.stacks = process.stacks or self.stacks()
             self.kill(process, "no progress")
             raise Crashed
@@ -140,11 +143,13 @@ class World:
     def give_way(self) -> None:
         """Let another thread run, if the seed says so."""
         if self._ready and self.random.random() < self.preempt:
-            task = self.current
-            self._ready.append(task)
-            self._hand_over(task)
-            if task.process.dead:
-                raise Crashed
+            self._hand_over_ready(self.current)
+
+    def _hand_over_ready(self, task: Task) -> None:
+        self._ready.append(task)
+        self._hand_over(task)
+        if task.process.dead:
+            raise Crashed
 
     def seconds(self) -> float:
         """Return what clocks show that only grow."""
@@ -182,7 +187,9 @@ class World:
             self._timer_count += 1
             heappush(self._timers, (self.us + us, self._timer_count, task, task.pauses))
         if task is not self.driver:
-            self._spend(task.process)
+            self.steps_left -= 1
+            if self.steps_left <= 0:
+                self._stop_without_progress(task.process)
         self._hand_over(task)
         if task.process.dead:
             raise Crashed

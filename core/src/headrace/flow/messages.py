@@ -280,6 +280,16 @@ def with_column(frame: pl.DataFrame, column: pl.Series) -> pl.DataFrame:
     return frame.hstack([column])
 
 
+def picked(frame: pl.DataFrame, columns: Sequence[str]) -> pl.DataFrame:
+    """Return the frame with these columns only, at least one, in this order.
+
+    As ``select``, which runs a query for it. Raises ``ColumnNotFoundError`` as that does.
+    """
+    import polars as pl
+
+    return pl.DataFrame([frame.get_column(name) for name in columns])
+
+
 def watermark_column(times_us: NDArray[np.int64]) -> pl.Series:
     """Return watermarks as a column: what is -2**63 is none yet, NULL. They never fall, so those come first."""
     import numpy as np

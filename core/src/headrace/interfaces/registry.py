@@ -66,6 +66,7 @@ class Registry:
                 )
             self._entries[entry.name] = entry
         self._loaded: set[str] = set()
+        self._all_loaded = False
         #: Held while a plug-in is loaded. A plug-in may ask for another one while it is.
         self._lock = threading.RLock()
         self._offers: dict[str, dict[str, tuple[str, Any]]] = {kind: {} for kind in HOOKS}
@@ -169,8 +170,10 @@ class Registry:
 
     def load_all(self) -> pluggy.HookRelay:
         """Load every installed plug-in and return the hooks, to call optimizers and observers."""
-        for name in self._entries:
-            self._load(name)
+        if not self._all_loaded:  # jobs ask for them several times
+            for name in self._entries:
+                self._load(name)
+            self._all_loaded = True
         return self._manager.hook
 
     def _load(self, name: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
@@ -81,9 +81,10 @@ class SinkBatch:
             import polars as pl
 
             return pl.from_dicts(self.rows(), infer_schema_length=None)
-        from headrace.flow.messages import HEADER_COLUMNS
+        from headrace.flow.messages import HEADER_COLUMNS, picked
 
-        return self.frame.drop(HEADER_COLUMNS, strict=False)
+        columns = [name for name in self.frame.columns if name not in HEADER_COLUMNS]
+        return picked(self.frame, columns) if columns else self.frame.drop(HEADER_COLUMNS, strict=False)
 
     def to_arrow(self) -> pa.Table:
         """Return the user columns as an Arrow table (needs pyarrow)."""
@@ -91,13 +92,16 @@ class SinkBatch:
 
     def positions(self) -> Iterator[Position]:
         """Yield the position of each row."""
-        for offset, index in self.frame.select(OFFSET, INDEX).iter_rows():
+        for offset, index in self._places():
             yield Position(offset, index)
 
     def ids(self) -> Sequence[str]:
         """Return one string per row that never changes: writer, queue, offset and index. For idempotent sinks."""
         prefix = f"{self.writer}:{self.queue.id}" if self.writer else self.queue.id
-        return [f"{prefix}:{offset}:{index}" for offset, index in self.frame.select(OFFSET, INDEX).iter_rows()]
+        return [f"{prefix}:{offset}:{index}" for offset, index in self._places()]
+
+    def _places(self) -> Iterable[tuple[int, int]]:
+        return zip(self.frame.get_column(OFFSET).to_list(), self.frame.get_column(INDEX).to_list(), strict=True)
 
 
 class Sink(ABC):

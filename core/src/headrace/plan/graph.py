@@ -151,6 +151,7 @@ class Plan:
         self._outputs: Mapping[str, Mapping[str, Any]] | None = None
         self.nodes: dict[str, Node] = {}
         self._ids: dict[int, str] = {}
+        self._kinds: dict[type[Node], dict[str, Node]] = {}
         counts: dict[str, int] = {}
         for node in _topological(sinks):
             counts[node.label] = counts.get(node.label, 0) + 1
@@ -164,7 +165,7 @@ class Plan:
     def __getstate__(self) -> dict[str, Any]:
         """Return the plan with its edges as ids: pickle recurses along objects, and a chain of nodes may be long."""
         nodes = [(node_id, type(node), _with_ids(node, self._ids)) for node_id, node in self.nodes.items()]
-        return {**self.__dict__, "_ids": None, "nodes": nodes}
+        return {**self.__dict__, "_ids": None, "_kinds": {}, "nodes": nodes}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -184,7 +185,13 @@ class Plan:
 
     def of_kind(self, kind: type[N]) -> dict[str, N]:
         """Return the nodes of a kind by id, in topological order."""
-        return {node_id: node for node_id, node in self.nodes.items() if isinstance(node, kind)}
+        # Engines ask several times in each round.
+        found = self._kinds.get(kind)
+        if found is None:
+            found = self._kinds[kind] = {
+                node_id: node for node_id, node in self.nodes.items() if isinstance(node, kind)
+            }
+        return dict(found)  # type: ignore[arg-type]
 
     def with_rules(self, node_id: str | None = None) -> tuple[OperatorSpec, Schema]:
         """Return the operator that ``handle.update_rules`` means, and the columns of its input. Raises PlanError."""

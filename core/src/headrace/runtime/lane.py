@@ -24,6 +24,7 @@ from headrace.flow.messages import (
     RawBatch,
     SystemMessage,
     Watermark,
+    picked,
 )
 from headrace.foundation import at_work
 from headrace.foundation.errors import DataError, JobFailedError
@@ -260,15 +261,16 @@ class Lane:
 
     def _stamped_batch(self, batch: Batch) -> Batch:
         """Give the rows of a stateful operator their place: the entry as offset, numbered as they come."""
+        import numpy as np
         import polars as pl
 
         begin, self._stamped = self._stamped, self._stamped + batch.frame.height
-        place = pl.select(
-            pl.repeat(self._sequence, batch.frame.height, dtype=pl.Int64).alias(OFFSET),
-            pl.int_range(begin, self._stamped, dtype=pl.Int32).alias(INDEX),
+        place = (
+            pl.Series(OFFSET, np.full(batch.frame.height, self._sequence, dtype=np.int64)),
+            pl.Series(INDEX, np.arange(begin, self._stamped, dtype=np.int32)),
         )
-        columns = batch.frame.drop(OFFSET, INDEX, strict=False)
-        return batch.with_frame(pl.concat([place, columns], how="horizontal"), batch.output)
+        others = (column for column in batch.frame.get_columns() if column.name not in (OFFSET, INDEX))
+        return batch.with_frame(pl.DataFrame([*place, *others]), batch.output)
 
     def _ship(
         self,
@@ -346,7 +348,7 @@ def _with_columns(frame: pl.DataFrame, columns: Sequence[str], header: Sequence[
     """Return the header columns that there are and the named columns, in that order."""
     present = frame.columns
     wanted = [*(name for name in header if name in present), *columns]
-    return frame if wanted == present else frame.select(wanted)
+    return frame if wanted == present else picked(frame, wanted)
 
 
 def _in_order(batches: Sequence[Batch]) -> Batch | None:

@@ -575,9 +575,9 @@ def _together(batches: Sequence[Batch]) -> pl.DataFrame:
 
 def numbered(frame: pl.DataFrame, sequence: int, begin: int = 0) -> pl.DataFrame:
     """Return rows at new positions: the number of an entry, and their place in it from ``begin`` on."""
+    import numpy as np
     import polars as pl
 
-    return frame.with_columns(
-        pl.lit(sequence, dtype=pl.Int64).alias(OFFSET),
-        pl.int_range(begin, begin + frame.height, dtype=pl.Int32).alias(INDEX),
-    )
+    offsets = pl.Series(OFFSET, np.full(frame.height, sequence, dtype=np.int64))
+    indexes = pl.Series(INDEX, np.arange(begin, begin + frame.height, dtype=np.int32))
+    return with_column(with_column(frame, offsets), indexes)

@@ -39,7 +39,6 @@ class SourceDecoder:
 
     def decode(self, queue: Queue, raw: RawBatch) -> tuple[Batch, Batch | None]:
         """Return the good rows, and the dead letters if there are any."""
-        import polars as pl
 
         rows, bad = None, None
         if self._body_filter is not None and raw.bodies is not None:
@@ -63,7 +62,7 @@ class SourceDecoder:
             frame = self._with_metadata(queue, raw, rows, header, frame)
         elif frame.columns != self._order:
             frame = frame.select(self._order)
-        return Batch(queue, pl.concat([header, frame], how="horizontal")), bad
+        return Batch(queue, header.hstack(frame.get_columns())), bad
 
     def _decoded(self, raw: RawBatch) -> Decoded:
         if self._decoder is None:

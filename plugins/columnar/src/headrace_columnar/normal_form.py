@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from typing import Any
 
 import polars as pl
@@ -18,11 +19,15 @@ from headrace.interfaces.state_definition import quoted
 
 def normal_text(source: str | pl.Expr) -> str:
     """Return an expression in normal form, without the name that ``AS`` gives it. Raises ExpressionError."""
-    if isinstance(source, pl.Expr):
-        return _of_polars(source)
+    return _of_polars(source) if isinstance(source, pl.Expr) else _of_text(source)
+
+
+@lru_cache(maxsize=1024)
+def _of_text(text: str) -> str:
+    """Asked several times for each expression while a job is built and started, and a tree is copied for it."""
     from headrace_columnar import dialect
 
-    return normal_node(dialect.parsed(source))
+    return normal_node(dialect.parsed(text))
 
 
 def normal_node(node: Any) -> str:

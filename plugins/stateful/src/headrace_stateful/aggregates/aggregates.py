@@ -21,7 +21,7 @@ from headrace.interfaces.state_definition import Kept, kept
 from headrace_columnar import dialect, registry
 from headrace_columnar.evaluation import RowFailure, evaluate_all
 from headrace_columnar.expressions import CompiledExpression, compile_node
-from headrace_columnar.normal_form import normal_node
+from headrace_columnar.normal_form import normal_node, normal_text
 from headrace_columnar.sql_types import column_hint, shown
 from sqlglot import exp
 
@@ -266,7 +266,7 @@ class _PlanCompiler:
         node = dialect.parse(text)
         if isinstance(node, exp.Alias):
             node = node.this
-        self._texts[name] = normal_node(node)
+        self._texts[name] = normal_text(text)
         node = self._with_results(text, node)
         own = {column: finish.data_type for column, finish in self._values}
         visible = {key: self._schema[key] for key in self._keys if key in self._schema}

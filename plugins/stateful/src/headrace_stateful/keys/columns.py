@@ -7,6 +7,7 @@ polars: a new value is appended to a log and the slot points at it; when more of
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -53,7 +54,8 @@ class ChunkedFrame:
 
     def rows_of(self, frame: pl.DataFrame) -> pl.DataFrame:
         """Return the columns that are held."""
-        return frame.select(list(self.schema))
+        columns = list(self.schema)
+        return frame if frame.columns == columns else frame.select(columns)
 
     def take(self, rows: Places, columns: Sequence[str] | None = None) -> pl.DataFrame:
         """Return the rows at these places, in that order; of ``columns`` only, when they are given."""
@@ -111,14 +113,20 @@ def grown(values: NDArray[Any], size: int, fill: Any = 0, memory: MappedMemory |
     return larger
 
 
+@cache
+def _physical(data_type: pl.DataType) -> tuple[pl.DataType, np.dtype[Any]]:
+    """Return as what values of a type lie in memory, for polars and for numpy."""
+    empty = pl.Series([], dtype=data_type).to_physical()
+    return empty.dtype, empty.to_numpy().dtype
+
+
 class _FixedColumn:
     """Values of fixed width, with a flag for NULL where there ever was one."""
 
     def __init__(self, data_type: pl.DataType) -> None:
         self._type = data_type
-        empty = pl.Series([], dtype=data_type).to_physical()
-        self._physical = empty.dtype
-        self._values: NDArray[Any] = empty.to_numpy().copy()
+        self._physical, kind = _physical(data_type)
+        self._values: NDArray[Any] = np.zeros(0, dtype=kind)
         self._null: Flags | None = None
         self.memory: MappedMemory | None = None
 
