@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import venv
@@ -40,6 +41,10 @@ def job(place: str) -> hr.Job:
     rows = hr.stream("tests", "packaged").from_file(
         f"{place}/in/*.ndjson", format="json", schema={"host": "string", "cmd": "string", "ts": "timestamp"}
     )
+    return written(rows, place)
+
+
+def written(rows: hr.Stream, place: str) -> hr.Job:
     seen = rows.map(measured, schema=SEEN)
     minutes = seen.watermark("ts", delay="1 s").key_by("host").window(hr.tumbling("1 min", on="ts"))
     counts = minutes.agg(n="count(*)", longest="max(len)")
@@ -57,7 +62,27 @@ if __name__ == "__main__":
                 "spark.executorEnv.HEADRACE_PYTHON": os.environ["PLAIN_PYTHON"]}
         job(place).run(master=master, archive=archive, conf=conf, checkpoint=f"{place}/checkpoint")
 """
+FRAMES = """
+import os
+import sys
+import headrace as hr
+from job import measured, SEEN, written
+from pyspark.sql import SparkSession
+
+place, master, python = sys.argv[1:]
+conf = {"spark.driver.host": "127.0.0.1", "spark.executor.memory": "512m", "spark.ui.enabled": "false",
+        "spark.sql.session.timeZone": "UTC", "spark.executorEnv.HEADRACE_PYTHON": python}
+os.environ["PYSPARK_PYTHON"] = python  # spark.pyspark.python is read by spark-submit alone
+spark = SparkSession.builder.master(master).config(map=conf).getOrCreate()
+frame = spark.read.schema("host STRING, cmd STRING, ts TIMESTAMP").json(f"{place}/in")
+written(hr.stream("tests", "frames").from_dataframe(frame), place).run(archive="job.tar.gz")
+seen = hr.stream("tests", "rows").from_dataframe(frame).map(measured, schema=SEEN).to_dataframe(archive="job.tar.gz")
+assert seen.count() == 1200
+assert len(spark.sparkContext.listArchives) == 1
+assert spark.sparkContext.parallelize([1]).map(lambda one: sys.executable).collect() == [python]
+"""
 FILES = {
+    "frames.py": FRAMES,
     "job.py": JOB,
     "words.py": "def length(text):\n    return len(text)\n",
     "later.py": "",
@@ -116,7 +141,7 @@ def same_as_light(job_directory: Path, found: Path, light: Path) -> None:
     assert len(rows_in(light / "counts")) > 100
     assert rows_in(found / "counts") == rows_in(light / "counts")
     seen, wanted = rows_in(found / "seen"), rows_in(light / "seen")
-    assert {row.pop("module") for row in seen} == {"environment/job/later.py"}
+    assert {re.sub("-[0-9a-f]{12}/", "/", row.pop("module")) for row in seen} == {"environment/job/later.py"}
     assert {row.pop("module") for row in wanted} == {"later.py"}
     assert sorted(seen, key=str) == sorted(wanted, key=str)
     assert len(seen) == 1200
@@ -129,6 +154,16 @@ def test_workers_with_a_plain_python_run_a_packaged_job(
     place = lay_out(tmp_path / "cluster")
     command = [sys.executable, "job.py", str(place), "spark", cluster.master, "job.tar.gz"]
     run(command, job_directory, PLAIN_PYTHON=python)
+    same_as_light(job_directory, place, tmp_path / "light")
+
+
+@pytest.mark.slow
+def test_a_session_that_runs_already_gets_the_package_for_the_job_alone(
+    start_spark_cluster: StartSparkCluster, job_directory: Path, tmp_path: Path
+) -> None:
+    cluster, python = start_spark_cluster(ONE_WORKER), plain_python(tmp_path / "plain")
+    place = lay_out(tmp_path / "cluster")
+    run([sys.executable, "frames.py", str(place), cluster.master, python], job_directory)
     same_as_light(job_directory, place, tmp_path / "light")
 
 

@@ -17,9 +17,13 @@ from headrace.foundation.errors import CheckpointError, JobFailedError, OptionEr
 from headrace.interfaces.backend import JobState
 from headrace_spark import JobFigures, JobProgress
 from headrace_spark.processes.session import session_of
+from headrace_spark.processes.session_packages import run_by
 from headrace_spark.queries.handle import SparkHandle
 from headrace_sql.operators.frames import FrameSource
 from pyspark.sql import SparkSession
+from pyspark.sql.types import StructType
+from pyspark.sql.udf import UserDefinedFunction
+from pyspark.util import PythonEvalType
 from spark_parts import DatabaseSink, LineSink, WindowSink
 
 from tests.eventually import eventually
@@ -210,16 +214,28 @@ def test_sparks_progress_has_the_figures_of_the_job(files: Files, tmp_path: Path
     handle.stop()
 
 
-def test_an_archive_that_the_session_does_not_have_is_refused_on_a_cluster(
-    files: Files, sink: DatabaseSink, monkeypatch: pytest.MonkeyPatch
+def test_what_is_no_package_is_refused_for_a_session_on_a_cluster(
+    files: Files, sink: DatabaseSink, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     files.add(events(3))
     job = begin("packed").from_dataframe(files.stream()).to(sink)
     in_use = session_of(files.stream().sparkSession)
     monkeypatch.setattr("headrace_spark.queries.frame_query.session_of", lambda session: replace(in_use, local=False))
-    with pytest.raises(OptionError, match="whose workers do not have the package") as refused:
+    with pytest.raises(OptionError, match="cannot be read"):
         job.run("spark", archive="job.tar.gz")
-    assert "spark-submit --archives job.tar.gz#environment" in str(refused.value.hint)
+    (tmp_path / "other.tar.gz").write_bytes(b"")
+    with pytest.raises(OptionError, match="is not a package of a job"):
+        job.run("spark", archive=str(tmp_path / "other.tar.gz"))
+
+
+def test_a_function_is_run_by_another_python_than_that_of_the_session(spark: SparkSession) -> None:
+    """Which Python runs it is seen in the plan: the path need not be one."""
+    function = UserDefinedFunction(
+        lambda batches: batches, StructType(), "stage", PythonEvalType.SQL_MAP_ARROW_ITER_UDF
+    )
+    run_by(function, "./environment/bin/python")
+    assert function._judf.func().pythonExec() == "./environment/bin/python"
+    assert function._judf.name() == "stage"
 
 
 def test_on_this_machine_an_archive_is_not_needed(files: Files, sink: DatabaseSink) -> None:

@@ -97,7 +97,7 @@ def conf_with_archive(conf: Mapping[str, str], archive: str | None, submitted: M
     archives = [each for each in known.get(SETTING, "").split(",") if each]
     found = dict(conf)
     if archive is not None and DIRECTORY not in [each.partition("#")[2] for each in archives]:
-        _check_package(archive)
+        check_package(archive)
         found[SETTING] = ",".join([f"{archive}#{DIRECTORY}", *archives])
     if archive is not None:
         found.setdefault("spark.pyspark.python", f"./{DIRECTORY}/bin/python")
@@ -108,8 +108,9 @@ def conf_with_archive(conf: Mapping[str, str], archive: str | None, submitted: M
     return found
 
 
-def _check_package(archive: str) -> None:
-    path = _local_path(archive)
+def check_package(archive: str) -> None:
+    """Check that an archive is a package that fits this driver, if it is on this machine. Raises OptionError, JobError."""
+    path = local_path(archive)
     if path is None:
         return
     try:
@@ -138,7 +139,7 @@ def packaged_python(archives: Sequence[str]) -> str | None:
     """
     for each in archives:
         archive, _, directory = each.partition("#")
-        path = _local_path(archive)
+        path = local_path(archive)
         manifest = PackageManifest.read(path) if path is not None and path.is_file() else None
         if manifest is not None:
             manifest.check_fits(archive)
@@ -146,7 +147,7 @@ def packaged_python(archives: Sequence[str]) -> str | None:
     return None
 
 
-def _local_path(archive: str) -> Path | None:
+def local_path(archive: str) -> Path | None:
     """Return the path of an archive on this machine; None if it is elsewhere (hdfs, s3a, the image of a container)."""
     parts = urlsplit(archive)
     if parts.scheme == "file":

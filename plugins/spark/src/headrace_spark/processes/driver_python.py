@@ -13,22 +13,24 @@ from pyspark.sql.datasource import DataSource
 from pyspark.sql.udf import _wrap_function
 
 from headrace_spark.processes.reasons import reason_of
+from headrace_spark.processes.session_packages import of_python
 
 _CLASS = "headrace.spark.DriverPython"
 _DATA_SOURCE = "org.apache.spark.sql.execution.datasources.v2.python.UserDefinedPythonDataSource"
 
 
-def register(session: SparkSession, source: type[DataSource]) -> None:
+def register(session: SparkSession, source: type[DataSource], python: str | None = None) -> None:
     """Register a data source. The planner on the driver uses the driver's Python if the workers' path is a relative one.
 
     Spark unpacks archives in the working directory of each executor. A relative path such as ``./environment/bin/python``
-    is valid there, and not on a driver in client mode.
+    is valid there, and not on a driver in client mode. ``python``: that of the workers; None: that of the session.
     """
     context: Any = session.sparkContext
-    if not is_relative(context.pythonExec):
+    workers_python = python or context.pythonExec
+    if not is_relative(workers_python):
         session.dataSource.register(source)
         return
-    wrapped = _wrap_function(context, source)
+    wrapped = of_python(context._jvm, _wrap_function(context, source), workers_python)
     try:
         compiler = context._jvm.org.codehaus.janino.SimpleCompiler()
         compiler.setParentClassLoader(context._jvm.java.lang.Thread.currentThread().getContextClassLoader())
@@ -39,7 +41,7 @@ def register(session: SparkSession, source: type[DataSource]) -> None:
         function = made[0].newInstance(arguments)
     except Exception as error:  # anything that py4j gives: another Spark
         raise JobError(
-            f"this Spark cannot run the driver with another Python than {context.pythonExec!r}: {reason_of(error)}",
+            f"this Spark cannot run the driver with another Python than {workers_python!r}: {reason_of(error)}",
             plugin="spark",
             hint="install headrace on all machines and name the Python by an absolute path in PYSPARK_PYTHON",
         ) from error

@@ -20,15 +20,15 @@ from headrace.runtime.patience import Patience
 from headrace.runtime.savepoint_start import SavepointStart
 from headrace.runtime.sinks_ahead import newest_rows, sink_is_ahead
 from headrace.runtime.sources_in_use import check_sources_free
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
 from headrace_spark.checkpoints.checkpoint import SparkCheckpoint, not_shared
 from headrace_spark.dataframes.frame_source import DataFrameSource, frames_of
 from headrace_spark.planning.queue_ends import ENDS
-from headrace_spark.processes.archives import DIRECTORY, SETTING
 from headrace_spark.processes.driver_python import register
 from headrace_spark.processes.session import SessionInUse, active, note_query, session_of
+from headrace_spark.processes.session_packages import give_package
 from headrace_spark.processes.settings import SparkSettings
 from headrace_spark.processes.temporary import remove, temporary_directory
 from headrace_spark.queries.batch_run import BatchRun
@@ -158,24 +158,7 @@ def _session(plan: Plan, frames: Mapping[str, DataFrameSource], settings: SparkS
                 option=name,
                 hint="set it where the session is created",
             )
-    in_use = session_of(session)
-    if settings.archive is not None and not in_use.local:
-        _check_has_package(session, settings.archive, plan.job_name)
-    return in_use
-
-
-def _check_has_package(session: SparkSession, archive: str, job: str) -> None:
-    """Check that the workers of a session have the package of the job, which came with the session. Raises OptionError."""
-    archives = session.sparkContext.getConf().get(SETTING, "") or ""
-    if DIRECTORY in [each.partition("#")[2] for each in archives.split(",")]:
-        return
-    raise OptionError(
-        "has no effect: the job runs in the session of its DataFrame, whose workers do not have the package",
-        job=job,
-        plugin="spark",
-        option="archive",
-        hint=f"start the program with spark-submit --archives {archive}#{DIRECTORY} --conf spark.pyspark.python=./{DIRECTORY}/bin/python",
-    )
+    return session_of(session)
 
 
 def _check_options(start: _Start) -> None:
@@ -207,6 +190,8 @@ def _payload(start: _Start, checkpoint: SparkCheckpoint, run_directory: RunDirec
     payload = plain_payload(
         plan, in_use.session, run_directory=str(run_directory.path), keyed=None, batch=not start.streaming
     )
+    if settings.archive is not None and not in_use.local:
+        payload = replace(payload, workers_python=give_package(in_use.session, settings.archive, plan.job_name))
     begun = _beginning(start, checkpoint, payload.parallelism)
     _check_fits(start, checkpoint, begun)
     if options.checkpoint is not None:
@@ -387,7 +372,7 @@ def _start_batch(
     envelopes: DataFrame, payload: JobPayload, checkpoint: SparkCheckpoint, in_use: SessionInUse
 ) -> BatchRun:
     sink = data_sources_of(payload)[1]
-    register(in_use.session, sink)
+    register(in_use.session, sink, payload.workers_python)
 
     def write() -> None:
         with active(in_use.session):

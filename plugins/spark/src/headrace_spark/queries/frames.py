@@ -76,6 +76,7 @@ class FrameOptions:
     sink: str | None = None
     kind_column: str = "_kind"
     order_column: str = "_order"
+    archive: str | None = None
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> FrameOptions:
@@ -110,19 +111,21 @@ def to_dataframe(what: Job | Stream, session: SparkSession | None = None, **give
     for sink_id, node in plan.sinks.items():
         if sink_id != target:
             node.sink.prepare(input_schema(node.input))
+    python = payload.workers_python
     if payload.keyed is None:
         made = [
-            _stage_over(name, source, plan, OutputStage(payload, output, name), spark_schema)
+            _stage_over(name, source, plan, OutputStage(payload, output, name), spark_schema, python)
             for name, source in frames.items()
         ]
         if others_than(frames, plan):
             planned = planned_envelopes(payload, spark_session)
-            made.insert(0, mapped(planned, OutputStage(payload, output), spark_schema, COLUMNS))
+            made.insert(0, mapped(planned, OutputStage(payload, output), spark_schema, COLUMNS, python=python))
         return _union(made)
     envelopes = envelopes_of(plan, frames, payload, spark_session)
     names = stage_names(plan, payload.keyed.levels)
     behind = behind_shuffles(envelopes, payload, names)
-    return mapped(behind, OutputStage(payload, output), spark_schema, envelope_columns(payload), names[-1])
+    columns = envelope_columns(payload)
+    return mapped(behind, OutputStage(payload, output), spark_schema, columns, names[-1], python=python)
 
 
 # ---------------------------------------------------------------------------------------------------- what is given
@@ -265,6 +268,9 @@ def _payload_of(
     atexit.register(remove, place)
     keyed = _keyed_plan(plan, options, session, batch=batch)
     given = None if not frames else frame_input(plan, frames)
+    python = None
+    if options.archive is not None and not is_local(session):
+        python = _python_of(options.archive, session, plan.job_name)
     return plain_payload(
         plan,
         session,
@@ -274,7 +280,23 @@ def _payload_of(
         batch=batch,
         in_user_query=True,
         state_by_query=True,
+        workers_python=python,
     )
+
+
+def _python_of(archive: str, session: SparkSession, job: str) -> str | None:
+    """Give the package of a job to the session; return its Python. Raises OptionError as ``give_package`` does."""
+    if not hasattr(session, "_jsparkSession"):
+        raise OptionError(
+            "has no effect with Spark Connect: the server decides the Python of its workers",
+            job=job,
+            plugin="to_dataframe",
+            option="archive",
+            hint="install headrace where the server's workers find it",
+        )
+    from headrace_spark.processes.session_packages import give_package  # not with Spark Connect
+
+    return give_package(session, archive, job)
 
 
 def plain_payload(plan: Plan, session: SparkSession, *, keyed: KeyedPlan | None, **changes: Any) -> JobPayload:
@@ -419,11 +441,19 @@ def envelopes_of(
     planned = [planned_envelopes(payload, session)] if has_planner else []
     stages = {name: FrameStage(payload, name) for name in frames}
     return _union(
-        [*planned, *(_stage_over(name, source, plan, stages[name], ENVELOPE) for name, source in frames.items())]
+        [
+            *planned,
+            *(
+                _stage_over(name, source, plan, stages[name], ENVELOPE, payload.workers_python)
+                for name, source in frames.items()
+            ),
+        ]
     )
 
 
-def _stage_over(name: str, source: DataFrameSource, plan: Plan, stage: Any, schema: spark.StructType) -> DataFrame:
+def _stage_over(
+    name: str, source: DataFrameSource, plan: Plan, stage: Any, schema: spark.StructType, python: str | None
+) -> DataFrame:
     """Return what a stage makes of the columns of a DataFrame that the job needs."""
     node, frame = plan.sources[name], source.frame
     assert frame is not None
@@ -432,7 +462,7 @@ def _stage_over(name: str, source: DataFrameSource, plan: Plan, stage: Any, sche
         columns = [each for each in plan.decode_columns()[name] if each not in node.metadata]
         columns = columns or list(node.body_schema or {})[:1]  # rows are counted, so some column must come
     selected = frame.select(*[functions.col(quoted(each)) for each in columns])
-    return mapped(selected, stage, schema, columns, source_name(plan, name))
+    return mapped(selected, stage, schema, columns, source_name(plan, name), python=python)
 
 
 def _union(frames: Sequence[DataFrame]) -> DataFrame:

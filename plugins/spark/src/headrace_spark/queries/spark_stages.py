@@ -31,7 +31,7 @@ def planned_envelopes(payload: JobPayload, session: SparkSession) -> DataFrame:
     from headrace_spark.processes.driver_python import register  # not with Spark Connect, which has no driver here
 
     source = batch_source_of(payload) if payload.batch else data_sources_of(payload)[0]
-    register(session, source)
+    register(session, source, payload.workers_python)
     reader: Any = session.read if payload.batch else session.readStream
     made: DataFrame = reader.format(source.name()).load()
     return made
@@ -58,16 +58,24 @@ def behind_shuffles(envelopes: DataFrame, payload: JobPayload, names: Sequence[s
             envelopes = envelopes.withColumn(TIME_COLUMN, now)
         if level < levels:
             stage = KeyedStage(payload, level)
-            envelopes = mapped(envelopes, stage, ENVELOPE, envelope_columns(payload), names[level])
+            python = payload.workers_python
+            envelopes = mapped(envelopes, stage, ENVELOPE, envelope_columns(payload), names[level], python=python)
     return envelopes
 
 
 def mapped(
-    frame: DataFrame, stage: Any, schema: spark.StructType, columns: Sequence[str], name: str | None = None
+    frame: DataFrame,
+    stage: Any,
+    schema: spark.StructType,
+    columns: Sequence[str],
+    name: str | None = None,
+    *,
+    python: str | None,
 ) -> DataFrame:
     """Return what a stage makes of Arrow batches: ``DataFrame.mapInArrow`` but for its wish to have pandas installed.
 
-    ``columns`` are those of the DataFrame. ``name`` stands in the plan that Spark's UI shows.
+    ``columns`` are those of the DataFrame. ``name`` stands in the plan that Spark's UI shows. ``python`` runs the stage; None: that
+    of the session.
     """
     if is_of_connect(frame):
         return _mapped_by_server(frame, stage, schema, columns, name)
@@ -75,7 +83,11 @@ def mapped(
     from pyspark.sql.udf import UserDefinedFunction
     from pyspark.util import PythonEvalType
 
+    from headrace_spark.processes.session_packages import run_by  # not with Spark Connect
+
     function = UserDefinedFunction(stage, schema, name or type(stage).__name__, PythonEvalType.SQL_MAP_ARROW_ITER_UDF)
+    if python is not None:
+        run_by(function, python)
     column: Any = function(*[frame[quoted(name)] for name in columns])
     return ClassicDataFrame(frame._jdf.mapInArrow(column._jc, False, None), frame.sparkSession)
 

@@ -41,7 +41,7 @@ def started_stream(
     """
     session, sink = in_use.session, data_sources_of(payload)[1]
     try:
-        register(session, sink)
+        register(session, sink, payload.workers_python)
         writer = (
             make()
             .writeStream.format(sink.name())

@@ -145,6 +145,8 @@ class JobPayload:
     state_by_query: bool = False
     #: The run's claim of its checkpoint; None: the run keeps none.
     ownership: Ownership | None = None
+    #: The Python of the job's package, where that came into a session that ran already; None: the session's own.
+    workers_python: str | None = None
     #: The shortest time between the starts of two micro-batches.
     trigger_seconds: float = 0.0
     #: Whether the workers of all stages see the files of one machine, and the sink stage tells when a micro-batch is completed.
