@@ -22,8 +22,9 @@ from typing import Any
 import headrace as hr
 import polars as pl
 import pymysql
-from headrace.flow.messages import INDEX, OFFSET, Batch, Queue, RawBatch, ReadPosition
+from headrace.flow.messages import INDEX, OFFSET, Batch, Queue, RawBatch
 from headrace.flow.schema import Schema
+from headrace.interfaces.readers import OffsetReader
 from headrace.interfaces.settings import Settings
 from headrace.interfaces.source import Reader, Source, StartPosition
 from headrace.runtime.sink_writer import SinkWriter
@@ -74,10 +75,10 @@ class FrameSource(Source):
         return _FrameReader(self._frame)
 
 
-class _FrameReader(Reader):
+class _FrameReader(OffsetReader):
     def __init__(self, frame: pl.DataFrame) -> None:
+        super().__init__()
         self._frame = frame
-        self._next = 0
 
     def poll(self, max_records: int, timeout: dt.timedelta) -> RawBatch | None:
         import numpy as np
@@ -88,17 +89,6 @@ class _FrameReader(Reader):
         offsets = np.arange(self._next, self._next + part.height, dtype=np.int64)
         self._next += part.height
         return RawBatch(offsets, self.position, frame=part)
-
-    def seek(self, position: ReadPosition) -> None:
-        self._next = position.offset
-
-    @property
-    def position(self) -> ReadPosition:
-        return ReadPosition(self._next)
-
-    @property
-    def earliest(self) -> int:
-        return 0
 
     @property
     def latest(self) -> int:

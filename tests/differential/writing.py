@@ -8,32 +8,12 @@ from datetime import date, datetime, time
 from decimal import Decimal
 from typing import Any
 
+from tests.differential import tree
 from tests.differential.forms import AGGREGATES, FORMS, TABLE_FUNCTIONS, Form
 from tests.differential.kinds import Kind
-from tests.differential.tree import (
-    Aggregate,
-    Call,
-    Column,
-    Exists,
-    Expression,
-    From,
-    InQuery,
-    Join,
-    LateralQuery,
-    Literal,
-    Over,
-    Quantified,
-    Relation,
-    ScalarQuery,
-    Scan,
-    Select,
-    SetOperation,
-    TopN,
-    Values,
-)
 
 
-def written(relation: Relation, dialect: str) -> str:
+def written(relation: tree.Relation, dialect: str) -> str:
     """Return the text of a query in ``"flink"`` or ``"duckdb"``; for headrace with the views that it needs before it."""
     writer = Writer(dialect)
     query = writer.whole(relation)
@@ -58,31 +38,31 @@ class Writer:
 
     # ------------------------------------------------------------------------------------------------- relations
 
-    def whole(self, relation: Relation) -> str:
+    def whole(self, relation: tree.Relation) -> str:
         """Return a relation as a query with the WITH that it needs."""
         query = self.query(relation)
         ctes = ",\n".join(f"{name} AS (\n{_indented(text)}\n)" for name, text in self.ctes)
         return (f"WITH {ctes}\n" if ctes else "") + query
 
-    def query(self, relation: Relation) -> str:
+    def query(self, relation: tree.Relation) -> str:
         """Return a relation as a query."""
-        if isinstance(relation, Scan):
+        if isinstance(relation, tree.Scan):
             return f"SELECT {self._names(relation.columns)} FROM {relation.table}"
-        if isinstance(relation, Select):
+        if isinstance(relation, tree.Select):
             return self._select(relation)
-        if isinstance(relation, SetOperation):
+        if isinstance(relation, tree.SetOperation):
             every = " ALL" if relation.keep_all else ""
             return f"({self.query(relation.left)})\n{relation.operation}{every}\n({self.query(relation.right)})"
-        if isinstance(relation, Values):
+        if isinstance(relation, tree.Values):
             rows = ", ".join(f"({', '.join(map(self.expression, row))})" for row in relation.rows)
             names = self._names(relation.columns)
             return f"SELECT {names} FROM (VALUES {rows}) AS {relation.alias}({names})"
-        if isinstance(relation, Over):
+        if isinstance(relation, tree.Over):
             return self._over(relation)
-        assert isinstance(relation, TopN)
+        assert isinstance(relation, tree.TopN)
         return self._top_n(relation)
 
-    def _over(self, over: Over) -> str:
+    def _over(self, over: tree.Over) -> str:
         partition = f"PARTITION BY {self._names(over.partition)} " if over.partition else ""
         window = f" OVER ({partition}ORDER BY ts{over.frame})"
         items = [self.name(column.name) for column in over.kept]
@@ -93,11 +73,11 @@ class Writer:
             items.append(f"{text.format(*argument, filter=window)} AS {self.name(call.column.name)}")
         return f"SELECT {', '.join(items)} FROM {over.table} AS {over.alias} WHERE ts IS NOT NULL"
 
-    def _group_key(self, key: Expression) -> str:
+    def _group_key(self, key: tree.Expression) -> str:
         text = self.expression(key)
         return duckdb_key(text) if self.dialect == "duckdb" else text
 
-    def _select(self, select: Select) -> str:
+    def _select(self, select: tree.Select) -> str:
         named = zip(select.items, select.columns, strict=True)
         items = "*" if select.star else ", ".join(self._item(item, column.name) for item, column in named)
         lines = [f"SELECT {'DISTINCT ' if select.distinct else ''}{items}", f"FROM {self._from(select.source)}"]
@@ -117,17 +97,17 @@ class Writer:
             lines.append(f"HAVING {' AND '.join(having)}")
         return "\n".join(lines)
 
-    def _item(self, item: Expression, name: str) -> str:
+    def _item(self, item: tree.Expression, name: str) -> str:
         text = self.expression(item)
-        return text if isinstance(item, Column) and item.name == name else f"{text} AS {self.name(name)}"
+        return text if isinstance(item, tree.Column) and item.name == name else f"{text} AS {self.name(name)}"
 
     def _join(self, join: Any) -> str:
-        if isinstance(join, Join):
+        if isinstance(join, tree.Join):
             on = "" if join.condition is None else f" ON {self.expression(join.condition)}"
             if join.using:
                 on = f" USING ({', '.join(map(self.name, join.using))})"
             return f"{join.how} JOIN {self._from(join.right)}{on}"
-        if isinstance(join, LateralQuery):
+        if isinstance(join, tree.LateralQuery):
             named = zip(join.items, join.columns, strict=True)
             items = ", ".join(f"{self.expression(item)} AS {self.name(column.name)}" for item, column in named)
             inner = f"SELECT {items} FROM {self._from(join.source)} WHERE {self.expression(join.condition)}"
@@ -138,8 +118,8 @@ class Writer:
         on = " ON TRUE" if join.how == "LEFT" else ""
         return f"{join.how} JOIN {table} AS {join.alias}({self._names(join.columns)}){on}"
 
-    def _from(self, source: From) -> str:
-        if isinstance(source.relation, Scan):
+    def _from(self, source: tree.From) -> str:
+        if isinstance(source.relation, tree.Scan):
             return f"{source.relation.table} AS {source.alias}"
         if source.style == "derived":
             return f"(\n{_indented(self.query(source.relation))}\n) AS {source.alias}"
@@ -153,7 +133,7 @@ class Writer:
             self.ctes += [cte for cte in made if cte not in self.ctes]
         return f"view_{source.alias} AS {source.alias}"
 
-    def _top_n(self, top: TopN) -> str:
+    def _top_n(self, top: tree.TopN) -> str:
         order = ", ".join(self._ordered(column, descending) for column, descending in top.order)
         if top.by_limit:
             offset = f" OFFSET {top.offset}" if top.offset else ""
@@ -167,50 +147,52 @@ class Writer:
         )
         return f"SELECT {self._names(top.columns)} FROM (\n{_indented(inner)}\n) WHERE {bound}"
 
-    def _ordered(self, column: Column, descending: bool) -> str:
+    def _ordered(self, column: tree.Column, descending: bool) -> str:
         text = self.expression(column) + (" DESC" if descending else "")
         # NULL is the least value in Flink; DuckDB puts it last unless told.
         return text if self.dialect == "flink" else f"{text} NULLS {'LAST' if descending else 'FIRST'}"
 
     # ----------------------------------------------------------------------------------------------- expressions
 
-    def expression(self, expression: Expression) -> str:
+    def expression(self, expression: tree.Expression) -> str:
         """Return an expression as a text."""
-        if isinstance(expression, Column):
+        if isinstance(expression, tree.Column):
             name = self.name(expression.name)
             return f"{expression.alias}.{name}" if expression.alias else name
-        if isinstance(expression, Literal):
+        if isinstance(expression, tree.Literal):
             return self.literal(expression.value, expression.kind)
-        if isinstance(expression, Call):
+        if isinstance(expression, tree.Call):
             return FORMS[expression.form].written(
                 self.dialect, [self._argument(expression, each) for each in expression.arguments]
             )
-        if isinstance(expression, Aggregate):
+        if isinstance(expression, tree.Aggregate):
             return self._aggregate(expression)
-        if isinstance(expression, InQuery):
+        if isinstance(expression, tree.InQuery):
             text = _one_line(self.query(expression.relation))
             return f"({self.expression(expression.value)} {'NOT ' if expression.negated else ''}IN ({text}))"
-        if isinstance(expression, Quantified):
+        if isinstance(expression, tree.Quantified):
             text = _one_line(self.query(expression.relation))
             return f"({self.expression(expression.value)} {expression.form} {expression.word} ({text}))"
-        if isinstance(expression, Exists):
-            source = _one_line(self._from(From(expression.relation, expression.alias)))
+        if isinstance(expression, tree.Exists):
+            source = _one_line(self._from(tree.From(expression.relation, expression.alias)))
             where = self.expression(expression.condition)
             return f"({'NOT ' if expression.negated else ''}EXISTS (SELECT 1 FROM {source} WHERE {where}))"
-        assert isinstance(expression, ScalarQuery)
-        source = _one_line(self._from(From(expression.relation, expression.alias)))
+        assert isinstance(expression, tree.ScalarQuery)
+        source = _one_line(self._from(tree.From(expression.relation, expression.alias)))
         where = "" if expression.condition is None else f" WHERE {self.expression(expression.condition)}"
         return f"(SELECT {self.expression(expression.aggregate)} FROM {source}{where})"
 
-    def _argument(self, call: Call, argument: Expression) -> str:
+    def _argument(self, call: tree.Call, argument: tree.Expression) -> str:
         """Return an argument of a call. An AND in an AND stays one for DuckDB, which else does not know it as a key."""
         text = self.expression(argument)
         joined = self.dialect == "duckdb" and call.form in ("and", "or")
         return (
-            f"CAST({text} AS BOOLEAN)" if joined and isinstance(argument, Call) and argument.form == call.form else text
+            f"CAST({text} AS BOOLEAN)"
+            if joined and isinstance(argument, tree.Call) and argument.form == call.form
+            else text
         )
 
-    def _aggregate(self, aggregate: Aggregate) -> str:
+    def _aggregate(self, aggregate: tree.Aggregate) -> str:
         condition = "" if aggregate.condition is None else f" FILTER (WHERE {self.expression(aggregate.condition)})"
         arguments = [self.expression(each) for each in aggregate.arguments]
         if aggregate.distinct:
@@ -251,7 +233,7 @@ class Writer:
             return name
         return f"`{name}`" if self.dialect == "flink" else f'"{name}"'
 
-    def _names(self, columns: tuple[Column, ...]) -> str:
+    def _names(self, columns: tuple[tree.Column, ...]) -> str:
         return ", ".join(self.name(column.name) for column in columns)
 
 

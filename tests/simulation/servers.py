@@ -15,6 +15,7 @@ import numpy as np
 from headrace.flow.messages import CHANGE, Bodies, ChangeKind, Position, Queue, RawBatch, ReadPosition
 from headrace.foundation.errors import DataError, RetriableError
 from headrace.interfaces.output_definition import InputRead, OutputDefinition
+from headrace.interfaces.readers import OffsetReader
 from headrace.interfaces.sink import IdempotentSink, Sink, SinkBatch, SinkSettings, StaleWriterError, TransactionalSink
 from headrace.interfaces.source import LATEST, Reader, Source, StartPosition
 
@@ -126,9 +127,10 @@ class TopicSource(Source):
         topic.answer("stored")
 
 
-class _TopicReader(Reader):
+class _TopicReader(OffsetReader):
     def __init__(self, topic: Topic, queue: str, offset: int) -> None:
-        self._topic, self._queue, self._next = topic, queue, offset
+        super().__init__(offset)
+        self._topic, self._queue = topic, queue
 
     def poll(self, max_records: int, timeout: timedelta) -> RawBatch | None:
         topic = self._topic
@@ -147,13 +149,6 @@ class _TopicReader(Reader):
         bodies = [body for _, body in topic.records[self._queue][begin : self._next]]
         topic.world.trace.add(topic.world.us, topic.name, "gives", f"{self._queue} {begin} to {self._next}")
         return RawBatch(np.arange(begin, self._next, dtype=np.int64), self.position, bodies=Bodies.of(bodies))
-
-    def seek(self, position: ReadPosition) -> None:
-        self._next = position.offset
-
-    @property
-    def position(self) -> ReadPosition:
-        return ReadPosition(self._next)
 
     @property
     def earliest(self) -> int:

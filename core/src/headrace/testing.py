@@ -17,6 +17,7 @@ from typing import Any
 
 from headrace.flow.messages import CHANGE, Bodies, ChangeKind, Position, Queue, RawBatch, ReadPosition
 from headrace.foundation.errors import DataError
+from headrace.interfaces.readers import OffsetReader
 from headrace.interfaces.sink import Sink, SinkBatch, SinkSettings, StaleWriterError, TransactionalSink
 from headrace.interfaces.source import EARLIEST, LATEST, Reader, Source, StartPosition
 
@@ -46,14 +47,14 @@ class MemorySource(Source):
         return _MemoryReader(self, queue.name, start)
 
 
-class _MemoryReader(Reader):
+class _MemoryReader(OffsetReader):
     def __init__(self, source: MemorySource, name: str, start: StartPosition) -> None:
         self._source = source
         self._bodies = source.bodies.get(name, [])  # it may have vanished since the job has seen it
         offset = start.offset if isinstance(start, ReadPosition) else len(self._bodies) if start is LATEST else 0
         if offset > len(self._bodies):
             raise DataError(f"offset {offset} lies behind the end, {len(self._bodies)}", queue=name, offset=offset)
-        self._next = offset
+        super().__init__(offset)
 
     def poll(self, max_records: int, timeout: timedelta) -> RawBatch | None:
         import numpy as np
@@ -65,17 +66,6 @@ class _MemoryReader(Reader):
             return None
         first, self._next = self._next, self._next + len(found)
         return RawBatch(np.arange(first, self._next, dtype=np.int64), self.position, bodies=Bodies.of(found))
-
-    def seek(self, position: ReadPosition) -> None:
-        self._next = position.offset
-
-    @property
-    def position(self) -> ReadPosition:
-        return ReadPosition(self._next)
-
-    @property
-    def earliest(self) -> int:
-        return 0
 
     @property
     def latest(self) -> int:

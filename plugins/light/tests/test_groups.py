@@ -15,6 +15,7 @@ import pytest
 from headrace.flow.messages import Queue, ReadPosition
 from headrace.foundation.errors import JobError, JobFailedError, PlanError, RetriableError
 from headrace.interfaces.backend import JobHandle, JobState
+from headrace.interfaces.readers import ForwardingReader
 from headrace.interfaces.source import EARLIEST, LATEST, GroupListener, GroupSource, StartPosition
 from headrace.testing import MemorySink, MemorySource, MemoryTransactionalSink
 
@@ -362,31 +363,16 @@ class RebalancingGroup(MemoryGroup):
         return _RebalancingReader(self, super().open(queue, start))
 
 
-class _RebalancingReader(hr.Reader):
+class _RebalancingReader(ForwardingReader):
     def __init__(self, group: MemoryGroup, reader: hr.Reader) -> None:
+        super().__init__(reader)
         self._group = group
-        self._reader = reader
 
     def poll(self, max_records: int, timeout: timedelta) -> hr.RawBatch | None:
         found = self._reader.poll(max_records, timeout)
         if found is not None:
             self._group.poll_group(timedelta(0))
         return found
-
-    def seek(self, position: ReadPosition) -> None:
-        self._reader.seek(position)
-
-    @property
-    def position(self) -> ReadPosition:
-        return self._reader.position
-
-    @property
-    def earliest(self) -> int:
-        return self._reader.earliest
-
-    @property
-    def latest(self) -> int:
-        return self._reader.latest
 
 
 @pytest.mark.parametrize("lost", [False, True])

@@ -12,9 +12,10 @@ from typing import Any
 
 import headrace as hr
 import pytest
-from headrace.flow.messages import Queue, RawBatch, ReadPosition
+from headrace.flow.messages import Queue, RawBatch
 from headrace.foundation.clock import ManualClock
 from headrace.interfaces.backend import JobHandle, RunOptions
+from headrace.interfaces.readers import ForwardingReader
 from headrace.interfaces.settings import parse_duration
 from headrace.interfaces.source import StartPosition
 from headrace.testing import MemorySink, MemorySource
@@ -61,9 +62,10 @@ class WatchedSource(MemorySource):
         return _WatchedReader(self, queue.name, super().open(queue, start))
 
 
-class _WatchedReader(hr.Reader):
+class _WatchedReader(ForwardingReader):
     def __init__(self, source: WatchedSource, name: str, reader: hr.Reader) -> None:
-        self._source, self._name, self._reader = source, name, reader
+        super().__init__(reader)
+        self._source, self._name = source, name
 
     def poll(self, max_records: int, timeout: timedelta) -> RawBatch | None:
         clock = self._source.clock
@@ -74,21 +76,6 @@ class _WatchedReader(hr.Reader):
             clock.wait(threading.Event(), timeout.total_seconds() - self._source.look_seconds)
             self._source.looks[self._name].append(clock.monotonic())
         return found
-
-    def seek(self, position: ReadPosition) -> None:
-        self._reader.seek(position)
-
-    @property
-    def position(self) -> ReadPosition:
-        return self._reader.position
-
-    @property
-    def earliest(self) -> int:
-        return self._reader.earliest
-
-    @property
-    def latest(self) -> int:
-        return self._reader.latest
 
 
 @contextmanager

@@ -9,37 +9,23 @@ import pytest
 from headrace.flow.messages import Queue, RawBatch, ReadPosition
 from headrace.foundation.clock import SystemClock
 from headrace.foundation.errors import DataError
+from headrace.interfaces.readers import ForwardingReader
 from headrace.interfaces.source import EARLIEST, Reader
 from headrace.runtime.lane import Lane
 from headrace.testing import MemorySink, MemorySource
 from headrace_light.queue_run import QueueRun
 
 
-class Reluctant(Reader):
+class Reluctant(ForwardingReader):
     """Gives nothing every other time, as a reader does whose connection brings records of other queues first."""
 
     def __init__(self, reader: Reader) -> None:
-        self._reader = reader
+        super().__init__(reader)
         self.polls = 0
 
     def poll(self, max_records: int, timeout: timedelta) -> RawBatch | None:
         self.polls += 1
         return self._reader.poll(min(2, max_records), timeout) if self.polls % 2 == 0 else None
-
-    def seek(self, position: ReadPosition) -> None:
-        self._reader.seek(position)
-
-    @property
-    def position(self) -> ReadPosition:
-        return self._reader.position
-
-    @property
-    def earliest(self) -> int:
-        return self._reader.earliest
-
-    @property
-    def latest(self) -> int:
-        return self._reader.latest
 
 
 def run_over(count: int) -> tuple[QueueRun, MemorySink]:

@@ -19,6 +19,7 @@ from headrace.flow.messages import INDEX, OFFSET, Batch, Bodies, Position, Queue
 from headrace.flow.schema import Schema
 from headrace.foundation.errors import DataError, JobError, RetriableError
 from headrace.interfaces.operator import Operator, OperatorSpec
+from headrace.interfaces.readers import OffsetReader
 from headrace.interfaces.sink import Sink, SinkBatch, SinkSettings, StaleWriterError, TransactionalSink
 from headrace.interfaces.source import EARLIEST, LATEST, Reader, Source, StartPosition
 
@@ -55,11 +56,11 @@ class CountingSource(Source):
         return _CountingReader(self, queue, offset)
 
 
-class _CountingReader(Reader):
+class _CountingReader(OffsetReader):
     def __init__(self, source: CountingSource, queue: Queue, offset: int) -> None:
         self._source = source
         self._queue = queue
-        self._next = offset
+        super().__init__(offset)
 
     def poll(self, max_records: int, timeout: timedelta) -> RawBatch | None:
         end = min(self.latest, self._next + max_records)
@@ -74,17 +75,6 @@ class _CountingReader(Reader):
         bodies = [b"{" if n in bad else b'{"n":%d,"queue":"%s"}' % (n, self._queue.name.encode()) for n in numbers]
         self._next = end
         return RawBatch(np.array(numbers, dtype=np.int64), self.position, bodies=Bodies.of(bodies))
-
-    def seek(self, position: ReadPosition) -> None:
-        self._next = position.offset
-
-    @property
-    def position(self) -> ReadPosition:
-        return ReadPosition(self._next)
-
-    @property
-    def earliest(self) -> int:
-        return 0
 
     @property
     def latest(self) -> int:

@@ -17,6 +17,7 @@ import polars as pl
 from headrace.flow.messages import ChangeKind, Queue, RawBatch, ReadPosition
 from headrace.foundation.clock import SystemClock
 from headrace.interfaces.backend import JobHandle
+from headrace.interfaces.readers import OffsetReader
 from headrace.interfaces.registry import Registry, default_registry
 from headrace.interfaces.settings import Settings
 from headrace.interfaces.source import LATEST, Reader, Source, StartPosition
@@ -181,13 +182,14 @@ class ScriptedSource(Source):
         return _ScriptedReader(frame, first, (self._table.name, number), self._script)
 
 
-class _ScriptedReader(Reader):
+class _ScriptedReader(OffsetReader):
     """The last offset holds no row: it is there so that the queue ends when all of them do."""
 
     def __init__(self, frame: pl.DataFrame, first: int, place: Place, script: Script) -> None:
         self._frame, self._place, self._script = frame, place, script
         self._limit = 0
-        self._next = script.positions[place] = first
+        script.positions[place] = first
+        super().__init__(first)
 
     def poll(self, max_records: int, timeout: timedelta) -> RawBatch | None:
         self._script.asked(self._place)
@@ -209,14 +211,6 @@ class _ScriptedReader(Reader):
 
     def seek(self, position: ReadPosition) -> None:
         self._next = self._script.positions[self._place] = position.offset
-
-    @property
-    def position(self) -> ReadPosition:
-        return ReadPosition(self._next)
-
-    @property
-    def earliest(self) -> int:
-        return 0
 
     @property
     def latest(self) -> int:

@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 from headrace.flow.messages import Bodies, Queue, RawBatch, ReadPosition
 from headrace.foundation.errors import DataError, JobError, RetriableError
-from headrace.interfaces.source import Reader
+from headrace.interfaces.readers import OffsetReader
 
 from headrace_elasticsearch.connection import Connection, decoded, index_path
 from headrace_elasticsearch.settings import ElasticsearchSourceSettings
@@ -61,7 +61,7 @@ def asked(query: str | Mapping[str, Any] | None) -> Mapping[str, Any]:
     return {"query_string": {"query": query}} if isinstance(query, str) else query
 
 
-class ElasticsearchReader(Reader):
+class ElasticsearchReader(OffsetReader):
     """Reads from snapshots of the shard, which are taken when they are needed; the sequence numbers of writes are the offsets.
 
     Writes become visible in no particular order. But the server knows the number up to which all writes are done on every copy
@@ -76,7 +76,7 @@ class ElasticsearchReader(Reader):
         self._connection = connection
         self._shard = shard
         self._queue = queue
-        self._next = 0
+        super().__init__()
         self._uuid = ""
         self._snapshot: str | None = None
         #: The offset up to which the snapshot is complete.
@@ -102,9 +102,6 @@ class ElasticsearchReader(Reader):
                 offset=position.offset,
                 hint="start with a new checkpoint to read it from its beginning",
             )
-        self._next = position.offset
-
-    def seek(self, position: ReadPosition) -> None:
         self._next = position.offset
 
     @property

@@ -15,7 +15,7 @@ import polars as pl
 from headrace.flow.messages import Queue, RawBatch, ReadPosition
 from headrace.foundation.clock import Clock
 from headrace.foundation.errors import DataError, HeadraceError, JobError
-from headrace.interfaces.source import Reader
+from headrace.interfaces.readers import OffsetReader
 from numpy.typing import NDArray
 from pymysql.cursors import SSCursor
 
@@ -60,7 +60,7 @@ class KeyRange:
         return 0 if self.low >= 0 and self.high <= _OFFSET_MAX else self.low
 
 
-class MySQLReader(Reader):
+class MySQLReader(OffsetReader):
     """Reads rows in the order of their keys, page by page, on a connection of its own.
 
     Rows that come with a key smaller than the position are not seen: keys must grow. In poll mode a row becomes visible when
@@ -81,7 +81,7 @@ class MySQLReader(Reader):
         self._queue = queue
         self._clock = clock
         self._types = {name: column_type(column) for name, column in columns.items()}
-        self._next = 0
+        super().__init__()
         self._connection: Any = None
         #: The greatest offset that `latest` has given: a caller may wait until the position reaches it.
         self._promised = 0
@@ -130,13 +130,6 @@ class MySQLReader(Reader):
                 hint="start with a new checkpoint to read it from its beginning",
             )
         self._next = position.offset
-
-    def seek(self, position: ReadPosition) -> None:
-        self._next = position.offset
-
-    @property
-    def position(self) -> ReadPosition:
-        return ReadPosition(self._next)
 
     @property
     def earliest(self) -> int:

@@ -8,6 +8,7 @@ from typing import Literal
 
 from headrace.flow.messages import Queue, RawBatch, ReadPosition
 from headrace.flow.schema import Schema
+from headrace.interfaces.readers import ForwardingReader
 from headrace.interfaces.source import EARLIEST, LATEST, Reader, Source, StartPosition
 
 #: First offset and the one after the last, by the id of a queue.
@@ -64,11 +65,11 @@ class LastRecords(Source):
         self._source.close()
 
 
-class _UpTo(Reader):
+class _UpTo(ForwardingReader):
     """A reader whose queue seems to end at an offset, though more may have come."""
 
     def __init__(self, reader: Reader, end: int) -> None:
-        self._reader = reader
+        super().__init__(reader)
         self._end = end
 
     def poll(self, max_records: int, timeout: timedelta) -> RawBatch | None:
@@ -79,26 +80,6 @@ class _UpTo(Reader):
         # Offsets may have gaps: then fewer records lie before the end than were asked for.
         return None if batch is None else batch.until(ReadPosition(self._end))
 
-    def seek(self, position: ReadPosition) -> None:
-        self._reader.seek(position)
-
-    @property
-    def position(self) -> ReadPosition:
-        return self._reader.position
-
-    @property
-    def earliest(self) -> int:
-        return self._reader.earliest
-
     @property
     def latest(self) -> int:
         return min(self._end, self._reader.latest)
-
-    def position_after(self, max_records: int) -> ReadPosition:
-        return self._reader.position_after(max_records)
-
-    def limit(self, end: ReadPosition) -> None:
-        self._reader.limit(end)
-
-    def close(self) -> None:
-        self._reader.close()

@@ -8,14 +8,15 @@ from datetime import timedelta
 import numpy as np
 import polars as pl
 from headrace.flow.messages import RawBatch, ReadPosition
-from headrace.interfaces.source import Reader
+from headrace.interfaces.readers import OffsetReader
 
 
-class RangeReader(Reader):
+class RangeReader(OffsetReader):
     """Reads rows by number from anything that can make them."""
 
     def __init__(self, rows: Callable[[int, int], pl.DataFrame], first: int, total: int) -> None:
-        self._rows, self._next, self._total = rows, first, total
+        super().__init__(first)
+        self._rows, self._total = rows, total
 
     def poll(self, max_records: int, timeout: timedelta) -> RawBatch | None:
         begin, end = self._next, min(self._next + max_records, self._total)
@@ -25,16 +26,5 @@ class RangeReader(Reader):
         return RawBatch(np.arange(begin, end, dtype=np.int64), ReadPosition(end), frame=self._rows(begin, end))
 
     @property
-    def position(self) -> ReadPosition:
-        return ReadPosition(self._next)
-
-    @property
-    def earliest(self) -> int:
-        return 0
-
-    @property
     def latest(self) -> int:
         return self._total
-
-    def seek(self, position: ReadPosition) -> None:
-        self._next = position.offset

@@ -1,0 +1,74 @@
+"""Bases of readers: of those whose positions are offsets and nothing more, and of those that change what another reader gives."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+
+from headrace.flow.messages import RawBatch, ReadPosition
+from headrace.interfaces.source import Reader
+
+
+class OffsetReader(Reader):
+    """Base of readers that find a record by its offset alone.
+
+    It keeps the offset of the next record in ``_next``. A derived class writes ``poll``, which moves ``_next`` behind what it
+    returns, and ``latest``. The queue keeps all records, from offset 0 on, unless ``earliest`` is overridden.
+    """
+
+    def __init__(self, first: int = 0) -> None:
+        self._next = first
+
+    def seek(self, position: ReadPosition) -> None:
+        self._next = position.offset
+
+    @property
+    def position(self) -> ReadPosition:
+        return ReadPosition(self._next)
+
+    @property
+    def earliest(self) -> int:
+        return 0
+
+
+class ForwardingReader(Reader):
+    """Base of readers that change one thing about another reader, which they are given: all calls go to that reader.
+
+    ``skip_range`` is not forwarded: its records would not pass the ``poll`` of the derived class.
+    """
+
+    def __init__(self, reader: Reader) -> None:
+        self._reader = reader
+
+    def poll(self, max_records: int, timeout: timedelta) -> RawBatch | None:
+        return self._reader.poll(max_records, timeout)
+
+    def seek(self, position: ReadPosition) -> None:
+        self._reader.seek(position)
+
+    @property
+    def position(self) -> ReadPosition:
+        return self._reader.position
+
+    @property
+    def earliest(self) -> int:
+        return self._reader.earliest
+
+    @property
+    def latest(self) -> int:
+        return self._reader.latest
+
+    def position_after(self, max_records: int) -> ReadPosition:
+        return self._reader.position_after(max_records)
+
+    def waypoints(self) -> Sequence[ReadPosition]:
+        return self._reader.waypoints()
+
+    def use_waypoints(self, positions: Sequence[ReadPosition]) -> None:
+        self._reader.use_waypoints(positions)
+
+    def limit(self, end: ReadPosition) -> None:
+        self._reader.limit(end)
+
+    def close(self) -> None:
+        self._reader.close()
