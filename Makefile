@@ -8,13 +8,16 @@ TESTS := $(wildcard $(addsuffix /tests,$(PACKAGES)) tests)
 SERVER_CONTRACTS := $(foreach name,kafka rocketmq mysql postgres elasticsearch,$(wildcard connectors/$(name)/tests/*contract*.py)) contrib/redis/tests/test_redis_contracts.py contrib/mqtt/tests/test_mqtt_contracts.py tests/cluster
 SERVER_CHOICE := (ConfluentSource or RedisSource or RedisStreamSink or MqttSink or ConfluentTransactionalSink or RocketMQSource or IdempotentSink or Upsert or Scan or RowIds or Shards or cluster_gives) and not outage
 
-# What `make unit` runs: these tests of all folders, or of the files that `make test` gives it.
+# What `make unit` runs: these tests of all folders, or of the files that `make test` gives it. Those of Spark run in one process beside
+# the others: a Spark that has run many jobs needs a third less of the processor for each than four that have run few.
 MARKS_OF_UNIT := not slow and not servers
 FILES_OF_UNIT := .venv/files-of-unit
+FILES_OF_SPARK := .venv/files-of-spark
 UNIT_TESTS ?= $(TESTS)
+SPARK_TESTS ?= $(UNIT_TESTS)
 
-# Test processes: more than cores, since tests of Spark, kills, servers and disks wait half of their time; up to 4, as with more of them
-# they wait for each other. Each may start a Spark, which wants memory: two more than cores with 12 GB, else one more.
+# Test processes: more than cores, since tests of kills, servers and disks wait half of their time; up to 4, as with more of them they
+# wait for each other. Tests of workers and of savepoints want memory: two more than cores with 12 GB, else one more.
 WORKERS := $(shell cores=$$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2); pages=$$(getconf _PHYS_PAGES 2>/dev/null || echo 0); \
   more=$$((1 + (pages / 262144 * $$(getconf PAGESIZE) / 4096 >= 11))); if [ $$((cores + more)) -gt 4 ]; then echo 4; else echo $$((cores + more)); fi)
 
@@ -26,7 +29,7 @@ MEMORY_FILES := $(shell if [ -z "$$TMPDIR" ] && [ -w /dev/shm ] && [ "$$(df -Pk 
 # Images of containers often set it. Tests start hundreds of processes, and each would compile every module anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup clean demo docs wheels test lint types unit whole-unit contracts spark-classes test-modules
+.PHONY: setup clean demo docs wheels test lint types unit plain-unit spark-unit whole-unit contracts spark-classes test-modules
 .PHONY: test-servers test-python test-lowest bench bench-peers bench-sql nightly chaos damage soak
 .PHONY: simulate simulate-mutations fuzz fuzz-servers fuzz-flink fuzz-records fuzz-guided fuzz-expressions flink-programs published-sql sigma
 
@@ -51,7 +54,7 @@ docs: setup  ## the site of docs/, in site/
 
 test: setup lint  ## what CI runs
 	$(MAKE) -j 2 spark-classes test-modules
-	$(MAKE) -j 3 unit contracts types UNIT_TESTS=@$(FILES_OF_UNIT)
+	$(MAKE) -j 4 spark-unit plain-unit contracts types UNIT_TESTS=@$(FILES_OF_UNIT) SPARK_TESTS=@$(FILES_OF_SPARK)
 	@$(if $(MEMORY_FILES),rm -rf $(MEMORY_FILES))
 
 lint: setup
@@ -62,13 +65,20 @@ types: setup  ## mypy over packages and tests
 	$(BIN)/python -m tests.type_checking
 
 # One thread of polars in each: there are more processes than cores, and frames of tests are small.
-unit: export POLARS_MAX_THREADS := 1
+plain-unit spark-unit: export POLARS_MAX_THREADS := 1
 # Generated tests try a fifth of their examples in what every change runs, and all of them in `make nightly`.
-unit: export HEADRACE_TEST_EFFORT ?= 0.2
-unit: export TMPDIR := $(or $(MEMORY_FILES),$(TMPDIR))
-unit: setup
+plain-unit spark-unit: export HEADRACE_TEST_EFFORT ?= 0.2
+plain-unit spark-unit: export TMPDIR := $(or $(MEMORY_FILES),$(TMPDIR))
+unit:  ## what needs no server
+	$(MAKE) -j 2 spark-unit plain-unit
+
+plain-unit: setup  ## of `make unit`, what needs no Spark
 	@$(if $(MEMORY_FILES),mkdir -p $(MEMORY_FILES))
-	$(BIN)/python -m pytest -m "$(MARKS_OF_UNIT)" -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations=25 $(UNIT_TESTS)
+	$(BIN)/python -m pytest -m "$(MARKS_OF_UNIT) and not spark" -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations=25 $(UNIT_TESTS)
+
+spark-unit: setup  ## of `make unit`, what needs Spark
+	@$(if $(MEMORY_FILES),mkdir -p $(MEMORY_FILES))
+	$(BIN)/python -m pytest -m "$(MARKS_OF_UNIT) and spark" --durations=10 $(SPARK_TESTS)
 
 whole-unit:  ## `make unit` with all examples of generated tests
 	$(MAKE) unit HEADRACE_TEST_EFFORT=1
@@ -81,7 +91,7 @@ spark-classes: setup  ## the archive of classes with which Spark's Java starts i
 # once, not in each of the test processes, which start at the same time. And each of them reads all files that it is given: those
 # without a test to run are left out.
 test-modules: setup  ## reads all modules of tests, as a first run of pytest does, and notes which have tests for `make unit`
-	@$(BIN)/python -m tests.reading_tests $(FILES_OF_UNIT) "$(MARKS_OF_UNIT)" $(TESTS)
+	@$(BIN)/python -m tests.reading_tests $(FILES_OF_UNIT) $(FILES_OF_SPARK) "$(MARKS_OF_UNIT)" $(TESTS)
 
 # auto: a server is left out, with the reason, where the machine has no program or no way to fetch it. One that does not start fails
 # the tests. HEADRACE_TEST_SERVERS=required: leaves out none.

@@ -19,7 +19,9 @@ from spark_parts import CountingSource, DatabaseSink
 
 
 @pytest.fixture(autouse=True)
-def _in_a_directory_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _in_a_directory_of_its_own(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if request.node.get_closest_marker("spark"):
+        session_for(SparkSettings())  # Java stays in the directory where it is started; that of a test is removed
     monkeypatch.chdir(tmp_path)
 
 

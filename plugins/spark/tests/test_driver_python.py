@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import os
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,24 +13,21 @@ from pyspark.sql import SparkSession
 from spark_parts import CountingSource, DatabaseSink
 
 pytestmark = pytest.mark.spark
-PYTHON = "./only_workers/bin/python"
 
 
 @pytest.fixture(autouse=True)
-def _python_of_workers(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _python_of_workers(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let Spark start a Python that runs tasks and nothing else. Here the directory of executors is that of Java."""
     gateway: Any = spark.sparkContext._gateway
-    path = Path(f"/proc/{gateway.proc.pid}/cwd").resolve() / PYTHON
-    path.parent.mkdir(parents=True)
+    path = tmp_path / "only_workers" / "python"
+    path.parent.mkdir()
     path.write_text(
         f'#!/bin/sh\ncase "$*" in *" pyspark.worker") exec {sys.executable} "$@";; esac\n'
         'echo "the driver has no such Python" >&2; exit 127\n'
     )
     path.chmod(0o755)
-    monkeypatch.setattr(spark.sparkContext, "pythonExec", PYTHON)
-    yield
-    path.unlink()
-    path.parent.rmdir()
+    relative = os.path.relpath(path, Path(f"/proc/{gateway.proc.pid}/cwd").resolve(strict=True))
+    monkeypatch.setattr(spark.sparkContext, "pythonExec", relative)
 
 
 def test_the_rows_of_a_job_as_a_dataframe(spark: SparkSession, source: CountingSource) -> None:
