@@ -23,7 +23,14 @@ def connector_history_of(seed: int) -> History | SharedHistory:
     if SHAPES[history.shape].changes and (seed % 2 or sink != "elasticsearch"):
         sink = "mysql"
     if isinstance(history, SharedHistory):
-        return replace(history, sink=sink, broker=random.choice(BROKERS))
+        history = replace(history, sink=sink, broker=random.choice(BROKERS))
+        if history.broker != "memory" and random.random() < 0.2:
+            # Clients give a request up after seconds, and what they do then is a matter of its own.
+            begin = random.randrange(2_500_000)
+            history = replace(
+                history, away={**history.away, "broker": ((begin, begin + random.randrange(4_000_000, 20_000_000)),)}
+            )
+        return history
     return replace(history, sink=sink)
 
 

@@ -7,11 +7,10 @@ import logging
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from random import Random
 
 from headrace.foundation import faults as fault_points
-from headrace_light import storing_behind
 
+from tests.simulation.limits import small_limits
 from tests.simulation.world.disk import Disk
 from tests.simulation.world.scheduler import World
 from tests.simulation.world.seams import Entered
@@ -36,18 +35,14 @@ def memory() -> str | None:
 def inside(world: World, disk: Disk) -> Iterator[None]:
     """Run the body as the driver of a world."""
     faults, collects, logs = fault_points._faults, gc.isenabled(), logging.root.manager.disable
-    rows = storing_behind.BEHIND_ROWS_MIN
-    if Random(f"behind {world.seed}").random() < 0.5:
-        storing_behind.BEHIND_ROWS_MIN = 0  # every checkpoint but the first is stored while the job goes on
     fault_points._faults = _Points(world)  # type: ignore[assignment]
     gc.disable()
     logging.disable(logging.CRITICAL)  # servers are away all the time
     try:
-        with Entered(world, disk):
+        with small_limits(world.seed), Entered(world, disk):
             yield
     finally:
         fault_points._faults = faults
-        storing_behind.BEHIND_ROWS_MIN = rows
         logging.disable(logs)
         if collects:
             gc.enable()

@@ -29,6 +29,7 @@ from tests.simulation.outputs import output_of
 from tests.simulation.running import sink_options
 from tests.simulation.servers import SINKS, Table
 from tests.simulation.starting import Outcome
+from tests.simulation.state_stores import NAME, StateServer
 from tests.simulation.world.disk import Disk
 from tests.simulation.world.scheduler import Process, World
 
@@ -126,6 +127,11 @@ def shared_history_of(seed: int) -> SharedHistory:
         if random.random() < 0.15:
             begin = random.randrange(3_000_000)
             away[server] = ((begin, begin + random.randrange(3_000_000)),)
+    if Random(f"state {seed}").random() < 0.3:
+        options["state_store"] = NAME
+        if random.random() < 0.15:
+            begin = random.randrange(3_000_000)
+            away["state"] = ((begin, begin + random.randrange(3_000_000)),)
     return SharedHistory(
         seed, shape.name, sink, given, options, tuple(sorted(events, key=lambda each: each.us)), instances,
         back_us=random.choice((1_000, 500_000, 4_000_000)), preempt=random.choice((0.0, 0.02, 0.1)),
@@ -141,7 +147,7 @@ def run_shared(history: SharedHistory) -> Outcome:
         disk = Disk(world, disk_place)
         with inside(world, disk):
             run = _Run(history, world, disk)
-            with run.out.standing_in(), run._broker.standing_in():
+            with run.out.standing_in(), run._broker.standing_in(), run._state.standing_in():
                 run.all()
         return Outcome(
             history, tuple(run.wrong), world.trace, run.starts, len(world.trace.events), world.us / 1e6
@@ -172,9 +178,12 @@ class _Run:
         self._broker = input_of(history.broker, world, int(history.options["session"] * 1e6))
         world.steps_left = self._broker.steps_max
         self.out, self._bad = output_of(history.sink, world, self._shape, self._broker.server), Table(world, "bad")
-        for server in (self._broker.server, self.out.server):
+        self._state = StateServer(world)
+        for server in (self._broker.server, self.out.server, self._state):
             server.away = list(history.away.get(server.name, ()))
             server.lossy = history.lossy
+        if Random(f"state {history.seed}").random() < 0.15:
+            self._state.lossy = 0.25  # requests for parts are few
         for name, queues in history.input.items():
             for _ in queues:
                 self._broker.add_queue(name)
@@ -276,6 +285,7 @@ class _Run:
             until=None,
             show_progress=False,
             **({"reliability": "high", "shards": options["shards"]} if self._shape.keyed else {}),
+            **({"state_store": NAME} if self._shape.keyed and "state_store" in options else {}),
         )
         instance.handle.wait()
 

@@ -15,7 +15,13 @@ from typing import Any, ClassVar
 
 import pytest
 from headrace.interfaces.topics import Topics
-from headrace_contract import GroupSourceContract, SinkContract, SourceContract, TopicsContract
+from headrace_contract import (
+    GroupSourceContract,
+    KeyedStateStoreContract,
+    SinkContract,
+    SourceContract,
+    TopicsContract,
+)
 from headrace_contract.source_harness import SourceHarness
 from headrace_kafka.settings import KafkaSinkSettings, KafkaSourceSettings
 from headrace_kafka.sink import KafkaSink
@@ -28,6 +34,7 @@ from tests.simulation.entering import inside
 from tests.simulation.kafka import Kafka
 from tests.simulation.kafka_log import Log
 from tests.simulation.rocketmq import RocketMQ
+from tests.simulation.state_stores import SimulatedStateStore, StateServer
 from tests.simulation.world.disk import Disk
 from tests.simulation.world.network import Network
 from tests.simulation.world.scheduler import World
@@ -161,6 +168,23 @@ class TestSimulatedKafkaSink(_SinkChecks):
 
 class TestSimulatedKafkaTransactionalSink(TestSimulatedKafkaSink):
     delivery = "exactly_once"
+
+
+class TestSimulatedStateStore(_InWorld, KeyedStateStoreContract):
+    """The store of which histories of several instances make a third of their states."""
+
+    #: The store of MySQL compresses versions; this one keeps what it is given.
+    large_bytes = 1_000_000
+    test_a_kill_leaves_whole_versions = test_a_kill_leaves_all_parts_of_a_version = None  # type: ignore[assignment]
+
+    def server(self, world: World) -> StateServer:
+        return StateServer(world)
+
+    def _tick(self, world: World) -> None:
+        """Nothing happens by itself."""
+
+    def make_store(self) -> SimulatedStateStore:
+        return SimulatedStateStore()
 
 
 class _OnRocketMQ(_InWorld):

@@ -11,7 +11,7 @@ import pytest
 from headrace.flow.messages import INDEX, OFFSET, Batch, Checkpoint, Position, Queue, QueueRemoved
 from headrace.foundation.clock import ManualClock
 from headrace.foundation.errors import JobError, JobFailedError, RetriableError
-from headrace.interfaces.sink import SinkBatch, SinkSettings
+from headrace.interfaces.sink import SinkBatch, SinkSettings, StaleWriterError
 from headrace.runtime import sink_writer
 from headrace.runtime.sink_writer import SinkWriter
 from headrace.testing import MemorySink, MemoryTransactionalSink
@@ -45,7 +45,7 @@ class Harness:
 def harness() -> Iterator[Harness]:
     made = Harness(MemorySink(SinkSettings(batch_size=3, max_cached_rows=10)))
     yield made
-    made.writer.close()
+    made.writer.close(flush=False)
 
 
 def test_rows_wait_until_a_checkpoint(harness: Harness) -> None:
@@ -494,3 +494,54 @@ def test_a_writer_that_was_closed_can_be_used_again(monkeypatch: pytest.MonkeyPa
         made.writer.write(rows([offset]))
         made.writer.close()
     assert made.values == [0, 10]
+
+
+@pytest.mark.parametrize("whole_cache", [True, False])
+def test_behind_rows_that_were_not_stored_nothing_is_stored(whole_cache: bool) -> None:
+    """The rest of a full cache waits for the next call, and rows may have come meanwhile: the position would move past what is lost."""
+    sink = MemoryTransactionalSink(SinkSettings(batch_size=2, max_cached_rows=3, flush_interval=timedelta(0)))
+    sink.failures = [JobError("the topic is gone")]
+    harness = Harness(sink)
+    if whole_cache:
+        with pytest.raises(JobError, match="the topic is gone"):
+            harness.writer.write(rows([0, 1, 2]))
+    else:
+        harness.writer.write(rows([0]))
+        with pytest.raises(JobError, match="the topic is gone"):
+            harness.writer.flush()
+        harness.writer.write(rows([1]))
+    for flush in (harness.writer.flush_stale, harness.writer.flush):
+        with pytest.raises(JobError, match="the topic is gone"):
+            flush()
+    harness.writer.close(flush=False)
+    assert harness.values == []
+    assert sink.last_offset(QUEUE) is None
+
+
+class Fencing(MemoryTransactionalSink):
+    """As a topic that is written in transactions: who asks for its position shuts out whoever asked before."""
+
+    def __init__(self, stored: dict[Queue, Position], owners: dict[Queue, MemorySink]) -> None:
+        super().__init__(SinkSettings(max_cached_rows=1, retry_timeout=timedelta(0)), stored)
+        self.owners = owners
+
+    def batch_insert(self, batch: SinkBatch) -> None:
+        if self.owners.get(batch.queue) is not self:
+            raise StaleWriterError("another writer has taken over", queue=batch.queue.id)
+        super().batch_insert(batch)
+
+    def last_offset(self, queue: Queue) -> Position | None:
+        self.owners[queue] = self
+        return super().last_offset(queue)
+
+
+def test_two_writers_that_shut_each_other_out_do_not_do_so_for_ever() -> None:
+    """Both believe that the queue is theirs, and try again after equal times, one shortly after the other."""
+    stored: dict[Queue, Position] = {}
+    owners: dict[Queue, MemorySink] = {}
+    one, two = (Harness(Fencing(stored, owners)) for _ in range(2))
+    one.writer.write(rows([0]))
+    two.writer.write(rows([0, 1]))
+    one.writer.write(rows([1, 2]))
+    two.writer.write(rows([2]))
+    assert (one.values, two.values) == ([0, 20], [10])

@@ -168,7 +168,8 @@ class Sink(ABC):
     def completed(self, read: InputRead) -> None:
         """A run without a checkpoint has reached the end of its input, so all results for this input are stored. Store that for ``adopt``.
 
-        Called by the process that called ``adopt``, when everything is stored. The default does nothing.
+        Called by the process that called ``adopt``, when everything is stored. It may raise RetriableError: then it is called again.
+        The default does nothing.
         """
 
     def open(self) -> None:

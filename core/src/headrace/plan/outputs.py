@@ -6,6 +6,7 @@ A backend tells every sink of its definition (``tell_outputs``), so that the row
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from headrace.foundation.errors import JobError
@@ -79,10 +80,13 @@ def check_same_input(plan: Plan, known: Mapping[str, InputRead], now: InputRead 
             )
 
 
-def tell_completed(plan: Plan, read: InputRead) -> None:
-    """Tell the outputs of keyed stages that a run which began anew has come to the end of its input, and all is stored."""
+def tell_completed(plan: Plan, read: InputRead, wait_for: Callable[[str, Callable[[], None]], None]) -> None:
+    """Tell the outputs of keyed stages that a run which began anew has come to the end of its input, and all is stored.
+
+    ``wait_for`` repeats it for a sink whose server is not available (``Patience.wait_for``).
+    """
     for name in keyed_outputs(plan):
-        plan.sinks[name].sink.completed(read)
+        wait_for(f"the sink {name}", partial(plan.sinks[name].sink.completed, read))
 
 
 def keyed_outputs(plan: Plan) -> list[str]:

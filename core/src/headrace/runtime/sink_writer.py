@@ -82,6 +82,8 @@ class _ShardCache:
     oldest_seconds: float = 0.0
     #: The greatest position that has entered the cache: what is not greater is a replay.
     seen: Position | None = None
+    #: Why rows of the queue were not stored. Nothing behind them is from then on: positions of sinks would move behind them.
+    failure: BaseException | None = None
     thread: threading.Thread | None = None
 
 
@@ -379,6 +381,8 @@ class SinkWriter:
 
         size = self.sink.settings.batch_size
         with shard.insert_lock:
+            if shard.failure is not None:
+                raise shard.failure
             with shard.lock:
                 frames, shard.frames = shard.frames, []
                 shard.rows = shard.bytes = 0
@@ -395,8 +399,11 @@ class SinkWriter:
             try:
                 for begin in range(0, frame.height, size):
                     self._insert(shard, frame.slice(begin, size))
-            except Exception as error:
-                if in_thread:  # before the lock is free: whoever waits for it must not take the rows for stored
+            except BaseException as error:
+                shard.failure = (
+                    error  # before the lock is free: another thread may wait for it with rows that come behind these
+                )
+                if in_thread:  # and whoever waits for it must not take the rows for stored
                     self._failure = error
                 raise
 
@@ -487,21 +494,29 @@ class SinkWriter:
             )
 
     def _insert_retrying(self, shard: _ShardCache, frame: pl.DataFrame) -> None:
-        def insert() -> None:
+        def insert(*, again: bool = True) -> None:
             fresh = self._without_replayed(frame, shard.last)
             if fresh.height == 0:
                 return
             after = shard.last if isinstance(self.sink, TransactionalSink) else None
             batch = SinkBatch(shard.queue, fresh, after, self.sink.writer_name)
-            with self._sink_lock:
-                begun = self._clock.monotonic()
-                try:
-                    fault_point("sink.before_insert")
-                    self.sink.batch_insert(batch)
-                except StaleWriterError:
-                    if isinstance(self.sink, TransactionalSink):
-                        shard.last = self.sink.last_offset(shard.queue)
+            try:
+                with self._sink_lock:
+                    begun = self._clock.monotonic()
+                    try:
+                        fault_point("sink.before_insert")
+                        self.sink.batch_insert(batch)
+                    except StaleWriterError:
+                        if isinstance(self.sink, TransactionalSink):
+                            shard.last = self.sink.last_offset(shard.queue)
+                        raise
+            except StaleWriterError:
+                # At once: to be asked for its position can make a sink shut the other writer out. Two that wait equally long before
+                # they write would shut each other out again and again.
+                if not again or not isinstance(self.sink, TransactionalSink):
                     raise
+                insert(again=False)
+                return
             fault_point("sink.after_insert")
             if self._meter.enabled:
                 stored(self._meter, self.name, shard.queue, fresh, self._clock.monotonic() - begun)

@@ -240,7 +240,7 @@ class Engine:
                 group.leave()
             self._stages.leave()
             if not self._stopping.is_set():
-                self._known.end(self._runs.values())
+                self._known.end(self._runs.values(), self._patience.wait_for)
             self._closing = True
             for queue in list(self._runs):
                 self._remove(queue)

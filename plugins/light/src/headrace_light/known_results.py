@@ -8,6 +8,7 @@ from headrace.flow.messages import Queue, ReadPosition
 from headrace.interfaces.output_definition import InputRead
 from headrace.plan.graph import Plan
 from headrace.plan.outputs import check_same_input, tell_completed
+from headrace.runtime.patience import WaitFor
 
 from headrace_light.queue_run import QueueRun
 
@@ -34,10 +35,10 @@ class KnownResults:
         now = self._read({queue: end for queue, end in ends.items() if end is not None})
         check_same_input(self._plan, self._known, now if None not in ends.values() else None)
 
-    def end(self, runs: Iterable[QueueRun]) -> None:
-        """The run has come to the end of its input, and everything is stored. Raises as sinks do."""
+    def end(self, runs: Iterable[QueueRun], wait_for: WaitFor) -> None:
+        """The run has come to the end of its input, and everything is stored. Raises as sinks do, RetriableError after a while."""
         if self._begins:
-            tell_completed(self._plan, self._read({run.queue: run.position.offset for run in runs}))
+            tell_completed(self._plan, self._read({run.queue: run.position.offset for run in runs}), wait_for)
 
     def _read(self, ends: Mapping[Queue, int]) -> InputRead:
         ranges = {queue: (begin, ends[queue]) for queue, begin in self._beginnings.items() if queue in ends}

@@ -22,6 +22,7 @@ from headrace.interfaces.registry import default_registry
 from headrace.plan.graph import Plan
 from headrace.plan.outputs import tell_completed
 from headrace.runtime.broken_queues import tell_mended, tell_set_aside
+from headrace.runtime.patience import Patience
 from headrace.runtime.progress import ProgressLine
 from headrace.runtime.savepoints import check_free
 from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError  # type: ignore[import-untyped]
@@ -100,6 +101,7 @@ class SparkHandle(JobHandle):
         self._progress = ProgressLine(enabled=options.show_progress, clock=self._clock)
         self._progress.show(self.status)
         self._start = start
+        self._start_timeout = options.start_timeout
         #: The checkpoint from which the query can be started again; None: it cannot.
         self._checkpoint = options.checkpoint
         self._restarts = 0
@@ -238,7 +240,8 @@ class SparkHandle(JobHandle):
             break
         if error is None and not self._stop_asked and self._started.input_read is not None:
             try:
-                tell_completed(self._plan, self._started.input_read())
+                patience = Patience(self._job, self._start_timeout, SystemClock())
+                tell_completed(self._plan, self._started.input_read(), patience.wait_for)
             except Exception as raised:  # an error of a sink or source: wait() raises it
                 error = raised
         try:
