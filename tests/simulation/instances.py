@@ -97,7 +97,7 @@ def shared_history_of(seed: int) -> SharedHistory:
     if shape.changes and sink == "keyed":
         sink = "transactional"
     given = make_input(random, shape.sources, records_max=random.choice((3, 8, 12)), span_us=3_000_000, bad=False)
-    options = {
+    options: dict[str, Any] = {
         "max_batch_records": random.choice((1, 3, 100)),
         "checkpoint_interval": random.choice((0.05, 0.5, 2.0)),
         "shards": random.choice((1, 2, 3)),
