@@ -10,17 +10,15 @@ is installed; it gives rows as dicts, and is given up after 20 s.
 from __future__ import annotations
 
 import sys
-import tempfile
 import time
-from datetime import timedelta
 from typing import Any
 
-import headrace as hr
 import pymysql
 from headrace.flow.messages import Queue, ReadPosition
 from headrace.interfaces.source import LATEST, Reader, StartPosition
 from headrace_mysql import MySQLChangesSettings, MySQLChangesSource
 
+from benchmarks.following_changes import seconds_of_job, seconds_of_reader
 from tests.servers.mysql import MySQLOptions, MySQLServer
 from tests.servers.sharing import own_server
 
@@ -61,26 +59,7 @@ def by_reader(source: MySQLChangesSource) -> float:
     [queue] = source.queues()
     reader = source.open(queue, LATEST)
     reader.seek(source.begin)  # type: ignore[attr-defined]
-    end, begun = reader.latest, time.process_time()
-    while reader.position.offset < end:
-        reader.poll(65_536, timedelta(seconds=1))
-    reader.close()
-    return time.process_time() - begun
-
-
-def by_job(source: MySQLChangesSource) -> float:
-    """Return the seconds of CPU for a job that filters and writes files."""
-    with tempfile.TemporaryDirectory() as place:
-        job = (
-            hr.stream("benchmark", "changes")
-            .from_(source)
-            .where("customer < 900")
-            .select("id", "customer", total="amount * 2")
-            .to_file(f"{place}/out", format="json", changes="column")
-        )
-        begun = time.process_time()
-        job.run("light", checkpoint=f"{place}/checkpoint", show_progress=False)
-        return time.process_time() - begun
+    return seconds_of_reader(reader)
 
 
 def by_library(server: MySQLServer, file: str, place: int) -> float | None:
@@ -134,7 +113,7 @@ def main(rows: int) -> None:
             reader.close()
             changes = write(cursor, rows)
         print(f"{changes:,} row changes")
-        for name, seconds in (("the reader", by_reader(source)), ("a job on light", by_job(source))):
+        for name, seconds in (("the reader", by_reader(source)), ("a job on light", seconds_of_job(source))):
             print(f"{name}: {changes / seconds:,.0f} row changes per second of CPU")
         found = by_library(server, file, place)
         print("mysql-replication is not installed" if found is None else f"mysql-replication: {found:,.0f}")

@@ -11,12 +11,10 @@ and writes files; with whole old rows (REPLICA IDENTITY FULL) and without. Secon
 from __future__ import annotations
 
 import sys
-import tempfile
 import time
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
-import headrace as hr
 import polars as pl
 import psycopg
 from headrace.flow.messages import CHANGE, INDEX, OFFSET, ChangeKind, Queue, ReadPosition
@@ -26,6 +24,7 @@ from headrace.interfaces.sink import SinkBatch
 from headrace.interfaces.source import LATEST, Reader, StartPosition
 from headrace_postgres import PostgresChangesSettings, PostgresChangesSource, PostgresSink, PostgresSinkSettings
 
+from benchmarks.following_changes import seconds_of_job, seconds_of_reader
 from tests.servers.postgresql import PostgreSQLOptions, PostgreSQLServer
 from tests.servers.sharing import own_server
 
@@ -110,26 +109,7 @@ def by_reader(source: _From) -> float:
     """Return the seconds of CPU for the reader alone."""
     [queue] = source.queues()
     reader = source.open(queue, LATEST)
-    end, begun = reader.latest, time.process_time()
-    while reader.position.offset < end:
-        reader.poll(65_536, timedelta(seconds=1))
-    reader.close()
-    return time.process_time() - begun
-
-
-def by_job(source: _From) -> float:
-    """Return the seconds of CPU for a job that filters and writes files."""
-    with tempfile.TemporaryDirectory() as place:
-        job = (
-            hr.stream("benchmark", "changes")
-            .from_(source)
-            .where("customer < 900")
-            .select("id", "customer", total="amount * 2")
-            .to_file(f"{place}/out", format="json", changes="column")
-        )
-        begun = time.process_time()
-        job.run("light", checkpoint=f"{place}/checkpoint", show_progress=False)
-        return time.process_time() - begun
+    return seconds_of_reader(reader)
 
 
 def write(connection: psycopg.Connection[Any], count: int) -> int:
@@ -180,7 +160,7 @@ def main(total: int) -> None:
                 source.begin = reader.position
                 reader.close()
                 changes = write(connection, total * 2 // 5)
-                for name, seconds in (("the reader", by_reader(source)), ("a job on light", by_job(source))):
+                for name, seconds in (("the reader", by_reader(source)), ("a job on light", seconds_of_job(source))):
                     old = "whole old rows" if full else "keys only"
                     print(f"log with {old}, {name}: {changes / seconds:,.0f} row changes per second of CPU")
 

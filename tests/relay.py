@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import socket
 import threading
-from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple, Protocol
 
 
 class HasAddress(Protocol):
@@ -115,3 +115,28 @@ def _shut(end: socket.socket) -> None:
         end.shutdown(socket.SHUT_RDWR)
     except OSError:
         return  # closed already
+
+
+class RelayedChecks:
+    """Base of contracts whose server is reached through a relay, which is cut for an outage. A fixture calls ``serve``."""
+
+    database: Any
+    relay: Relay
+
+    def serve(self, database: Any, server: HasAddress) -> Iterator[None]:
+        """Have a database, and a relay to its server, until the check is over."""
+        self.database, self.relay = database, Relay(server)
+        yield
+        self.relay.cut()
+        self.database.close()
+
+    def options(self, **more: Any) -> dict[str, Any]:
+        """Return the options by which the database is reached."""
+        found: dict[str, Any] = self.database.options(port=self.relay.port, **more)
+        return found
+
+    def begin_outage(self) -> None:
+        self.relay.cut()
+
+    def end_outage(self) -> None:
+        self.relay.open()

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import signal
-from collections import Counter
-from collections.abc import Callable, Mapping
-from functools import cache
 from pathlib import Path
 
 import pytest
 
-from tests.conformance.case import Case, differences, outputs
+from tests.conformance.case import differences, outputs
+from tests.conformance.reference import Reference, by_name, reference_of
 from tests.conformance.running import kill_spark_workers, make, run, start
 from tests.conformance.stateful_cases import CASES
 from tests.effort import examples
@@ -18,7 +16,6 @@ from tests.effort import examples
 NAMES = [case.name for case in CASES]
 #: Compared with Spark only in the slow runs.
 RARELY_ON_SPARK = {"changes-in-windows"}
-Reference = Callable[[str], Mapping[str, Counter[str]]]
 #: Where the process is killed, and the how-manieth time it passes there.
 FAULTS = [
     "reader.after_poll:4",
@@ -34,21 +31,9 @@ FAULTS = [
 SPARK_FAULTS = ["lane.after_process:1", "shard.after_process:1", "sink.after_insert:1"]
 
 
-def by_name(name: str) -> Case:
-    return next(case for case in CASES if case.name == name)
-
-
 @pytest.fixture(scope="session")
 def reference(tmp_path_factory: pytest.TempPathFactory) -> Reference:
-    """The output of each case on the light backend, run clean in one go with one shard."""
-
-    @cache
-    def output_of(name: str) -> Mapping[str, Counter[str]]:
-        directory = tmp_path_factory.mktemp(f"reference-{name}")
-        run(by_name(name), directory, "light")
-        return outputs(directory)
-
-    return output_of
+    return reference_of(CASES, tmp_path_factory)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -60,7 +45,7 @@ def test_every_sink_gets_rows(name: str, reference: Reference) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_records_one_by_one_give_the_same(name: str, tmp_path: Path) -> None:
     # A batch costs the same for one record as for hundreds.
-    case = by_name(name).begun(max(40, examples(80)))
+    case = by_name(CASES, name).begun(max(40, examples(80)))
     run(case, make(tmp_path / "one"), "light", max_batch_records=1, shards=3)
     run(case, make(tmp_path / "all"), "light")
     assert differences(outputs(tmp_path / "one"), outputs(tmp_path / "all")) == []
@@ -77,7 +62,7 @@ def test_records_one_by_one_give_the_same(name: str, tmp_path: Path) -> None:
 def test_output_does_not_depend_on_batch_borders_or_shards(
     name: str, size: int, shards: int, reference: Reference, tmp_path: Path
 ) -> None:
-    run(by_name(name), tmp_path, "light", max_batch_records=size, shards=shards)
+    run(by_name(CASES, name), tmp_path, "light", max_batch_records=size, shards=shards)
     assert differences(outputs(tmp_path), reference(name)) == []
 
 
@@ -86,7 +71,7 @@ def test_output_does_not_depend_on_batch_borders_or_shards(
     "name", [pytest.param(name, marks=pytest.mark.slow) if name in RARELY_ON_SPARK else name for name in NAMES]
 )
 def test_spark_gives_what_light_gives(name: str, reference: Reference, tmp_path: Path) -> None:
-    run(by_name(name), tmp_path, "spark")
+    run(by_name(CASES, name), tmp_path, "spark")
     assert differences(outputs(tmp_path), reference(name)) == []
 
 
@@ -112,7 +97,7 @@ def test_light_killed_at_a_named_place_loses_and_doubles_nothing(
 @pytest.mark.parametrize("name", ["changes-in-windows", "changes-aggregated"])
 def test_light_killed_at_all_places_in_one_history(name: str, reference: Reference, tmp_path: Path) -> None:
     """Each run begins where the one before was killed."""
-    by_name(name).lay_out(make(tmp_path / name))
+    by_name(CASES, name).lay_out(make(tmp_path / name))
     for fault in FAULTS:
         at = f"{fault.partition(':')[0]}:2:kill"
         assert start("light", tmp_path, [name], fault=at) == -signal.SIGKILL, f"{at} is never passed"

@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import random
 import signal
-from collections import Counter
-from collections.abc import Callable, Mapping
-from functools import cache
 from pathlib import Path
 
 import pytest
 
-from tests.conformance.case import Case, differences, outputs
+from tests.conformance.case import differences, outputs
+from tests.conformance.reference import Reference, by_name, reference_of
 from tests.conformance.running import kill_spark_workers, make, run, start
 from tests.conformance.stateless_cases import CASES
 from tests.effort import often_or_slow
 
 NAMES = [case.name for case in CASES]
 #: The output of a case by its name.
-Reference = Callable[[str], Mapping[str, Counter[str]]]
 #: Where the process is killed, and the how-manieth time it passes there.
 FAULTS = [
     "reader.after_poll:3",
@@ -35,35 +32,23 @@ OFTEN = ["reader.after_poll:3", "sink.after_insert:1", "checkpoint.after_flush:1
 SPARK_FAULTS = ["reader.after_poll:2", "sink.before_insert:1", "sink.after_insert:1"]
 
 
-def by_name(name: str) -> Case:
-    return next(case for case in CASES if case.name == name)
-
-
 @pytest.fixture(scope="session")
 def reference(tmp_path_factory: pytest.TempPathFactory) -> Reference:
-    """The output of each case on the light backend, run clean in one go."""
-
-    @cache
-    def output_of(name: str) -> Mapping[str, Counter[str]]:
-        directory = tmp_path_factory.mktemp(f"reference-{name}")
-        run(by_name(name), directory, "light")
-        return outputs(directory)
-
-    return output_of
+    return reference_of(CASES, tmp_path_factory)
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_rows_are_as_many_as_the_case_says(name: str, reference: Reference) -> None:
     found = reference(name)
     assert sum(sum(rows.values()) for rows in found.values()) > 0, "the case writes nothing"
-    for sink, count in by_name(name).expected.items():
+    for sink, count in by_name(CASES, name).expected.items():
         assert sum(found[sink].values()) == count
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_records_one_by_one_give_the_same(name: str, tmp_path: Path) -> None:
     # A batch costs the same for one record as for hundreds.
-    case = by_name(name).begun(100)
+    case = by_name(CASES, name).begun(100)
     run(case, make(tmp_path / "one"), "light", max_batch_records=1)
     run(case, make(tmp_path / "all"), "light")
     assert differences(outputs(tmp_path / "one"), outputs(tmp_path / "all")) == []
@@ -72,14 +57,14 @@ def test_records_one_by_one_give_the_same(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("size", [7, *(pytest.param(size, marks=pytest.mark.slow) for size in (1, 1000))])
 @pytest.mark.parametrize("name", NAMES)
 def test_output_does_not_depend_on_batch_borders(name: str, size: int, reference: Reference, tmp_path: Path) -> None:
-    run(by_name(name), tmp_path, "light", max_batch_records=size)
+    run(by_name(CASES, name), tmp_path, "light", max_batch_records=size)
     assert differences(outputs(tmp_path), reference(name)) == []
 
 
 @pytest.mark.spark
 @pytest.mark.parametrize("name", NAMES)
 def test_spark_gives_what_light_gives(name: str, reference: Reference, tmp_path: Path) -> None:
-    run(by_name(name), tmp_path, "spark")
+    run(by_name(CASES, name), tmp_path, "spark")
     assert differences(outputs(tmp_path), reference(name)) == []
 
 

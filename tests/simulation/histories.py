@@ -33,18 +33,16 @@ class Fault:
     count: int
 
 
-@dataclass(frozen=True)
-class History:
-    """One history. ``faults``: of the first starts, one each; the last start has none."""
+#: All kinds of faults.
+FAULTS = frozenset({"kill", "torn", "power", "stop", "savepoint", "rot"})
 
-    seed: int
-    shape: str
-    sink: str
-    input: Input
-    options: Mapping[str, Any]
-    faults: tuple[Fault, ...]
+
+@dataclass(frozen=True, kw_only=True)
+class Surroundings:
+    """What happens around a job beside faults: how threads take turns, servers, disk and clock."""
+
+    #: How often a thread gives way at a seam.
     preempt: float = 0.1
-    trims: bool = False
     #: How many of 100 calls of a server fail.
     lossy: float = 0.0
     #: Spans in which servers are away, by name, in microseconds.
@@ -57,6 +55,19 @@ class History:
     slow: float = 0.0
     #: When the clock of the wall jumps, and by how much, in microseconds.
     jumps: tuple[tuple[int, int], ...] = ()
+
+
+@dataclass(frozen=True)
+class History(Surroundings):
+    """One history. ``faults``: of the first starts, one each; the last start has none."""
+
+    seed: int
+    shape: str
+    sink: str
+    input: Input
+    options: Mapping[str, Any]
+    faults: tuple[Fault, ...]
+    trims: bool = False
 
     def __str__(self) -> str:
         count = sum(len(records) for queues in self.input.values() for records in queues.values())

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from random import Random
 from typing import Any
 
@@ -20,7 +20,7 @@ from tests.differential.streams.generator import make_plan
 from tests.differential.streams.interpreter import interpret
 from tests.differential.streams.plan import Plan
 from tests.differential.streams.sql_generator import make_sql_plan
-from tests.simulation.histories import Fault, fault_of
+from tests.simulation.histories import Fault, Surroundings, fault_of
 from tests.simulation.running import sink_options
 from tests.simulation.servers import SINKS, Server, Table
 from tests.simulation.starting import Outcome, Starts, run_starts
@@ -35,8 +35,8 @@ _PLACES = (
 
 
 @dataclass(frozen=True)
-class PlanHistory:
-    """One history. ``plan``: what the job's generator chose; a list can be shrunk. The other fields are those of ``History``."""
+class PlanHistory(Surroundings):
+    """One history. ``plan``: what the job's generator chose; a list can be shrunk."""
 
     seed: int
     plan: tuple[int, ...]
@@ -44,14 +44,6 @@ class PlanHistory:
     sink: str
     options: Mapping[str, Any]
     faults: tuple[Fault, ...]
-    preempt: float = 0.1
-    lossy: float = 0.0
-    away: Mapping[str, tuple[tuple[int, int], ...]] = field(default_factory=dict)
-    full_until_us: int = 0
-    journal: bool = False
-    failing: float = 0.0
-    slow: float = 0.0
-    jumps: tuple[tuple[int, int], ...] = ()
 
     def __str__(self) -> str:
         faults = ", ".join(f"{each.kind} at {each.place or 'seam'} {each.count}" for each in self.faults)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.simulation.__main__ import seeds_until_found
-from tests.simulation.histories import Fault, history_of
+from tests.simulation.histories import FAULTS, Fault, history_of
 from tests.simulation.instances import run_shared, shared_history_of
 from tests.simulation.jobs import SHAPES
 from tests.simulation.mutations import MUTATIONS
@@ -35,14 +35,7 @@ def test_generated_histories_have_every_shape_sink_and_fault() -> None:
     histories = [history_of(seed) for seed in range(_SEEDS)]
     assert {each.shape for each in histories} == set(SHAPES)
     assert {each.sink for each in histories} == {"transactional", "file", "keyed", "plain"}
-    assert {fault.kind for each in histories for fault in each.faults} == {
-        "kill",
-        "torn",
-        "power",
-        "stop",
-        "savepoint",
-        "rot",
-    }
+    assert {fault.kind for each in histories for fault in each.faults} == FAULTS
 
 
 def test_a_seed_replays_byte_for_byte_in_another_process() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.differential.streams.plan import IntervalJoin, Join, TopN, Windowed, WindowJoin
+from tests.simulation.histories import FAULTS
 from tests.simulation.mutations import MUTATIONS
 from tests.simulation.plans import plan_history_of, plan_of, run_plan
 from tests.simulation.shrinking import shrink
@@ -24,14 +25,7 @@ def test_generated_histories_have_every_kind_of_verb_and_fault() -> None:
     histories = [plan_history_of(seed) for seed in range(100)]
     kinds = {type(node) for each in histories for node in plan_of(each).nodes()}
     assert {Windowed, Join, IntervalJoin, WindowJoin, TopN} <= kinds
-    assert {fault.kind for each in histories for fault in each.faults} == {
-        "kill",
-        "torn",
-        "power",
-        "stop",
-        "savepoint",
-        "rot",
-    }
+    assert {fault.kind for each in histories for fault in each.faults} == FAULTS
     assert {each.dialect for each in histories} == {"dsl", "sql"}
 
 

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
 import elasticsearch
 import elasticsearch.helpers
-import polars as pl
-import pytest
-from headrace.flow.messages import INDEX, OFFSET, Batch, Queue
-from headrace.flow.schema import Schema
-from headrace.interfaces.sink import SinkBatch
+from headrace.flow.messages import Batch
 from headrace.runtime.sink_writer import SinkWriter
 from headrace_elasticsearch import (
     ElasticsearchSink,
@@ -24,6 +20,7 @@ from headrace_elasticsearch import (
 )
 
 from tests import relay
+from tests.sink_tests import as_in_a_job
 
 ID = {"id": "int64"}
 
@@ -85,13 +82,7 @@ class Cluster:
     def sink(self, schema: Mapping[str, Any] | None = None, *, prepare: bool = True, **more: Any) -> ElasticsearchSink:
         """Return a sink as a job has it once it runs."""
         sink = ElasticsearchSink(ElasticsearchSinkSettings.of(self.options(**more), plugin="elasticsearch"))
-        sink.writer_name = "test.job.sink"
-        declared = None if schema is None else Schema.of(schema)
-        sink.check(declared)
-        if prepare:
-            sink.prepare(declared)
-            sink.open()
-        return sink
+        return as_in_a_job(sink, schema, prepare=prepare)
 
     def source(self, **more: Any) -> ElasticsearchSource:
         return ElasticsearchSource(ElasticsearchSourceSettings.of(self.options(**more), plugin="elasticsearch"))
@@ -103,28 +94,6 @@ class Cluster:
         self.client.close()
 
 
-def batch(
-    queue: str, rows: Sequence[Mapping[str, Any]], schema: Mapping[str, Any], first: int = 0, **header: Any
-) -> Batch:
-    """Return rows as records ``first`` … of a queue, one row each. ``header`` are further columns of the header."""
-    places = pl.DataFrame(
-        {OFFSET: range(first, first + len(rows)), INDEX: [0] * len(rows), **header},
-        schema_overrides={OFFSET: pl.Int64, INDEX: pl.Int32},
-    )
-    user = pl.DataFrame([dict(row) for row in rows], schema=dict(Schema.of(schema)), orient="row")
-    return Batch(Queue(queue), pl.concat([places, user], how="horizontal"))
-
-
-def numbers(queue: str, first: int, count: int) -> Batch:
-    """Return records whose ``id`` is their offset."""
-    return batch(queue, [{"id": n} for n in range(first, first + count)], ID, first)
-
-
-def insert(sink: ElasticsearchSink, made: Batch) -> None:
-    """Insert a batch as the writer does."""
-    sink.batch_insert(SinkBatch(made.queue, made.frame, None, sink.writer_name))
-
-
 def writer_of(sink: ElasticsearchSink, dead_letters: list[Batch] | None = None) -> SinkWriter:
     """Return a writer; without a list for them, dead letters fail the test."""
     taking = _refuse if dead_letters is None else dead_letters.append
@@ -133,13 +102,6 @@ def writer_of(sink: ElasticsearchSink, dead_letters: list[Batch] | None = None) 
 
 def _refuse(refused: Batch) -> None:
     raise AssertionError(f"dead letters: {refused.frame.to_dicts()}")
-
-
-def text_of(kind: type[Exception], action: Callable[[], object]) -> str:
-    """Return what an error says that an action must raise."""
-    with pytest.raises(kind) as caught:
-        action()
-    return str(caught.value)
 
 
 class Relay(relay.Relay):

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from elasticsearch_world import ID, insert, numbers, text_of, writer_of
+from elasticsearch_world import ID, writer_of
 from headrace.flow.messages import Batch, Queue
 from headrace.flow.schema import Schema
 from headrace.foundation.errors import DataError, JobError, JobFailedError, RetriableError
@@ -18,6 +18,8 @@ from headrace_elasticsearch import (
     ElasticsearchSourceSettings,
 )
 from scripted_server import Answer, ScriptedServer, items, scripted
+
+from tests.sink_tests import insert, numbers, text_of
 
 QUICK = {"retry_backoff": "1 ms", "retry_backoff_max": "2 ms", "retry_timeout": "30 s"}
 BUSY = {

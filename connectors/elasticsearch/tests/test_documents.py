@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
-from elasticsearch_world import batch, text_of
 from headrace.flow.messages import CHANGE, INDEX, OFFSET, ROW, ChangeKind, Queue
 from headrace.flow.rows import pack_rows
 from headrace.flow.schema import Schema
@@ -18,6 +17,8 @@ from headrace.foundation.errors import DataError, JobError
 from headrace.interfaces.sink import SinkBatch
 from headrace_elasticsearch.documents import ID_BYTES_MAX, DocumentMaker, Documents, row_ids
 from headrace_elasticsearch.settings import ElasticsearchSinkSettings
+
+from tests.sink_tests import batch, text_of
 
 COLUMNS = {"id": "int64", "tenant": "string", "at": "timestamp"}
 MORNING = dt.datetime(2024, 2, 29, 8, tzinfo=dt.UTC)

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import json
-import os
 import random
 import signal
 import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,49 +12,22 @@ from typing import Any
 
 import headrace as hr
 import pytest
-from elasticsearch_world import ID, Cluster, Relay, insert, numbers, writer_of
+from elasticsearch_world import ID, Cluster, Relay, writer_of
 from headrace.testing import MemorySink, MemorySource
 
 from tests.eventually import eventually
+from tests.killed_jobs import KilledJobs
 from tests.servers.elasticsearch import ElasticsearchOptions
 from tests.servers.fixtures import StartElasticsearchServer
+from tests.sink_tests import insert, numbers
 
 HERE = Path(__file__).parent
 QUICK: dict[str, Any] = {"retry_backoff": "5 ms", "retry_backoff_max": "50 ms", "retry_timeout": "120 s"}
 
 
-class TestKills:
-    FILES = 3
-    processes: list[subprocess.Popen[bytes]]
-
-    @pytest.fixture(autouse=True)
-    def _no_process_is_left(self) -> Iterator[None]:
-        self.processes = []
-        yield
-        for process in self.processes:
-            process.kill()
-            process.wait()
-
+class TestKills(KilledJobs):
     def job(self, directory: Path, options: dict[str, Any], faults: str = "") -> subprocess.Popen[bytes]:
-        with open(directory / "log.txt", "ab") as log:
-            process = subprocess.Popen(
-                [sys.executable, str(HERE / "elasticsearch_job.py"), str(directory)],
-                stdin=subprocess.PIPE,
-                stdout=log,
-                stderr=log,
-                env={**os.environ, "HEADRACE_FAULTS": faults, "POLARS_MAX_THREADS": "1"},
-            )
-        self.processes.append(process)
-        assert process.stdin is not None
-        process.stdin.write(json.dumps(options).encode())
-        process.stdin.close()
-        return process
-
-    def input(self, directory: Path, records: int) -> None:
-        (directory / "in").mkdir()
-        for file in range(self.FILES):
-            lines = [json.dumps({"id": n, "text": f"text {n}"}) for n in range(file, records, self.FILES)]
-            (directory / "in" / f"{file}.ndjson").write_text("\n".join(lines) + "\n")
+        return self.start_job(directory, "elasticsearch", {"request_rows": 15, **options}, faults)
 
     def killed_at(self, directory: Path, options: dict[str, Any], place: str) -> None:
         process = self.job(directory, options, f"{place}:kill")
@@ -82,7 +52,7 @@ class TestKills:
         seed = random.randrange(10**6)
         chance = random.Random(seed)
         records = 3000
-        self.input(tmp_path, records)
+        self.write_input(tmp_path, records)
         cluster.create()
         progress = []
         for place in ("sink.before_insert", "sink.after_insert", "checkpoint.after_flush", "checkpoint.after_save"):
@@ -103,7 +73,7 @@ class TestKills:
         seed = random.randrange(10**6)
         chance = random.Random(seed)
         records = 30_000
-        self.input(tmp_path, records)
+        self.write_input(tmp_path, records)
         cluster.create()
         progress = []
         for _ in range(30):

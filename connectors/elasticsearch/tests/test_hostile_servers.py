@@ -22,36 +22,10 @@ from headrace_elasticsearch import (
 from headrace_elasticsearch.connection import Connection
 from scripted_server import ScriptedServer
 
+from tests.raw_server import RawServer
 from tests.servers.certificates import Certificates, make_certificates
 
 PASSWORD = "s3same-0pen"
-
-
-class RawServer:
-    """Reads one request of each connection and then does what it is told with the socket. Keeps all bytes that came."""
-
-    def __init__(self, answer: Callable[[socket.socket], None]) -> None:
-        self.received = b""
-        self._answer = answer
-        self._listening = socket.create_server(("127.0.0.1", 0))
-        self.url = f"http://127.0.0.1:{self._listening.getsockname()[1]}"
-        threading.Thread(target=self._serve, daemon=True).start()
-
-    def _serve(self) -> None:
-        while True:
-            try:
-                connected, _ = self._listening.accept()
-            except OSError:
-                return
-            with connected:
-                try:
-                    self.received += connected.recv(65536)
-                    self._answer(connected)
-                except OSError:
-                    continue
-
-    def close(self) -> None:
-        self._listening.close()
 
 
 @pytest.fixture

@@ -7,7 +7,6 @@ from typing import Any
 
 import headrace as hr
 import pytest
-from elasticsearch_world import text_of
 from headrace.flow.messages import Queue, ReadPosition
 from headrace.flow.schema import Schema
 from headrace.foundation.errors import JobError, OptionError, RetriableError
@@ -18,6 +17,8 @@ from headrace_elasticsearch import (
     ElasticsearchSource,
     ElasticsearchSourceSettings,
 )
+
+from tests.sink_tests import text_of
 
 COLUMNS = {"id": "int64", "tenant": "string", "at": "timestamp", "day": "date", "size": "float64"}
 

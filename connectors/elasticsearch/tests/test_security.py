@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from elasticsearch_world import ID, Cluster, Relay, insert, numbers, text_of
+from elasticsearch_world import ID, Cluster, Relay
 from headrace.flow.schema import Schema
 from headrace.foundation.errors import JobError, RetriableError
 from headrace.interfaces.source import EARLIEST
@@ -22,6 +22,7 @@ from headrace_elasticsearch import (
 )
 
 from tests.servers.elasticsearch import ElasticsearchSecurity, ElasticsearchServer
+from tests.sink_tests import insert, numbers, text_of
 
 
 def closed_port() -> int:

@@ -11,10 +11,12 @@ from typing import Any
 import headrace as hr
 import polars as pl
 import pytest
-from elasticsearch_world import ID, Cluster, Relay, batch, insert, numbers, text_of, writer_of
+from elasticsearch_world import ID, Cluster, Relay, writer_of
 from headrace.flow.messages import CHANGE, Batch, ChangeKind, Queue
 from headrace.foundation.errors import DataError, JobError
 from headrace.testing import MemorySource
+
+from tests.sink_tests import batch, insert, numbers, text_of
 
 TWO = {"id": "int64", "name": "string"}
 DAY = dt.datetime(2024, 2, 29, 8, tzinfo=dt.UTC)

@@ -11,12 +11,14 @@ from typing import Any
 
 import headrace as hr
 import pytest
-from elasticsearch_world import Cluster, Relay, text_of
+from elasticsearch_world import Cluster, Relay
 from headrace.flow.messages import Queue, ReadPosition
 from headrace.foundation.errors import DataError, JobError
 from headrace.interfaces.source import EARLIEST, LATEST, Reader
 from headrace.testing import MemorySink
 from headrace_elasticsearch import ElasticsearchSource
+
+from tests.sink_tests import text_of
 
 ZERO = timedelta(0)
 

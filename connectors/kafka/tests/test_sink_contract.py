@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any, ClassVar
 
@@ -11,14 +11,12 @@ import pytest
 from headrace_contract import Moment, SinkContract
 from headrace_kafka.settings import KafkaSinkSettings
 from headrace_kafka.sink import KafkaSink
-from kafka_world import KafkaWorld
-
-from tests.servers.kafka import KafkaServer
+from served_by_kafka import ServedByKafka
 
 pytestmark = pytest.mark.servers
 
 
-class KafkaSinkChecks(SinkContract):
+class KafkaSinkChecks(ServedByKafka, SinkContract):
     """A topic of two partitions per check; rows as JSON."""
 
     plugin = "kafka"
@@ -32,18 +30,6 @@ class KafkaSinkChecks(SinkContract):
         *(Moment(3, "inside", fraction) for fraction in (0.3, 0.6, 0.9)),
         Moment(3, "after"),
     )
-
-    @pytest.fixture(autouse=True)
-    def _server(self, request: pytest.FixtureRequest) -> Iterator[None]:
-        if "outage" in request.node.name:
-            self.server: KafkaServer = request.getfixturevalue("start_kafka_server")()
-            self.world = KafkaWorld(self.server.bootstrap)
-            yield
-            self.world.close()
-        else:
-            self.server = request.getfixturevalue("kafka_server")
-            self.world = request.getfixturevalue("world")
-            yield
 
     def make(self, **options: Any) -> KafkaSink:
         given = {

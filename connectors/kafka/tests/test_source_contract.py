@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any, ClassVar
 
@@ -11,31 +11,17 @@ from headrace_contract import GroupSourceContract, SourceContract
 from headrace_contract.source_harness import SourceHarness
 from headrace_kafka.settings import KafkaSourceSettings
 from headrace_kafka.source import KafkaSource
-from kafka_world import KafkaWorld
-
-from tests.servers.kafka import KafkaServer
+from served_by_kafka import ServedByKafka
 
 pytestmark = pytest.mark.servers
 
 
-class KafkaSourceWorld(SourceHarness):
+class KafkaSourceWorld(ServedByKafka, SourceHarness):
     """A topic per check, its partitions as queues."""
 
     plugin = "kafka"
     driver: ClassVar[str]
     odd_bodies = (*SourceContract.odd_bodies, b"", b"two\nlines\r\n")
-
-    @pytest.fixture(autouse=True)
-    def _server(self, request: pytest.FixtureRequest) -> Iterator[None]:
-        if "outage" in request.node.name:
-            self.server: KafkaServer = request.getfixturevalue("start_kafka_server")()
-            self.world = KafkaWorld(self.server.bootstrap)
-            yield
-            self.world.close()
-        else:
-            self.server = request.getfixturevalue("kafka_server")
-            self.world = request.getfixturevalue("world")
-            yield
 
     def begin(self, tmp_path: Any) -> None:
         super().begin(tmp_path)

@@ -10,7 +10,9 @@ from headrace.flow.messages import CHANGE, Batch, ChangeKind, Position
 from headrace.flow.schema import Schema
 from headrace.foundation.errors import JobError
 from headrace.interfaces.operator import Changes
-from mysql_world import Database, batch, insert
+from mysql_world import Database
+
+from tests.sink_tests import batch, insert
 
 SCHEMA = {"k": "string", "part": "int64", "n": "int64"}
 INSERT, BEFORE, AFTER, DELETE = 0, ChangeKind.UPDATE_BEFORE, ChangeKind.UPDATE_AFTER, ChangeKind.DELETE

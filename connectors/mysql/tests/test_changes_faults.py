@@ -8,13 +8,14 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from changes_world import SECOND, changes_in, changes_of, latest, opened, read_to_end
+from changes_world import changes_in, changes_of, latest, opened
 from headrace.flow.messages import Queue, ReadPosition
 from headrace.foundation.errors import DataError, JobError, OptionError, RetriableError
 from headrace.interfaces.source import EARLIEST, LATEST, Reader, StartAt
 from headrace_mysql import MySQLChangesSettings
 from mysql_world import Database
 
+from tests.change_readers import SECOND, read_to_end
 from tests.eventually import eventually
 from tests.servers.fixtures import StartMySQLServer
 from tests.servers.mysql import MySQLOptions, MySQLServer

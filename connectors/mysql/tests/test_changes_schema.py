@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from changes_world import SECOND, changes_in, latest, opened, read_to_end
+from changes_world import changes_in, latest, opened
 from headrace.foundation.errors import JobError
 from headrace_mysql.binlog.schema_changes import SchemaChanges
 from headrace_mysql.tables import TableColumn
 from mysql_world import Database
+
+from tests.change_readers import SECOND, read_to_end
 
 
 def followed(statement: str, *, database: str = "shop", ignore_truncate: bool = False) -> list[str]:

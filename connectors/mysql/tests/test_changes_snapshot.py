@@ -9,11 +9,13 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from changes_world import applied, changes_in, changes_of, opened, read_to_end, table_of
+from changes_world import applied, changes_in, changes_of, opened, table_of
 from headrace.flow.messages import ChangeKind, Queue, RawBatch, ReadPosition
 from headrace.foundation.errors import JobError
 from headrace.interfaces.source import EARLIEST
 from mysql_world import Database
+
+from tests.change_readers import read_to_end
 
 NOW = timedelta(0)
 

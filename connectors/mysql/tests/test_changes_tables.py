@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
-from changes_world import applied, changes_in, changes_of, latest, opened, read_to_end, table_of
+from changes_world import applied, changes_in, changes_of, latest, opened, table_of
 from headrace.flow.messages import Queue
 from headrace.foundation.errors import JobError
 from headrace.interfaces.source import EARLIEST
 from mysql_world import Database
+
+from tests.change_readers import read_to_end
 
 PLAIN = "id INT PRIMARY KEY, a INT"
 CASES: dict[str, tuple[str, Sequence[str]]] = {

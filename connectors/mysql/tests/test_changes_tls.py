@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from changes_world import SECOND, changes_in, latest, opened, read_to_end
+from changes_world import changes_in, latest, opened
 from mysql_world import Database
 
+from tests.change_readers import SECOND, read_to_end
 from tests.servers.fixtures import StartMySQLServer
 from tests.servers.mysql import MySQLOptions
 

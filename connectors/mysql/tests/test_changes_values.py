@@ -8,12 +8,14 @@ from decimal import Decimal
 
 import polars as pl
 import pytest
-from changes_world import changes_in, frame_of, latest, opened, read_to_end
+from changes_world import changes_in, frame_of, latest, opened
 from headrace.flow.messages import CHANGE, ChangeKind
 from headrace.interfaces.source import EARLIEST
 from headrace_mysql import MySQLSource, MySQLSourceSettings
 from headrace_mysql.binlog import values
 from mysql_world import Database
+
+from tests.change_readers import read_to_end
 
 #: Type, and literals of values.
 TYPES: dict[str, list[str]] = {

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import json
-import os
 import random
 import signal
 import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -22,11 +19,13 @@ from headrace.interfaces.sink import StaleWriterError
 from headrace.runtime.sink_writer import SinkWriter
 from headrace.testing import MemorySink, MemorySource
 from headrace_mysql import MySQLSink
-from mysql_world import Database, Relay, insert, numbers
+from mysql_world import Database, Relay
 
 from tests.eventually import eventually
+from tests.killed_jobs import KilledJobs
 from tests.servers.fixtures import StartMySQLServer
 from tests.servers.mysql import MySQLOptions, MySQLServer
+from tests.sink_tests import insert, numbers
 
 HERE = Path(__file__).parent
 ID = {"id": "int64"}
@@ -45,41 +44,17 @@ def table(database: Database) -> Database:
     return database
 
 
-class TestKills:
-    FILES, RECORDS = 3, 6000
-    processes: list[subprocess.Popen[bytes]]
-
-    @pytest.fixture(autouse=True)
-    def _no_process_is_left(self) -> Iterator[None]:
-        self.processes = []
-        yield
-        for process in self.processes:
-            process.kill()
-            process.wait()
+class TestKills(KilledJobs):
+    RECORDS = 6000
 
     def job(self, directory: Path, table: Database, faults: str = "") -> subprocess.Popen[bytes]:
-        with open(directory / "log.txt", "ab") as log:
-            process = subprocess.Popen(
-                [sys.executable, str(HERE / "mysql_job.py"), str(directory)],
-                stdin=subprocess.PIPE,
-                stdout=log,
-                stderr=log,
-                env={**os.environ, "HEADRACE_FAULTS": faults, "POLARS_MAX_THREADS": "1"},
-            )
-        self.processes.append(process)
-        assert process.stdin is not None
-        process.stdin.write(json.dumps(table.options()).encode())
-        process.stdin.close()
-        return process
+        return self.start_job(directory, "mysql", table.options(), faults)
 
     def test_every_row_is_there_once(self, table: Database, tmp_path: Path) -> None:
         """A job is killed at chosen places and at random moments, and started again; at last it comes to its end."""
         seed = random.randrange(10**6)
         chance = random.Random(seed)
-        (tmp_path / "in").mkdir()
-        for file in range(self.FILES):
-            lines = [json.dumps({"id": n, "text": f"text {n}"}) for n in range(file, self.RECORDS, self.FILES)]
-            (tmp_path / "in" / f"{file}.ndjson").write_text("\n".join(lines) + "\n")
+        self.write_input(tmp_path, self.RECORDS)
         progress = []
         places = ("sink.before_insert", "sink.after_insert", "checkpoint.after_flush", "checkpoint.after_save")
         for place in places:

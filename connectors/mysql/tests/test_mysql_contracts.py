@@ -14,33 +14,20 @@ from headrace_contract.sink import SinkContract
 from headrace_contract.source import SourceContract
 from headrace_contract.values import ALL_TYPES
 from headrace_mysql import MySQLSink, MySQLSinkSettings, MySQLSource, MySQLSourceSettings
-from mysql_world import Database, Relay
+from mysql_world import Database
 
+from tests.relay import RelayedChecks
 from tests.servers.mysql import MySQLServer
 
 
-class WithServer:
+class WithServer(RelayedChecks):
     """Gives each check the shared server behind a relay, which can be cut, and a database of its own."""
 
     database: Database
-    relay: Relay
 
     @pytest.fixture(autouse=True)
     def _server(self, mysql_server: MySQLServer, mysql_database: str) -> Iterator[None]:
-        self.database = Database(mysql_server, mysql_database)
-        self.relay = Relay(mysql_server)
-        yield
-        self.relay.cut()
-        self.database.close()
-
-    def options(self, **more: Any) -> dict[str, Any]:
-        return self.database.options(port=self.relay.port, **more)
-
-    def begin_outage(self) -> None:
-        self.relay.cut()
-
-    def end_outage(self) -> None:
-        self.relay.open()
+        yield from self.serve(Database(mysql_server, mysql_database), mysql_server)
 
 
 class SinkChecks(WithServer, SinkContract):

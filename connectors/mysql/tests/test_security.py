@@ -12,10 +12,11 @@ from headrace.flow.messages import Queue
 from headrace.foundation.errors import JobError, RetriableError
 from headrace_mysql import MySQLSink, MySQLSinkSettings
 from headrace_mysql.positions import STATEMENT
-from mysql_world import Database, insert, numbers
+from mysql_world import Database
 
 from tests.servers.login import Login
 from tests.servers.mysql import MySQLServer
+from tests.sink_tests import insert, numbers
 
 ID = {"id": "int64"}
 

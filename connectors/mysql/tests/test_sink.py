@@ -14,42 +14,18 @@ from headrace.foundation.errors import DataError, JobError, OptionError
 from headrace.runtime.sink_writer import SinkWriter
 from headrace.testing import MemorySink, MemorySource
 from headrace_mysql import MySQLSinkSettings
-from mysql_world import Database, batch, insert, numbers
+from mysql_world import Database
+
+from tests.sink_tests import TableOptionChecks, batch, insert, numbers, text_of
 
 ID = {"id": "int64"}
 TWO = {"id": "int64", "name": "string"}
 
 
-def settings(**options: Any) -> MySQLSinkSettings:
-    return MySQLSinkSettings.of({"table": "t", "database": "d", **options}, plugin="mysql")
-
-
-def text_of(kind: type[Exception], action: Any) -> str:
-    with pytest.raises(kind) as caught:
-        action()
-    return str(caught.value)
-
-
-class TestOptions:
-    def test_key_without_create_table(self) -> None:
-        assert "key has an effect only together with create_table" in text_of(OptionError, lambda: settings(key=["id"]))
-
-    def test_upsert_into_a_new_table_needs_a_key(self) -> None:
-        text = text_of(OptionError, lambda: settings(mode="upsert", create_table=True))
-        assert "mode 'upsert' needs a key" in text
-        assert "hint: name the columns that are the primary key" in text
-
-    def test_the_table_itself_holds_no_offsets(self) -> None:
-        assert "must not be the table itself" in text_of(OptionError, lambda: settings(offsets_table="T"))
-
-    def test_two_columns_to_one(self) -> None:
-        text = text_of(OptionError, lambda: settings(columns={"a": "x", "b": "x"}))
-        assert "two columns of the stream go to 'x'" in text
-
-    def test_ssl_key_without_certificate(self) -> None:
-        assert "it goes together with ssl_certificate [plugin 'mysql', option 'ssl_key']" in text_of(
-            OptionError, lambda: settings(ssl_key="k")
-        )
+class TestOptions(TableOptionChecks):
+    settings = MySQLSinkSettings
+    plugin = "mysql"
+    same_table = "T"
 
 
 class TestBeforeTheStart:

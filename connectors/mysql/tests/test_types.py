@@ -14,7 +14,9 @@ from headrace.flow.schema import Schema, type_name
 from headrace_contract.values import edge_values
 from headrace_mysql.tables import TableColumn
 from headrace_mysql.types import misfit
-from mysql_world import Database, batch, insert
+from mysql_world import Database
+
+from tests.sink_tests import batch, insert
 
 ZERO = timedelta(0)
 SECOND = timedelta(microseconds=1)

@@ -1,19 +1,18 @@
-"""What the tests of changes share: readers, everything up to the end of the log, and the table that changes make."""
+"""What the tests of changes share: readers, changes as tuples, and the table that changes make."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from datetime import timedelta
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 import polars as pl
-from headrace.flow.messages import CHANGE, ChangeKind, Queue, RawBatch
+from headrace.flow.messages import CHANGE, ChangeKind, RawBatch
 from headrace.interfaces.source import EARLIEST, Reader, StartPosition
 from headrace_postgres import PostgresChangesSettings, PostgresChangesSource
 from postgres_world import PostgresDatabase
 
-SECOND = timedelta(seconds=1)
+from tests.change_readers import SECOND, opened_reader
 
 
 def changes_of(database: PostgresDatabase, **more: Any) -> PostgresChangesSource:
@@ -23,27 +22,8 @@ def changes_of(database: PostgresDatabase, **more: Any) -> PostgresChangesSource
     return source
 
 
-@contextmanager
-def opened(database: PostgresDatabase, start: StartPosition = EARLIEST, **more: Any) -> Iterator[Reader]:
-    source = changes_of(database, **more)
-    reader = source.open(Queue(source.settings.table), start)
-    try:
-        yield reader
-    finally:
-        reader.close()
-        source.close()
-
-
-def read_to_end(reader: Reader, *, per_poll: int = 1000) -> list[RawBatch]:
-    """Read to where the log ends now."""
-    batches, end, idle = [], reader.latest, 0
-    while reader.position.offset < end:
-        raw = reader.poll(per_poll, SECOND)
-        idle = idle + 1 if raw is None else 0
-        assert idle < 20, f"nothing comes after {reader.position}, up to {end}"
-        if raw is not None and len(raw):
-            batches.append(raw)
-    return batches
+def opened(database: PostgresDatabase, start: StartPosition = EARLIEST, **more: Any) -> AbstractContextManager[Reader]:
+    return opened_reader(changes_of(database, **more), start)
 
 
 def read_until_stopped(reader: Reader, batches: list[RawBatch]) -> None:

@@ -12,18 +12,10 @@ import pytest
 from headrace.flow.messages import ChangeKind, Queue, RawBatch
 from headrace.foundation.errors import DataError, JobError, RetriableError
 from headrace.interfaces.source import EARLIEST, LATEST
-from postgres_changes_world import (
-    SECOND,
-    applied,
-    changes_in,
-    changes_of,
-    opened,
-    read_to_end,
-    read_until_stopped,
-    table_of,
-)  # fmt: skip
+from postgres_changes_world import applied, changes_in, changes_of, opened, read_until_stopped, table_of
 from postgres_world import PostgresDatabase
 
+from tests.change_readers import SECOND, read_to_end
 from tests.eventually import eventually
 
 INS, B, A, D = ChangeKind.INSERT, ChangeKind.UPDATE_BEFORE, ChangeKind.UPDATE_AFTER, ChangeKind.DELETE
@@ -35,17 +27,21 @@ def made(database: PostgresDatabase, *, full: bool, kind: str = "int") -> None:
         database.execute("ALTER TABLE t REPLICA IDENTITY FULL")
 
 
-def test_changes_with_old_rows(followed: PostgresDatabase) -> None:
-    made(followed, full=True)
-    assert changes_of(followed).changes().before_images
+def rows_of_changes(followed: PostgresDatabase) -> list[tuple[Any, ...]]:
+    """Insert two rows, change a value and a key, delete a row, and return what the log says of it."""
     with opened(followed) as reader:
         read_to_end(reader)
         followed.execute("INSERT INTO t VALUES (1, 1, 'a'), (2, 2, NULL)")
         followed.execute("UPDATE t SET v = 3 WHERE id = 1")
         followed.execute("UPDATE t SET id = 9 WHERE id = 2")
         followed.execute("DELETE FROM t WHERE id = 1")
-        rows = changes_in(read_to_end(reader))
-    assert rows == [
+        return changes_in(read_to_end(reader))
+
+
+def test_changes_with_old_rows(followed: PostgresDatabase) -> None:
+    made(followed, full=True)
+    assert changes_of(followed).changes().before_images
+    assert rows_of_changes(followed) == [
         (INS, 1, 1, "a"), (INS, 2, 2, None), (B, 1, 1, "a"), (A, 1, 3, "a"), (B, 2, 2, None), (A, 9, 2, None), (D, 1, 3, "a"),
     ]  # fmt: skip
 
@@ -54,14 +50,7 @@ def test_changes_by_key(followed: PostgresDatabase) -> None:
     made(followed, full=False)
     source = changes_of(followed)
     assert (source.changes().key, source.changes().before_images) == (("id",), False)
-    with opened(followed) as reader:
-        read_to_end(reader)
-        followed.execute("INSERT INTO t VALUES (1, 1, 'a'), (2, 2, NULL)")
-        followed.execute("UPDATE t SET v = 3 WHERE id = 1")
-        followed.execute("UPDATE t SET id = 9 WHERE id = 2")
-        followed.execute("DELETE FROM t WHERE id = 1")
-        rows = changes_in(read_to_end(reader))
-    assert rows == [
+    assert rows_of_changes(followed) == [
         (INS, 1, 1, "a"), (INS, 2, 2, None), (A, 1, 3, "a"), (D, 2, None, None), (INS, 9, 2, None), (D, 1, None, None),
     ]  # fmt: skip
 

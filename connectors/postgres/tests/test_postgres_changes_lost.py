@@ -12,9 +12,10 @@ from headrace.foundation.errors import DataError, HeadraceError, JobError, Retri
 from headrace.interfaces.source import LATEST, Reader
 from headrace_postgres import PostgresChangesSettings, PostgresChangesSource
 from headrace_postgres.change_reader import PostgresChangesReader
-from postgres_changes_world import SECOND, changes_in, changes_of, opened, read_to_end, read_until_stopped
+from postgres_changes_world import changes_in, changes_of, opened, read_until_stopped
 from postgres_world import PostgresDatabase
 
+from tests.change_readers import SECOND, read_to_end
 from tests.eventually import eventually
 from tests.servers.fixtures import StartPostgreSQLServer
 from tests.servers.postgresql import PostgreSQLOptions

@@ -13,9 +13,10 @@ from headrace.foundation.errors import DataError, HeadraceError, JobError, Retri
 from headrace.interfaces.source import EARLIEST, LATEST
 from headrace_postgres import PostgresSource, PostgresSourceSettings
 from headrace_postgres.connection import translated
-from postgres_changes_world import SECOND, applied, changes_in, changes_of, opened, read_to_end
+from postgres_changes_world import applied, changes_in, changes_of, opened
 from postgres_world import PostgresDatabase
 
+from tests.change_readers import SECOND, read_to_end
 from tests.eventually import eventually
 from tests.servers.errors import ServerStartError
 from tests.servers.fixtures import StartPostgreSQLServer

@@ -24,32 +24,18 @@ from headrace_postgres import (
 )
 from postgres_world import PostgresDatabase
 
-from tests.relay import Relay
+from tests.relay import RelayedChecks
 from tests.servers.postgresql import PostgreSQLServer
 
 
-class WithServer:
+class WithServer(RelayedChecks):
     """Gives each check the shared server behind a relay, which can be cut, and a database of its own."""
 
     database: PostgresDatabase
-    relay: Relay
 
     @pytest.fixture(autouse=True)
     def _server(self, postgresql_server: PostgreSQLServer, postgresql_database: str) -> Iterator[None]:
-        self.database = PostgresDatabase(postgresql_server, postgresql_database)
-        self.relay = Relay(postgresql_server)
-        yield
-        self.relay.cut()
-        self.database.close()
-
-    def options(self, **more: Any) -> dict[str, Any]:
-        return self.database.options(port=self.relay.port, **more)
-
-    def begin_outage(self) -> None:
-        self.relay.cut()
-
-    def end_outage(self) -> None:
-        self.relay.open()
+        yield from self.serve(PostgresDatabase(postgresql_server, postgresql_database), postgresql_server)
 
 
 class SinkChecks(WithServer, SinkContract):
@@ -182,11 +168,8 @@ class TestChanges(SourceChecks):
 
     @pytest.fixture(autouse=True)
     def _server(self, logging_postgresql_server: PostgreSQLServer, logging_postgresql_database: str) -> Iterator[None]:
-        self.database = PostgresDatabase(logging_postgresql_server, logging_postgresql_database)
-        self.relay = Relay(logging_postgresql_server)
-        yield
-        self.relay.cut()
-        self.database.close()
+        database = PostgresDatabase(logging_postgresql_server, logging_postgresql_database)
+        yield from self.serve(database, logging_postgresql_server)
 
     def as_read(self, body: bytes) -> Any:
         return {**json.loads(body), CHANGE: ChangeKind.INSERT}

@@ -9,42 +9,22 @@ import headrace as hr
 import polars as pl
 import pytest
 from headrace.flow.messages import CHANGE, ChangeKind, Queue
-from headrace.foundation.errors import JobError, OptionError
+from headrace.foundation.errors import JobError
 from headrace.interfaces.sink import SinkBatch, StaleWriterError
 from headrace.runtime.sink_writer import SinkWriter
 from headrace.testing import MemorySource
 from headrace_postgres import PostgresSinkSettings
-from postgres_world import PostgresDatabase, batch, insert, numbers
+from postgres_world import PostgresDatabase
+
+from tests.sink_tests import TableOptionChecks, batch, insert, numbers, text_of
 
 ID = {"id": "int64"}
 TWO = {"id": "int64", "name": "string"}
 
 
-def settings(**options: Any) -> PostgresSinkSettings:
-    return PostgresSinkSettings.of({"table": "t", "database": "d", **options}, plugin="postgres")
-
-
-def text_of(kind: type[Exception], action: Any) -> str:
-    with pytest.raises(kind) as caught:
-        action()
-    return str(caught.value)
-
-
-class TestOptions:
-    def test_key_without_create_table(self) -> None:
-        assert "key has an effect only together with create_table" in text_of(OptionError, lambda: settings(key=["id"]))
-
-    def test_upsert_into_a_new_table_needs_a_key(self) -> None:
-        text = text_of(OptionError, lambda: settings(mode="upsert", create_table=True))
-        assert "mode 'upsert' needs a key" in text
-
-    def test_the_table_itself_holds_no_offsets(self) -> None:
-        assert "must not be the table itself" in text_of(OptionError, lambda: settings(offsets_table="t"))
-
-    def test_ssl_key_without_certificate(self) -> None:
-        assert "it goes together with ssl_certificate [plugin 'postgres', option 'ssl_key']" in text_of(
-            OptionError, lambda: settings(ssl_key="k")
-        )
+class TestOptions(TableOptionChecks):
+    settings = PostgresSinkSettings
+    plugin = "postgres"
 
 
 class TestBeforeTheStart:

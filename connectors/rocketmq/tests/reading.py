@@ -1,14 +1,16 @@
-"""Reads until enough has come; for tests against brokers."""
+"""What tests against brokers share: reading until enough has come, and the server of a contract."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 
+import pytest
 from headrace_rocketmq import Client, Consumer, Message, MessageBatch, MessageQueue, Reader
 from headrace_rocketmq.errors import TopicNotFoundError
 
 from tests.eventually import eventually
+from tests.servers.rocketmq import RocketMQServer
 
 PATIENCE_S = 30.0
 """How long a loaded machine may take for what should take a moment."""
@@ -61,3 +63,27 @@ def settle(client: Client, topic: str = "settled") -> None:
         client.create_topic(topic, 1)
         sent = client.send(topic, Message(b"settled"))
     eventually(lambda: client.latest_offsets([sent.queue])[sent.queue] > sent.offset, "the broker has caught up")
+
+
+class ServedByRocketMQ:
+    """Base of contracts: the shared server, and for checks of outages one that may be killed."""
+
+    server: RocketMQServer
+    client: Client
+
+    @pytest.fixture(autouse=True)
+    def _server(self, request: pytest.FixtureRequest) -> Iterator[None]:
+        is_mortal = "outage" in request.node.name
+        self.server = (
+            request.getfixturevalue("start_rocketmq_server")()
+            if is_mortal
+            else request.getfixturevalue("rocketmq_server")
+        )
+        with Client(self.server.name_server, timeout=timedelta(seconds=60)) as self.client:
+            yield
+
+    def begin_outage(self) -> None:
+        self.server.kill()
+
+    def end_outage(self) -> None:
+        self.server.start()

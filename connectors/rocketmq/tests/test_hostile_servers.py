@@ -6,7 +6,6 @@ import base64
 import json
 import socket
 import struct
-import threading
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -14,6 +13,8 @@ from headrace.foundation.errors import HeadraceError
 from headrace_rocketmq.frame import Frame
 from headrace_rocketmq.settings import RocketMQSourceSettings
 from headrace_rocketmq.source import RocketMQSource
+
+from tests.raw_server import RawServer
 
 from .wire_server import Peer, serving
 
@@ -43,46 +44,19 @@ def refused(made: RocketMQSource) -> HeadraceError:
     return caught.value
 
 
-class Listener:
-    """Takes one connection after the other and keeps what comes; answers what it is told."""
-
-    def __init__(self, answer: Callable[[socket.socket], None]) -> None:
-        self.received = b""
-        self._listening = socket.create_server(("127.0.0.1", 0))
-        self.address = f"127.0.0.1:{self._listening.getsockname()[1]}"
-        self._answer = answer
-        threading.Thread(target=self._serve, daemon=True).start()
-
-    def _serve(self) -> None:
-        while True:
-            try:
-                connected, _ = self._listening.accept()
-            except OSError:
-                return
-            with connected:
-                try:
-                    self.received += connected.recv(65536)
-                    self._answer(connected)
-                except OSError:
-                    continue
-
-    def close(self) -> None:
-        self._listening.close()
-
-
 @pytest.fixture
-def listeners() -> Iterator[list[Listener]]:
-    made: list[Listener] = []
+def listeners() -> Iterator[list[RawServer]]:
+    made: list[RawServer] = []
     yield made
     for listener in made:
         listener.close()
 
 
 def test_a_name_server_that_sends_to_a_broker_of_its_own_gets_signatures_and_never_the_key(
-    listeners: list[Listener],
+    listeners: list[RawServer],
 ) -> None:
     """A signature is of one request: whoever has it can repeat that request, and make no other."""
-    listeners.append(Listener(lambda connected: None))
+    listeners.append(RawServer(lambda connected: None))
     trap = listeners[0].address
     asked: list[Frame] = []
 
@@ -133,8 +107,10 @@ def cut(connected: socket.socket) -> None:
 
 
 @pytest.mark.parametrize("answer", [huge, header_longer_than_frame, endless, cut], ids=lambda each: each.__name__)
-def test_an_answer_that_is_none_is_given_up(answer: Callable[[socket.socket], None], listeners: list[Listener]) -> None:
-    listeners.append(Listener(answer))
+def test_an_answer_that_is_none_is_given_up(
+    answer: Callable[[socket.socket], None], listeners: list[RawServer]
+) -> None:
+    listeners.append(RawServer(answer))
     refused(source(listeners[0].address))
     assert listeners[0].received
     assert SECRET.encode() not in listeners[0].received

@@ -3,26 +3,23 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any, ClassVar
 
 import pytest
 from headrace.interfaces.source import EARLIEST
 from headrace_contract import Moment, SinkContract
-from headrace_rocketmq import Client
 from headrace_rocketmq.settings import RocketMQSinkSettings, RocketMQSourceSettings
 from headrace_rocketmq.sink import RocketMQSink
 from headrace_rocketmq.source import RocketMQSource
 
-from tests.servers.rocketmq import RocketMQServer
-
-from .reading import settle
+from .reading import ServedByRocketMQ, settle
 
 pytestmark = pytest.mark.servers
 
 
-class RocketMQSinkChecks(SinkContract):
+class RocketMQSinkChecks(ServedByRocketMQ, SinkContract):
     """A topic of two queues per check; rows as JSON. Read by our own source, which the client's tests stand behind."""
 
     plugin = "rocketmq"
@@ -34,17 +31,6 @@ class RocketMQSinkChecks(SinkContract):
         *(Moment(3, "inside", fraction) for fraction in (0.3, 0.6, 0.9)),
         Moment(3, "after"),
     )
-
-    @pytest.fixture(autouse=True)
-    def _server(self, request: pytest.FixtureRequest) -> Iterator[None]:
-        is_mortal = "outage" in request.node.name
-        self.server: RocketMQServer = (
-            request.getfixturevalue("start_rocketmq_server")()
-            if is_mortal
-            else request.getfixturevalue("rocketmq_server")
-        )
-        with Client(self.server.name_server, timeout=timedelta(seconds=60)) as self.client:
-            yield
 
     def make(self, **options: Any) -> RocketMQSink:
         given = {
@@ -80,12 +66,6 @@ class RocketMQSinkChecks(SinkContract):
 
     def bad_row(self) -> dict[str, Any]:
         return {**self.make_row(0), "text": "x" * 5_000_000}
-
-    def begin_outage(self) -> None:
-        self.server.kill()
-
-    def end_outage(self) -> None:
-        self.server.start()
 
     def make_sink_without_target(self) -> RocketMQSink:
         return self.make(topic="no_such_topic")

@@ -2,38 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
 import pytest
 from headrace_contract import GroupSourceContract, SourceContract
 from headrace_contract.source_harness import SourceHarness
-from headrace_rocketmq import Client, Message, MessageQueue
+from headrace_rocketmq import Message, MessageQueue
 from headrace_rocketmq.settings import RocketMQSourceSettings
 from headrace_rocketmq.source import RocketMQSource
 
 from tests.eventually import eventually
-from tests.servers.rocketmq import RocketMQServer
+
+from .reading import ServedByRocketMQ
 
 pytestmark = pytest.mark.servers
 
 
-class RocketMQWorld(SourceHarness):
+class RocketMQWorld(ServedByRocketMQ, SourceHarness):
     """A topic per check, its message queues as queues."""
 
     plugin = "rocketmq"
-
-    @pytest.fixture(autouse=True)
-    def _server(self, request: pytest.FixtureRequest) -> Iterator[None]:
-        is_mortal = "outage" in request.node.name
-        self.server: RocketMQServer = (
-            request.getfixturevalue("start_rocketmq_server")()
-            if is_mortal
-            else request.getfixturevalue("rocketmq_server")
-        )
-        with Client(self.server.name_server, timeout=timedelta(seconds=60)) as self.client:
-            yield
 
     def begin(self, tmp_path: Any) -> None:
         super().begin(tmp_path)
@@ -67,12 +57,6 @@ class RocketMQWorld(SourceHarness):
         target = MessageQueue(topic, broker, int(number))
         results = self.client.send_many(topic, [Message(body) for body in bodies], queue=target)
         eventually(lambda: self.client.latest_offsets([target])[target] > results[-1].offset, "what was sent is there")
-
-    def begin_outage(self) -> None:
-        self.server.kill()
-
-    def end_outage(self) -> None:
-        self.server.start()
 
     def make_missing_source(self) -> RocketMQSource:
         return self.make(topic="no_such_topic")

@@ -14,8 +14,9 @@ import pytest
 from headrace.flow.messages import Bodies
 from headrace.testing import MemorySource
 from headrace_avro.confluent import AvroConfluentCodec
-from headrace_contract import CodecContract
 from headrace_schemaregistry.testing import SmallRegistry, small_registry
+
+from tests.registry_contract import RegistryCodecContract
 
 
 def schema_of(**fields: Any) -> str:
@@ -42,32 +43,14 @@ def codec_of(registry: SmallRegistry, **options: Any) -> AvroConfluentCodec:
     return AvroConfluentCodec(AvroConfluentCodec.Settings.of({"registry_url": registry.url, **options}))
 
 
-class TestAvroConfluent(CodecContract):
+class TestAvroConfluent(RegistryCodecContract):
     """The contract, with the schema in a registry."""
 
-    one_line = False
-    options = {"registry_url": "http://127.0.0.1:1", "subject": "rows"}
-    registry: SmallRegistry
+    def codec_of(self, registry: SmallRegistry, **options: Any) -> Any:
+        return codec_of(registry, **options)
 
-    @pytest.fixture(autouse=True)
-    def running(self) -> Iterator[None]:
-        with small_registry() as type(self).registry:
-            yield
-
-    def make_codec(self) -> AvroConfluentCodec:
-        return codec_of(self.registry, subject="rows")
-
-    def make_with_secret(self, secret: str) -> AvroConfluentCodec:
-        codec = codec_of(self.registry, registry_user="anna", registry_password=secret)
-        self.registry.answers = [(401, f"not {secret}".encode())]
-        return codec
-
-    def use(self, plugin: Any) -> None:
-        plugin.decoder(self.columns).decode(Bodies.of([b"\x00" * 6]))
-
-    def bad_bodies(self) -> list[bytes]:
-        good = self.make_body(self.make_row(0))
-        return [b"", good[:4], good[:-1], good + b"\x00", b"\x01" + good[1:], b"\x00\x00\x00\x03\x09" + good[5:]]
+    def own_bad_bodies(self, good: bytes) -> list[bytes]:
+        return [good + b"\x00"]
 
 
 def test_schemas_of_one_batch(registry: SmallRegistry) -> None:

@@ -11,7 +11,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import pytest
 
 
 @dataclass
@@ -139,3 +141,34 @@ def receiving(answer: Callable[[Request], Reply] = lambda request: OK, **more: A
         yield receiver
     finally:
         receiver.stop()
+
+
+class ReceiverChecks:
+    """Base of contracts of sinks that send rows to a ``Receiver``. It refuses rows whose text is ``refuse me``."""
+
+    receiver: Receiver
+    #: With this status.
+    refusing: int
+
+    @pytest.fixture(autouse=True)
+    def _server(self) -> Iterator[None]:
+        self.receiver = Receiver(self.answer)
+        yield
+        self.receiver.stop()
+
+    def answer(self, request: Request) -> Reply:
+        return (self.refusing, {}, b"bad row") if b"refuse me" in request.body else OK
+
+    if TYPE_CHECKING:
+
+        def make_row(self, number: int) -> dict[str, Any]:
+            """Return a row; ``SinkContract`` has it."""
+
+    def bad_row(self) -> dict[str, Any]:
+        return {**self.make_row(10**9), "text": "refuse me"}
+
+    def begin_outage(self) -> None:
+        self.receiver.stop()
+
+    def end_outage(self) -> None:
+        self.receiver.start()

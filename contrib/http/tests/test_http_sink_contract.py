@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import pytest
@@ -10,28 +10,20 @@ from headrace_contract import SinkContract
 from headrace_contract.crash import Moment
 from headrace_contract.values import ALL_TYPES
 from headrace_http import HttpSink, HttpSinkSettings
-from receiver import OK, Receiver, Reply, Request
+from receiver import ReceiverChecks
 
 from tests.json_values import as_json_value
 
 
-class SinkChecks(SinkContract):
+class SinkChecks(ReceiverChecks, SinkContract):
     plugin = "http"
+    refusing = 422
     # JSON has these in other forms, which test_http_sink.py shows.
     types: ClassVar[Sequence[str]] = [
         name for name in ALL_TYPES if name not in ("float32", "json") and "decimal" not in name
     ]
     more: ClassVar[Mapping[str, Any]] = {}
     crash_moments: ClassVar[Sequence[Moment]] = (Moment(1, "after"), Moment(3, "inside", 0.5), Moment(3, "after"))
-
-    @pytest.fixture(autouse=True)
-    def _server(self) -> Iterator[None]:
-        self.receiver = Receiver(self.answer)
-        yield
-        self.receiver.stop()
-
-    def answer(self, request: Request) -> Reply:
-        return (422, {}, b"bad row") if b"refuse me" in request.body else OK
 
     def make_sink(self) -> HttpSink:
         return HttpSink(HttpSinkSettings.of({"url": self.receiver.url, **self.more}, plugin="http"))
@@ -46,15 +38,6 @@ class SinkChecks(SinkContract):
 
     def as_read(self, row: dict[str, Any]) -> dict[str, Any]:
         return {name: as_json_value(value) for name, value in row.items()}
-
-    def bad_row(self) -> dict[str, Any]:
-        return {**self.make_row(10**9), "text": "refuse me"}
-
-    def begin_outage(self) -> None:
-        self.receiver.stop()
-
-    def end_outage(self) -> None:
-        self.receiver.start()
 
 
 class TestArrays(SinkChecks):

@@ -29,6 +29,7 @@ from headrace_http import HttpSource, HttpSourceSettings
 from headrace_http.listener import HttpListener
 
 from tests.eventually import eventually
+from tests.listening_sources import Listening, each_closed, forget
 from tests.servers.certificates import Certificates, make_certificates
 
 KEY = "key of signatures"
@@ -44,16 +45,12 @@ def make(directory: Path, **options: Any) -> HttpSource:
     return HttpSource(HttpSourceSettings.of({"port": 0, "buffer": str(directory / "buffer"), **options}, plugin="http"))
 
 
-class Taking:
+class Taking(Listening):
     """A source that listens, and a client that sends to it."""
 
     def __init__(self, directory: Path, **options: Any) -> None:
-        self.source = make(directory, **options)
-        self.reader = self.source.open(hr.Queue("buffer"), hr.EARLIEST)
-        shared = self.source._shared
-        assert shared is not None
-        assert isinstance(shared.listener, HttpListener)
-        self.url = shared.listener.url
+        super().__init__(make(directory, **options))
+        self.url = self.listener.url
         self.pool = urllib3.PoolManager(retries=False, ca_certs=options.get("client_ca"))
 
     def send(
@@ -68,32 +65,14 @@ class Taking:
         named = {name.replace("_", "-"): value for name, value in headers.items()}
         return self.pool.request(method, url or self.url, body=body, headers={"Content-Type": kind, **named})
 
-    def stored(self) -> list[bytes]:
-        shared = self.source._shared
-        assert shared is not None
-        bodies: list[bytes] = []
-        offset = shared.log.earliest
-        while (found := shared.log.read(offset, 10_000)) is not None:
-            bodies += found.bodies
-            offset = found.end
-        return bodies
-
     def close(self) -> None:
         self.pool.clear()
-        self.source.close()
+        super().close()
 
 
 @pytest.fixture
 def taking(tmp_path: Path) -> Iterator[Callable[..., Taking]]:
-    made: list[Taking] = []
-
-    def start(**options: Any) -> Taking:
-        made.append(Taking(tmp_path / str(len(made)), **options))
-        return made[-1]
-
-    yield start
-    for each in made:
-        each.close()
+    yield from each_closed(Taking, tmp_path)
 
 
 class TestHttpSource(SourceContract):
@@ -123,10 +102,7 @@ class TestHttpSource(SourceContract):
             one.close()
 
     def forget(self, queue: str, before: int) -> None:
-        source = self.make_source()
-        source.open(hr.Queue(queue), hr.EARLIEST)
-        source.stored({hr.Queue(queue): hr.ReadPosition(before)})
-        source.close()
+        forget(self.make_source(), queue, before)
 
 
 def batched(bodies: Iterable[bytes], count: int) -> Iterator[list[bytes]]:
@@ -147,7 +123,7 @@ def test_an_answer_is_sent_at_once(taking: Callable[..., Taking]) -> None:
     """Its second part does not wait until the sender has confirmed the first one."""
     one = taking()
     assert one.send(b"[1]").status == 200
-    listener = one.source._shared.listener  # type: ignore[union-attr]
+    listener = one.source._shared.listener
     assert isinstance(listener, HttpListener)
     (connection,) = listener._server.server_state.connections
     accepted = connection.transport.get_extra_info("socket")

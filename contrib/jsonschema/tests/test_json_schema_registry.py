@@ -11,10 +11,10 @@ import polars as pl
 import pytest
 from headrace.flow.messages import Bodies
 from headrace.testing import MemorySource
-from headrace_contract import CodecContract
 from headrace_jsonschema.confluent import JsonSchemaConfluentCodec
 from headrace_schemaregistry.testing import SmallRegistry, small_registry
 
+from tests.registry_contract import RegistryCodecContract
 from tests.servers.kafka import KafkaServer
 from tests.servers.schema_registry import SchemaRegistryServer
 
@@ -36,32 +36,11 @@ def body_of(schema_id: int, **values: Any) -> bytes:
     return b"\x00" + schema_id.to_bytes(4, "big") + json.dumps(values).encode()
 
 
-class TestJsonSchemaConfluent(CodecContract):
+class TestJsonSchemaConfluent(RegistryCodecContract):
     """The contract, with the schema in a registry."""
 
-    one_line = False
-    options = {"registry_url": "http://127.0.0.1:1", "subject": "rows"}
-    registry: SmallRegistry
-
-    @pytest.fixture(autouse=True)
-    def running(self) -> Iterator[None]:
-        with small_registry() as type(self).registry:
-            yield
-
-    def make_codec(self) -> JsonSchemaConfluentCodec:
-        return codec_of(self.registry, subject="rows")
-
-    def make_with_secret(self, secret: str) -> JsonSchemaConfluentCodec:
-        codec = codec_of(self.registry, registry_user="anna", registry_password=secret)
-        self.registry.answers = [(401, f"not {secret}".encode())]
-        return codec
-
-    def use(self, plugin: Any) -> None:
-        plugin.decoder(self.columns).decode(Bodies.of([b"\x00" * 6]))
-
-    def bad_bodies(self) -> list[bytes]:
-        good = self.make_body(self.make_row(0))
-        return [b"", good[:4], good[:-1], b"\x01" + good[1:], b"\x00\x00\x00\x03\x09" + good[5:]]
+    def codec_of(self, registry: SmallRegistry, **options: Any) -> Any:
+        return codec_of(registry, **options)
 
 
 def test_each_body_conforms_to_the_schema_of_its_id(registry: SmallRegistry) -> None:

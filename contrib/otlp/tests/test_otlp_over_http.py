@@ -24,7 +24,6 @@ import urllib3
 from google.rpc.status_pb2 import Status
 from headrace.testing import MemorySink
 from headrace_http import HttpSource, HttpSourceSettings
-from headrace_http.listener import HttpListener
 from headrace_otlp import OtlpLogsCodec, OtlpSettings
 from log_messages import as_json, request, value
 from opentelemetry._logs import LogRecord as Emitted
@@ -38,6 +37,7 @@ from opentelemetry.sdk._logs.export import BatchLogRecordProcessor
 from opentelemetry.sdk.resources import Resource
 
 from tests.eventually import eventually
+from tests.listening_sources import Listening, each_closed
 
 PROTOBUF, JSON = "application/x-protobuf", "application/json"
 MESSAGE = request(LogRecord(body=value("hello\nworld")), LogRecord(body=value("again")))
@@ -54,19 +54,16 @@ def _listens(port: int) -> bool:
         return client.connect_ex(("127.0.0.1", port)) == 0
 
 
-class Taking:
+class Taking(Listening):
     """A source that listens for log records, and a client."""
 
     def __init__(self, directory: Path, **options: Any) -> None:
         given = {"port": 0, "path": "/v1/logs", "buffer": str(directory / "buffer"), **options}
-        self.source = HttpSource(HttpSourceSettings.of(given, plugin="http"))
+        source = HttpSource(HttpSourceSettings.of(given, plugin="http"))
         self.codec = OtlpLogsCodec(OtlpSettings())
-        self.source.use_format("otlp-logs", self.codec, self.codec.default_schema())
-        self.reader = self.source.open(hr.Queue("buffer"), hr.EARLIEST)
-        shared = self.source._shared
-        assert shared is not None
-        assert isinstance(shared.listener, HttpListener)
-        self.url = shared.listener.url
+        source.use_format("otlp-logs", self.codec, self.codec.default_schema())
+        super().__init__(source)
+        self.url = self.listener.url
         self.pool = urllib3.PoolManager(retries=False)
 
     def send(self, body: bytes, kind: str = PROTOBUF, **headers: str) -> urllib3.BaseHTTPResponse:
@@ -84,20 +81,12 @@ class Taking:
 
     def close(self) -> None:
         self.pool.clear()
-        self.source.close()
+        super().close()
 
 
 @pytest.fixture
 def taking(tmp_path: Path) -> Iterator[Callable[..., Taking]]:
-    made: list[Taking] = []
-
-    def start(**options: Any) -> Taking:
-        made.append(Taking(tmp_path / str(len(made)), **options))
-        return made[-1]
-
-    yield start
-    for each in made:
-        each.close()
+    yield from each_closed(Taking, tmp_path)
 
 
 def test_requests_are_answered_in_their_encoding(taking: Callable[..., Taking]) -> None:

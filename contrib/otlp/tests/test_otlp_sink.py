@@ -6,7 +6,7 @@ import gzip
 import json
 import logging
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -25,7 +25,7 @@ from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import (
 )
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "http" / "tests"))
-from receiver import OK, Receiver, Reply, Request, receiving
+from receiver import Receiver, ReceiverChecks, receiving
 
 LOGS = {
     "time": "timestamp", "observed_time": "timestamp", "severity_number": "int64", "severity_text": "string",
@@ -209,21 +209,13 @@ def test_wrong_columns_and_options() -> None:
         stream.to_otlp("http://127.0.0.1:1/v1/metrics", signal="metrics")
 
 
-class TestOtlpSink(SinkContract):
+class TestOtlpSink(ReceiverChecks, SinkContract):
     """Rows as log records whose attributes are the columns."""
 
     plugin = "otlp"
+    refusing = 400
     types: ClassVar[Sequence[str]] = ("string", "boolean", "int64")
     crash_moments: ClassVar[Sequence[Moment]] = (Moment(3, "inside", 0.5),)
-
-    @pytest.fixture(autouse=True)
-    def _server(self) -> Iterator[None]:
-        self.receiver = Receiver(self.answer)
-        yield
-        self.receiver.stop()
-
-    def answer(self, request: Request) -> Reply:
-        return (400, {}, b"bad row") if b"refuse me" in request.body else OK
 
     def make_sink(self) -> OtlpSink:
         return OtlpSink(OtlpSinkSettings.of({"url": self.receiver.url}, plugin="otlp"))
@@ -238,15 +230,6 @@ class TestOtlpSink(SinkContract):
                 for of_scope in of_resource.scope_logs:
                     found += [_row(record.attributes) for record in of_scope.log_records]
         return found
-
-    def bad_row(self) -> dict[str, Any]:
-        return {**self.make_row(10**9), "text": "refuse me"}
-
-    def begin_outage(self) -> None:
-        self.receiver.stop()
-
-    def end_outage(self) -> None:
-        self.receiver.start()
 
 
 def _row(attributes: Any) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from headrace_syslog import SyslogSource, SyslogSourceSettings
 from headrace_syslog.listener import SyslogListener
 
 from tests.eventually import eventually
+from tests.listening_sources import Listening
 
 
 def free_port() -> int:
@@ -36,17 +37,12 @@ def make(directory: Path, **options: Any) -> SyslogSource:
     return SyslogSource(SyslogSourceSettings.of(given, plugin="syslog"))
 
 
-class Taking:
+class Taking(Listening):
     """A source over ports that are free, with its reader."""
 
     def __init__(self, directory: Path, **options: Any) -> None:
-        self.source = make(directory, **options)
-        self.reader = self.source.open(hr.Queue("buffer"), hr.EARLIEST)
-        shared = self.source._shared
-        assert shared is not None
-        assert isinstance(shared.listener, SyslogListener)
-        self.log = shared.log
-        self.listener = shared.listener
+        super().__init__(make(directory, **options))
+        self.listener: SyslogListener
         self.ports = self.listener.ports
 
     def connect(self, protocol: str = "tcp", *, host: str = "127.0.0.1") -> socket.socket:
@@ -68,15 +64,6 @@ class Taking:
     def records(self) -> Records | None:
         return self.log.read(self.log.earliest, 1_000_000)
 
-    def stored(self) -> list[bytes]:
-        """Return the first million of bodies that the buffer holds."""
-        bodies: list[bytes] = []
-        offset = self.log.earliest
-        while (found := self.log.read(offset, 10_000)) is not None:
-            bodies += found.bodies
-            offset = found.end
-        return bodies
-
     def await_stored(self, count: int) -> list[bytes]:
         """Return all bodies when there are so many."""
         eventually(lambda: self.log.latest - self.log.earliest >= count, f"{count} messages", shown=self.stored)
@@ -89,9 +76,6 @@ class Taking:
     def trim(self) -> None:
         """Forget all records, as a checkpoint does."""
         self.source.stored({hr.Queue("buffer"): hr.ReadPosition(self.log.latest)})
-
-    def close(self) -> None:
-        self.source.close()
 
 
 def counted(*bodies: bytes) -> bytes:

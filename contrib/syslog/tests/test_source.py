@@ -18,6 +18,7 @@ from headrace_syslog import SyslogSource, losses
 from taking import Taking, counted, free_port, has_ipv6, make
 
 from tests.eventually import eventually
+from tests.listening_sources import each_closed, forget
 from tests.servers.certificates import make_certificates
 
 TCP = {"tcp_port": 0}
@@ -26,15 +27,7 @@ UDP = {"udp_port": 0}
 
 @pytest.fixture
 def taking(tmp_path: Path) -> Iterator[Callable[..., Taking]]:
-    made: list[Taking] = []
-
-    def start(**options: Any) -> Taking:
-        made.append(Taking(tmp_path / str(len(made)), **options))
-        return made[-1]
-
-    yield start
-    for each in made:
-        each.close()
+    yield from each_closed(Taking, tmp_path)
 
 
 class TestSyslogSource(SourceContract):
@@ -57,10 +50,7 @@ class TestSyslogSource(SourceContract):
             one.close()
 
     def forget(self, queue: str, before: int) -> None:
-        source = self.make_source()
-        source.open(hr.Queue(queue), hr.EARLIEST)
-        source.stored({hr.Queue(queue): hr.ReadPosition(before)})
-        source.close()
+        forget(self.make_source(), queue, before)
 
 
 def test_lines_and_counted_messages(taking: Callable[..., Taking]) -> None:

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import gzip
 import logging
-import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +20,8 @@ from opentelemetry.sdk.metrics.export import MetricExporter, MetricExportResult,
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+from tests.otlp_receiver import OtlpServer, serving
 
 
 class Memory(MetricExporter):
@@ -148,47 +147,30 @@ def test_a_failed_job_sends_its_last_figures(tmp_path: Path, monkeypatch: pytest
     assert state == ["failed"]
 
 
-class Receiver(ThreadingHTTPServer):
-    """Takes OTLP over HTTP and parses it with the official package."""
+class Receiver(OtlpServer):
+    """Parses what it is sent with the official package."""
 
     def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
+        super().__init__(self._keep)
         self.metrics: list[ExportMetricsServiceRequest] = []
         self.traces: list[ExportTraceServiceRequest] = []
         self.logs: list[ExportLogsServiceRequest] = []
 
-
-class _Handler(BaseHTTPRequestHandler):
-    server: Receiver
-
-    def do_POST(self) -> None:
-        body = self.rfile.read(int(self.headers["Content-Length"]))
-        if self.headers.get("Content-Encoding") == "gzip":
-            body = gzip.decompress(body)
-        if self.path == "/v1/metrics":
-            self.server.metrics.append(ExportMetricsServiceRequest.FromString(body))
-        elif self.path == "/v1/logs":
-            self.server.logs.append(ExportLogsServiceRequest.FromString(body))
+    def _keep(self, path: str, headers: Mapping[str, str], body: bytes) -> None:
+        if path == "/v1/metrics":
+            self.metrics.append(ExportMetricsServiceRequest.FromString(body))
+        elif path == "/v1/logs":
+            self.logs.append(ExportLogsServiceRequest.FromString(body))
         else:
-            assert self.path == "/v1/traces"
-            self.server.traces.append(ExportTraceServiceRequest.FromString(body))
-        self.send_response(200)
-        self.send_header("Content-Length", "0")
-        self.end_headers()
-
-    def log_message(self, format: str, *args: Any) -> None:
-        """Nothing to say."""
+            assert path == "/v1/traces"
+            self.traces.append(ExportTraceServiceRequest.FromString(body))
 
 
 @pytest.fixture
 def receiver() -> Iterator[Receiver]:
     server = Receiver()
-    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-    thread.start()
-    yield server
-    server.shutdown()
-    server.server_close()
-    thread.join()
+    with serving(server):
+        yield server
 
 
 def test_a_real_receiver_gets_figures_and_spans(

@@ -116,8 +116,8 @@ def servers(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SharedSe
     made.clean_up()
 
 
-@pytest.mark.servers
-def test_a_job_on_spark_moves_with_its_checkpoint_from_a_machine_that_dies(servers: SharedServers) -> None:
+def owner_of_running_job(servers: SharedServers) -> str:
+    """Start a job under two servers, wait for rows, and return which server runs it."""
     servers.write_job("one", SETTINGS)
     servers.add_events("one")
     for name in ("a", "b"):
@@ -125,6 +125,12 @@ def test_a_job_on_spark_moves_with_its_checkpoint_from_a_machine_that_dies(serve
     servers.wait_for_rows()
     owner = servers.wait_for_owners(lambda by: "one" in by, "it runs")["one"]
     assert owner is not None
+    return owner
+
+
+@pytest.mark.servers
+def test_a_job_on_spark_moves_with_its_checkpoint_from_a_machine_that_dies(servers: SharedServers) -> None:
+    owner = owner_of_running_job(servers)
     servers.by_name.pop(owner).kill_machine()
     servers.add_events("one")
     servers.wait_for_owners(lambda by: by.get("one") not in (None, owner), "another server has it")
@@ -142,13 +148,7 @@ def test_a_job_on_spark_moves_with_its_checkpoint_from_a_machine_that_dies(serve
 def test_a_job_on_spark_moves_from_a_machine_that_is_paused_whose_driver_stores_nothing_when_it_wakes_up(
     servers: SharedServers, paused: str
 ) -> None:
-    servers.write_job("one", SETTINGS)
-    servers.add_events("one")
-    for name in ("a", "b"):
-        servers.add(name)
-    servers.wait_for_rows()
-    owner = servers.wait_for_owners(lambda by: "one" in by, "it runs")["one"]
-    assert owner is not None
+    owner = owner_of_running_job(servers)
     lost = servers.by_name.pop(owner)
     drivers = lost.runner_pids()
     # With its Python alone, Java and the workers go on until they find the claim of the next run.
@@ -170,13 +170,7 @@ def test_a_job_on_spark_moves_from_a_machine_that_is_paused_whose_driver_stores_
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("stopped", ["its server", "the job, and then its machine dies"])
 def test_a_job_on_spark_moves_at_a_checkpoint_from_a_server_that_stops(servers: SharedServers, stopped: str) -> None:
-    servers.write_job("one", SETTINGS)
-    servers.add_events("one")
-    for name in ("a", "b"):
-        servers.add(name)
-    servers.wait_for_rows()
-    owner = servers.wait_for_owners(lambda by: "one" in by, "it runs")["one"]
-    assert owner is not None
+    owner = owner_of_running_job(servers)
     servers.add_events("one")
     lost = servers.by_name.pop(owner)
     if stopped == "its server":

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import gzip
-import threading
-from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Iterator, Mapping
 
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
@@ -13,6 +10,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 from server_processes import ServerProcess
 
 from tests.eventually import eventually
+from tests.otlp_receiver import OtlpServer, serving
 
 JOB = """
 import headrace as hr
@@ -24,46 +22,28 @@ job = (hr.stream("test", "copy")
 """
 
 
-class Receiver(ThreadingHTTPServer):
-    """Takes OTLP over HTTP."""
+class Receiver(OtlpServer):
+    """Keeps the spans, each with the name of its service."""
 
     def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
+        super().__init__(self._keep)
         self.spans: list[tuple[str, Span]] = []
         self.authorized: set[str | None] = set()
 
-
-class _Handler(BaseHTTPRequestHandler):
-    server: Receiver
-
-    def do_POST(self) -> None:
-        body = self.rfile.read(int(self.headers["Content-Length"]))
-        if self.headers.get("Content-Encoding") == "gzip":
-            body = gzip.decompress(body)
-        if self.path == "/v1/traces":
-            self.server.authorized.add(self.headers.get("Authorization"))
-            for resource in ExportTraceServiceRequest.FromString(body).resource_spans:
-                named = {each.key: each.value.string_value for each in resource.resource.attributes}
-                self.server.spans += [
-                    (named["service.name"], span) for scope in resource.scope_spans for span in scope.spans
-                ]
-        self.send_response(200)
-        self.send_header("Content-Length", "0")
-        self.end_headers()
-
-    def log_message(self, format: str, *args: object) -> None:
-        """Nothing to say."""
+    def _keep(self, path: str, headers: Mapping[str, str], body: bytes) -> None:
+        if path != "/v1/traces":
+            return
+        self.authorized.add(headers.get("Authorization"))
+        for resource in ExportTraceServiceRequest.FromString(body).resource_spans:
+            named = {each.key: each.value.string_value for each in resource.resource.attributes}
+            self.spans += [(named["service.name"], span) for scope in resource.scope_spans for span in scope.spans]
 
 
 @pytest.fixture
 def receiver() -> Iterator[Receiver]:
     made = Receiver()
-    thread = threading.Thread(target=made.serve_forever, args=(0.01,))
-    thread.start()
-    yield made
-    made.shutdown()
-    made.server_close()
-    thread.join()
+    with serving(made):
+        yield made
 
 
 def write(server: ServerProcess, receiver: Receiver, version: int) -> None:
