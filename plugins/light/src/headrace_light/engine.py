@@ -358,8 +358,8 @@ class Engine:
             self._stages.tick()
         elif entry.kind == "end":
             self._stages.end_input()
-        elif entry.kind == "idle":
-            self._stages.skip_idle(entry.of_queue)
+        elif entry.kind in ("idle", "awake"):
+            (self._stages.skip_idle if entry.kind == "idle" else self._stages.wait_again)(entry.of_queue)
         elif entry.kind == "read":
             self._repeat_reading(entry)
         elif entry.kind == "added" and entry.of_queue not in self._runs:
@@ -384,12 +384,15 @@ class Engine:
             return  # nobody waits, and there may be very many queues
         for run in self._runs.values():
             timeout_us = self._idle_timeouts_us.get(run.queue.source)
-            silent = timeout_us is not None and (now - run.heard_seconds) * 1_000_000 >= timeout_us
-            silent &= run.found_nothing and not self._polling.holds(run)
-            silent |= self._broken.is_given_up(run.queue)
-            silent |= run.queue.source in self._bounded and run.at_latest
-            if not run.idle and (run.done or silent) and not self._stages.at_end:
+            silent = (
+                timeout_us is not None and (now - run.heard_seconds) * 1_000_000 >= timeout_us and run.found_nothing
+            )
+            ended = run.queue.source in self._bounded and run.at_latest
+            ended |= run.done or self._broken.is_given_up(run.queue)
+            if not run.idle and (ended or (silent and not self._polling.holds(run))) and not self._stages.at_end:
                 run.idle = self._stages.skip_idle(run.queue)
+                if not ended:
+                    self._polling.silent(run)
         for queue in self._broken.not_waited_for(self._runs):
             self._stages.skip_idle(queue)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
@@ -20,6 +21,7 @@ from headrace_light.held_memory import HeldMemory
 from headrace_light.memory_budget import MemoryBudget
 from headrace_light.quarantine import Quarantine
 from headrace_light.queue_run import QueueRun
+from headrace_light.silent_queues import LOOKED_RECORDS_MAX, SilentQueues
 from headrace_light.stages.interface import Stages
 from headrace_light.turns import FEW_QUEUES, Turns
 
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from headrace_light.workers.exchange import Outcome
     from headrace_light.workers.reading_ahead import Ahead, ReadingAhead
 
+logger = logging.getLogger(__name__)
 _NO_WAIT = timedelta(0)
 #: How long an answer of a worker is waited for when there is nothing else to do.
 _ANSWER_WAIT = timedelta(milliseconds=50)
@@ -65,9 +68,10 @@ class Polling:
         self._stopping = stopping
         self._turns = Turns(clock)
         self._memory = memory
-        self._ahead = (
-            None if workers == 1 else _reading_ahead(plan, workers, self._take_made, options.until, clock, stopping)
-        )
+        self._silent = SilentQueues(runs, stages, clock, self._look)
+        self._ahead = None
+        if workers > 1:
+            self._ahead = _reading_ahead(plan, workers, self._take_made, self._silent, options.until, clock, stopping)
         self._held = HeldMemory(runs, stages, self._ahead)
         #: Of which queue a worker got a batch last.
         self._given: Queue | None = None
@@ -116,6 +120,10 @@ class Polling:
         """Whether records of a queue were read that are not taken yet."""
         return self._ahead is not None and self._ahead.has(run)
 
+    def silent(self, run: QueueRun) -> None:
+        """The keyed stages do not wait for a queue any more, from which nothing came for long."""
+        self._silent.add(run)
+
     def take_ready(self, *, busy: bool) -> bool:
         """Take what workers have made and has its turn; return whether there was any. Unless ``busy``, an answer is waited for."""
         return self._ahead is not None and self._ahead.take_ready(_NO_WAIT if busy else _ANSWER_WAIT)
@@ -128,6 +136,7 @@ class Polling:
     def drop(self, run: QueueRun) -> None:
         """Forget a queue that was removed, and what was read of it and is not taken."""
         self._turns.end(run)
+        self._silent.discard(run)
         if self._ahead is not None:
             self._ahead.drop(run)
 
@@ -164,7 +173,8 @@ class Polling:
         return came
 
     def _read_and_take(self, run: QueueRun, wait: timedelta) -> bool:
-        deliveries = run.poll(self._max_records(run), wait, self._stages().log_read, came=self._came)
+        log_read, first = self._stages().log_read, self._silent.look_before
+        deliveries = run.poll(self._max_records(run), wait, log_read, came=self._came, first=first)
         run.broken = run.broken and not self._broken.mended(run.queue)
         if deliveries is None:
             return False
@@ -177,6 +187,20 @@ class Polling:
         if came:
             run.heard_seconds, self._given = self._clock.monotonic(), run.queue
         return came
+
+    def _look(self, run: QueueRun) -> bool:
+        """Return whether a silent queue has records now; they are kept for its turn."""
+        if run.done or run.paused or run.broken or not self._broken.is_due(run.queue):
+            return False
+        if self.holds(run):
+            return True
+        try:
+            return run.look(LOOKED_RECORDS_MAX, ahead=self._ahead is not None)
+        except RetriableError as error:
+            self._wait_for(run, error)
+        except BrokenQueueError as error:  # its own turn says so
+            logger.debug("queue %s: %s", run.queue.id, error.message)
+        return False
 
     def _max_records(self, run: QueueRun) -> int:
         wanted = self._options.max_batch_records
@@ -203,7 +227,7 @@ class Polling:
     def _give(self, run: QueueRun, deliveries: Iterable[Delivery], shipments: Callable[[], Iterable[Shipment]]) -> None:
         fault_point("lane.after_process")
         self._deliver(deliveries)
-        run.heard_seconds, run.idle = self._clock.monotonic(), False
+        self._silent.awake(run)
         self._stages().take(shipments())
 
     def _wait_for(self, run: QueueRun, error: RetriableError) -> None:
@@ -217,6 +241,7 @@ def _reading_ahead(
     plan: Plan,
     processes: int,
     take: Callable[[Ahead, Outcome], None],
+    silent: SilentQueues,
     until: Literal["end"] | None,
     clock: Clock,
     stopping: threading.Event,
@@ -225,4 +250,5 @@ def _reading_ahead(
     from headrace_light.workers.reading_ahead import ReadingAhead
 
     workers = LaneWorkers(plan, processes - 1, until=until)
-    return ReadingAhead(plan, workers, processes - 1, take, clock=clock, stopping=stopping)
+    first = silent.look_before
+    return ReadingAhead(plan, workers, processes - 1, take, clock=clock, stopping=stopping, first=first)

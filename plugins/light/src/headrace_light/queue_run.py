@@ -85,8 +85,11 @@ class QueueRun:
         on_read: Callable[[Queue, ReadPosition, ReadPosition], None],
         *,
         came: Callable[[Queue, RawBatch], None] | None = None,
+        first: Callable[[QueueRun], None] | None = None,
     ) -> Sequence[Delivery] | None:
         """Read and process the next records; None when there were none. Before that ``on_read`` is told the range, ``came`` the batch.
+
+        ``first`` is called before these, when there are records. It may look for records of other queues.
 
         A group may take the queue away while its reader looks for records: then the run is closed, and what the reader
         still gives belongs to the queue's next owner, who begins at what was committed.
@@ -105,11 +108,15 @@ class QueueRun:
             self._works()
             self.position = self._reader.position
             return None
+        self._unfinished = raw
+        if first is not None:
+            first(self)
+            if self._closed:
+                return None
         on_read(self.queue, start, raw.next_position)
         if came is not None:
             came(self.queue, raw)
         # The server of a function or table may be unavailable: the same records are processed again, and none after them.
-        self._unfinished = raw
         try:
             deliveries = self.lane.process(raw) if len(raw) else []
         except RetriableError:
@@ -120,6 +127,27 @@ class QueueRun:
         self.position = raw.next_position
         self._records += len(raw)
         return deliveries
+
+    def look(self, max_records: int, *, ahead: bool) -> bool:
+        """Return whether there are records, and keep what was read for the next ``poll``, or ``read_ahead`` if ``ahead``.
+
+        Raises as readers do.
+        """
+        if self._unfinished is not None or self._again:
+            return True
+        if ahead:
+            found = self.read_ahead(max_records, timedelta(0), outstanding=False)
+            if found is not None:
+                self._again.append(found)
+            return found is not None
+        if self._end is not None:
+            max_records = min(max_records, self._end - self.position.offset)
+        raw = self._reader.poll(max_records, timedelta(0))
+        fault_point("reader.after_poll")
+        if raw is None or self._closed:
+            return False
+        self._unfinished, self.found_nothing = raw, False
+        return True
 
     # ------------------------------------------------------------------------------------------ with worker processes
 

@@ -162,6 +162,9 @@ class SharedStages(Stages):
         self._transport.tell_idle(queue)
         return True
 
+    def wait_again(self, queue: Queue) -> None:
+        self._transport.tell_awake(queue)
+
     # ------------------------------------------------------------------------------------------ between polls
 
     def discover(self) -> None:

@@ -84,6 +84,10 @@ class Transport:
         """Tell all shards that get rows of a source's queue not to wait for it."""
         self._send(self._to_all("idle", queue.source, [queue]))
 
+    def tell_awake(self, queue: Queue) -> None:
+        """Tell all shards that get rows of a source's queue to wait for it again."""
+        self._send(self._to_all("added", queue.source, [queue]))
+
     def tell_time(self, shards: Iterable[Shard]) -> None:
         """Send records that have nothing but the time of the clock."""
         self._send({(shard.queue.source, shard.number): [] for shard in shards})

@@ -131,6 +131,9 @@ class Stages(ABC):
     def skip_idle(self, queue: Queue) -> bool:
         """Do not wait for a queue until it gives a record; return whether any shard was told."""
 
+    def wait_again(self, queue: Queue) -> None:
+        """Wait for a queue again that ``skip_idle`` was told of: it has records, which are processed after those of others."""
+
     @property
     def at_end(self) -> bool:
         """Whether the shards were told of the end of input, and nothing came since."""

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from headrace.flow.messages import Queue, ReadPosition
 from headrace.foundation.errors import CheckpointError, RetriableError
@@ -273,6 +273,9 @@ class LocalStages(Stages):
         self._finish(self._begin("idle", queue), ())
         return True
 
+    def wait_again(self, queue: Queue) -> None:
+        self._finish(self._begin("awake", queue), ())
+
     @property
     def at_end(self) -> bool:
         return self._at_end
@@ -314,12 +317,13 @@ class LocalStages(Stages):
         """Process the shipments of an entry in the shards, and give their results to the outlets."""
         pending: Pending = {}
         self._route(shipments, pending)
-        if entry.kind in ("idle", "removed"):  # a queue that has gone meanwhile has no lane that says so
+        if entry.kind in ("idle", "awake", "removed"):  # no lane says so
+            kind: Literal["idle", "added", "removed"] = "added" if entry.kind == "awake" else entry.kind
             for name, node in self._shuffles.items():
                 for side in range(len(node.sides)):
                     for shard in self._shards[name]:
                         if shard.knows(entry.of_queue, side):
-                            told = ShardMessage(entry.kind, entry.of_queue, side)
+                            told = ShardMessage(kind, entry.of_queue, side)
                             pending.setdefault((name, shard.number), []).append(told)
         deliveries: list[Delivery] = []
         to_all = entry.kind in ("tick", "end")

@@ -20,7 +20,7 @@ from headrace.foundation.durable_files import write_whole
 from headrace.foundation.errors import CheckpointError
 from headrace.foundation.private_files import FILE_MODE
 
-EntryKind = Literal["read", "added", "removed", "idle", "tick", "end"]
+EntryKind = Literal["read", "added", "removed", "idle", "awake", "tick", "end"]
 _KINDS = get_args(EntryKind)
 _WITHOUT_QUEUE = ("tick", "end")
 

@@ -51,6 +51,7 @@ class Work:
     end: ReadPosition
     raw: RawBatch | None = None
     outcome: Outcome | None = None
+    #: How many processes have ended while they worked on it.
     tries: int = 0
 
 
@@ -125,7 +126,6 @@ class LaneWorkers:
 
     def _send(self, worker: _Worker, number: int, work: Work) -> None:
         slot = (worker.waiting[-1][1] + 1) % WAITING_MAX if worker.waiting else 0
-        work.tries += 1
         worker.waiting.append((number, slot, work))
         with contextlib.suppress(ConnectionError):  # it has died: that is seen when its answer is read
             worker.send(number, slot, work)
@@ -166,6 +166,8 @@ class LaneWorkers:
         logger.warning("job %s: worker process %d ended %s; another one goes on", self._job, worker.number, how)
         if worker.failures >= _TRIES_MAX:
             raise JobFailedError(f"worker processes end {how} before they begin", job=self._job, option="workers")
+        if waiting and worker.ready:  # it works on one batch at a time: those behind it were not begun
+            waiting[0][2].tries += 1
         worker.start(self._beginning)
         for number, _, work in waiting:
             if work.tries >= _TRIES_MAX:

@@ -43,6 +43,7 @@ class ReadingAhead:
     It hands out what they have made in the order of reading.
 
     ``take`` is called with each batch and its outcome when its turn has come. It may raise; then the batch counts as taken.
+    ``first`` is called before it, and may look at other queues.
     """
 
     def __init__(
@@ -54,8 +55,10 @@ class ReadingAhead:
         *,
         clock: Clock,
         stopping: threading.Event,
+        first: Callable[[QueueRun], None] | None = None,
     ) -> None:
         self._workers = workers
+        self._first = first
         self._deciders = {name: _Decider(plan, node) for name, node in plan.sources.items()}
         self._read_by_workers = {name for name, node in plan.sources.items() if node.source.read_by_workers}
         self._combined = CombinedRows(plan)
@@ -145,7 +148,12 @@ class ReadingAhead:
             self._tell_hung()
         taken = False
         while self._ahead and (outcome := self._ahead[0].work.outcome) is not None:
-            ahead = self._ahead.popleft()
+            ahead = self._ahead[0]
+            if self._first is not None:
+                self._first(ahead.run)
+                if not self._ahead or self._ahead[0] is not ahead:
+                    continue  # a group has taken queues away
+            self._ahead.popleft()
             taken = True
             if outcome.unread:
                 logger.info("queue %s: a worker could not read: %s", ahead.run.queue.id, outcome.unread)
