@@ -27,7 +27,6 @@ from headrace.interfaces.registry import default_registry
 from headrace.interfaces.source import GroupSource
 from headrace.plan.graph import Plan
 from headrace.plan.outputs import tell_outputs
-from headrace.plan.stages import idle_timeouts_us
 from headrace.runtime.lane import Lane
 from headrace.runtime.outlets import Outlets
 from headrace.runtime.patience import Patience
@@ -107,8 +106,6 @@ class Engine:
         self._make_stages = make_stages
         #: Parts of the plan, after ``prepare`` has made them.
         self._stages: Stages = NoStages()
-        self._bounded = {name for name, node in plan.sources.items() if node.source.bounded}
-        self._idle_timeouts_us = idle_timeouts_us(plan) if plan.shuffles else {}
         self._known = KnownResults(plan, {}, {}, begins=False)
         self._savepoints = SavepointRequests(plan.job_name)
         self._behind = storing_behind.StoringBehind(plan.job_name)
@@ -286,7 +283,7 @@ class Engine:
             progressed |= self._polling.take_ready(busy=progressed)
             progressed |= self._stages.poll()
             now = self._clock.monotonic()
-            self._tell_idle(now)
+            self._polling.tell_idle(now)
             self._stages.keep_up(idle=not progressed)
             for group in self._groups.values():
                 group.poll(_NO_WAIT)
@@ -377,24 +374,6 @@ class Engine:
         again = partial(run.read_again, start, end, self._options.max_batch_records)
         self._outlets.deliver(self._patience.wait_for("its sources", again))
         self._stages.take(run.lane.take_shipments())
-
-    def _tell_idle(self, now: float) -> None:
-        """Tell the keyed stages which queues they must not wait for."""
-        if not self._plan.shuffles:
-            return  # nobody waits, and there may be very many queues
-        for run in self._runs.values():
-            timeout_us = self._idle_timeouts_us.get(run.queue.source)
-            silent = (
-                timeout_us is not None and (now - run.heard_seconds) * 1_000_000 >= timeout_us and run.found_nothing
-            )
-            ended = run.queue.source in self._bounded and run.at_latest
-            ended |= run.done or self._broken.is_given_up(run.queue)
-            if not run.idle and (ended or (silent and not self._polling.holds(run))) and not self._stages.at_end:
-                run.idle = self._stages.skip_idle(run.queue)
-                if not ended:
-                    self._polling.silent(run)
-        for queue in self._broken.not_waited_for(self._runs):
-            self._stages.skip_idle(queue)
 
     # ---------------------------------------------------------------------------------------------- queues
 

@@ -15,6 +15,7 @@ from headrace.foundation.faults import fault_point
 from headrace.interfaces.backend import RunOptions
 from headrace.interfaces.metrics import SOURCE_RETRIES
 from headrace.plan.graph import Plan
+from headrace.plan.stages import idle_timeouts_us
 from headrace.runtime.lane import Delivery, Shipment
 
 from headrace_light.held_memory import HeldMemory
@@ -73,6 +74,8 @@ class Polling:
         if workers > 1:
             self._ahead = _reading_ahead(plan, workers, self._take_made, self._silent, options.until, clock, stopping)
         self._held = HeldMemory(runs, stages, self._ahead)
+        self._bounded = {name for name, node in plan.sources.items() if node.source.bounded}
+        self._idle_timeouts_us = idle_timeouts_us(plan) if plan.shuffles else {}
         #: Of which queue a worker got a batch last.
         self._given: Queue | None = None
 
@@ -120,9 +123,24 @@ class Polling:
         """Whether records of a queue were read that are not taken yet."""
         return self._ahead is not None and self._ahead.has(run)
 
-    def silent(self, run: QueueRun) -> None:
-        """The keyed stages do not wait for a queue any more, from which nothing came for long."""
-        self._silent.add(run)
+    def tell_idle(self, now: float) -> None:
+        """Tell the keyed stages which queues they must not wait for."""
+        if not self._plan.shuffles:
+            return  # nobody waits, and there may be very many queues
+        stages = self._stages()
+        for run in self._runs.values():
+            timeout_us = self._idle_timeouts_us.get(run.queue.source)
+            silent = (
+                timeout_us is not None and (now - run.heard_seconds) * 1_000_000 >= timeout_us and run.found_nothing
+            )
+            ended = run.queue.source in self._bounded and run.at_latest
+            ended |= run.done or self._broken.is_given_up(run.queue)
+            if not run.idle and (ended or (silent and not self.holds(run))) and not stages.at_end:
+                run.idle = stages.skip_idle(run.queue)
+                if not ended:
+                    self._silent.add(run)
+        for queue in self._broken.not_waited_for(self._runs):
+            stages.skip_idle(queue)
 
     def take_ready(self, *, busy: bool) -> bool:
         """Take what workers have made and has its turn; return whether there was any. Unless ``busy``, an answer is waited for."""
