@@ -92,8 +92,9 @@ CIRCLES = {
     "headrace_kafka.source headrace_kafka.topics": "a source gives its topics, which give a source for each of theirs",
     "headrace_rocketmq.job_topics headrace_rocketmq.source": "a source gives its topics, which give a source for each of theirs",
     (
-        "headrace_logpresets.json_preset headrace_logpresets.json_presets headrace_logpresets.pattern_preset "
-        "headrace_logpresets.pattern_presets headrace_logpresets.presets headrace_logpresets.times "
+        "headrace_logpresets.json_preset headrace_logpresets.json_presets headrace_logpresets.linux_presets "
+        "headrace_logpresets.pattern_preset headrace_logpresets.presets headrace_logpresets.service_presets "
+        "headrace_logpresets.times headrace_logpresets.web_presets "
         "headrace_logpresets.windows_preset headrace_logpresets.windows_presets"
     ): "the kind of a preset is imported when a preset of it is asked for",
     "headrace_remotefiles.remote_files headrace_remotefiles.schemes": "the library of a scheme is imported for a file of it",

@@ -64,7 +64,7 @@ GOLDEN: list[tuple[str, str, dict[str, Any]]] = [
     (
         "apache-combined",
         'www.example.org:443 192.0.2.7 - ida [15/Jan/2026:10:23:45 +0100] "GET /a?b=c HTTP/1.1" 200 512 "-" "a \\"b\\" c"',
-        {**REQUEST, "vhost": "www.example.org:443", "agent": 'a \\"b\\" c'},
+        {**REQUEST, "vhost": "www.example.org", "vhostport": 443, "agent": 'a \\"b\\" c'},
     ),
     (
         "apache-error",

@@ -48,9 +48,9 @@ def decoded(
 ) -> hr.Decoded:
     """Return what bodies gave. ``rows`` and ``bad`` are those of ``texts_of``; ``good`` and ``faults`` count its texts.
 
-    ``good``: the texts that gave the rows of ``frame``; ``faults``: what is wrong with the others.
+    ``good``: the texts that gave the rows of ``frame``; ``faults``: what is wrong with others. A text that is in neither gives no row.
     """
-    if rows is None and not faults:
+    if rows is None and not faults and len(good) == len(bodies):
         return hr.Decoded(frame)
     places = np.arange(len(bodies), dtype=np.int64) if rows is None else rows
     every = [*bad, *(hr.BadBody(int(places[row]), reason) for row, reason in faults.items())]

@@ -19,7 +19,8 @@ _FIELDS = ("plain", "ecs", "ocsf")
 class ParseLog(hr.OperatorSpec):
     """Adds the columns of a preset, taken out of a text. A NULL text gives NULLs.
 
-    A row whose text is no line of that log goes to the dead letters with the reason. A field that is called like the column of texts
+    A row whose text is no line of that log goes to the dead letters with the reason; one whose text is no record, such as the head of
+    a file, is left out. A field that is called like the column of texts
     replaces it.
 
     Args:
@@ -131,8 +132,9 @@ class _Running(hr.Operator):
         # For each row the place of its fields; rows without a text get the row of NULLs behind them.
         places = np.full(frame.height, found.frame.height, dtype=np.int64)
         places[present[rows]] = np.arange(len(rows))
-        good = np.ones(frame.height, dtype=np.bool_)
-        good[present[bad]] = False
+        # What is neither a row nor bad gives no row, such as the head of a file.
+        good = texts.is_null().to_numpy().copy()
+        good[present[rows]] = True
         kept = np.flatnonzero(good)
         rest = frame[kept]
         fields = [column.extend_constant(None, 1).gather(places[kept]) for column in found.frame]

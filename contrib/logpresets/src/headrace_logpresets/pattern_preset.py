@@ -56,6 +56,8 @@ class PatternPreset(Preset):
     #: Pairs that become columns, by their column; and the field that holds them.
     pairs: Mapping[str, Pair] = field(default_factory=dict)
     pairs_of: str | None = None
+    #: What fits lines that the program writes beside its records, such as a head of the file: they give no row.
+    no_record: str | None = None
 
     def columns(self, choices: Choices) -> hr.Schema:
         return hr.Schema({each.name: each.kind for each in self._columns(choices)})
@@ -121,8 +123,12 @@ class _PatternDecoder(hr.Decoder):
     def decode(self, bodies: hr.Bodies) -> hr.Decoded:
         lines, rows, bad = texts_of(bodies, self._choices.max_body_bytes)
         # What ends a line of Windows, or of a file that was copied from there.
-        matched = self._matcher.match(lines.str.strip_suffix("\r"))
+        lines = lines.str.strip_suffix("\r")
+        matched = self._matcher.match(lines)
         faults = dict(zip(matched.bad_rows, matched.reasons, strict=True))
+        if faults and self._preset.no_record is not None:
+            others = lines[list(faults)].str.contains(self._preset.no_record).to_numpy()
+            faults = {row: reason for (row, reason), other in zip(faults.items(), others, strict=True) if not other}
         columns: list[pl.Series] = []
         wrong: dict[int, str] = {}
         for column in self._wanted:

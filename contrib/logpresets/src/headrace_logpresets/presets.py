@@ -55,9 +55,10 @@ class Preset(ABC):
 @functools.cache
 def presets() -> Mapping[str, Preset]:
     """Return all presets by their name."""
-    from headrace_logpresets import json_presets, pattern_presets, windows_presets
+    from headrace_logpresets import json_presets, linux_presets, service_presets, web_presets, windows_presets
 
-    every: Sequence[Preset] = [*pattern_presets.PRESETS, *json_presets.PRESETS, *windows_presets.PRESETS]
+    modules = (web_presets, linux_presets, service_presets, json_presets, windows_presets)
+    every: Sequence[Preset] = [preset for module in modules for preset in module.PRESETS]
     return {preset.name: preset for preset in sorted(every, key=lambda each: each.name)}
 
 

@@ -1,0 +1,143 @@
+"""The presets of what logs on every Linux: sshd, sudo, the packet filter, auditd."""
+
+from __future__ import annotations
+
+from headrace_logpresets.audit_pairs import Pair
+from headrace_logpresets.pattern_preset import PatternPreset
+from headrace_logpresets.times import Time
+
+_SSHD_ECS = {
+    "event": "event.action",
+    "unknown_user": "ssh.unknown_user",
+    "phase": "ssh.phase",
+    "reason": "event.reason",
+    "reason_code": "ssh.reason_code",
+    "client_host": "source.domain",
+    "server_ip": "destination.ip",
+    "server_port": "destination.port",
+}
+_SSHD = PatternPreset(
+    name="sshd",
+    reads="OpenSSH's server: logins, failures, sessions, refused and ended connections",
+    patterns=(
+        "(?<event>Accepted) %{NOTSPACE:method} for %{DATA:user} from %{CLIENT}(?: %{WORD:protocol})?(?:: %{KEY:fingerprint})?$",
+        "(?<event>Failed|Postponed) %{NOTSPACE:method} for %{UNKNOWN}%{DATA:user} from %{CLIENT}"
+        r"(?: %{WORD:protocol})?(?:: %{KEY:fingerprint})?%{PHASE}$",
+        "(?<event>Invalid user) %{DATA:user} from %{ADDRESS}(?: port %{INT:clientport:int})?$",
+        "(?<event>Connection closed|Connection reset) by (?:(?:authenticating user|(?<unknown_user>invalid user)) %{DATA:user} )?"
+        r"%{CLIENT}%{PHASE}$",
+        "(?<event>Disconnected) from (?:(?:authenticating user|(?<unknown_user>invalid user)|user) %{DATA:user} )?%{CLIENT}%{PHASE}$",
+        r"(?<event>Disconnecting) (?:(?:authenticating user|(?<unknown_user>invalid user)) (?<user>.*) )?%{CLIENT}: "
+        r"(?<reason>Change of username or service not allowed: .*?|[A-Za-z0-9 ,.-]+?)%{PHASE}$",
+        r"(?<event>Received disconnect) from %{ADDRESS}(?: port %{INT:clientport:int})?:"
+        r" ?(?:%{INT:reason_code:int}: ?)?%{DATA:reason}%{PHASE}$",
+        r"(?:error: )?(?<event>maximum authentication attempts exceeded) for %{UNKNOWN}%{DATA:user} from %{CLIENT}"
+        r"(?: %{WORD:protocol})?%{PHASE}$",
+        r"(?<event>Connection) from %{CLIENT} on %{IP:server_ip} port %{INT:server_port:int}(?: rdomain .*)?$",
+        r"User (?<user>\S+)(?: from %{ADDRESS})? (?<event>not allowed) because (?<reason>.*)$",
+        r"pam_[a-z0-9_]+\(sshd:session\): (?<event>session (?:opened|closed)) for user %{DATA:user}"
+        r"(?:\(uid=[0-9]+\))?(?: by %{GREEDYDATA})?$",
+        r"(?:pam_[a-z0-9_]+\(sshd:auth\): (?<event>authentication failure)|PAM [0-9]+ more (?<event>authentication failures?)); .*?"
+        r"rhost=(?:%{IP:clientip}|%{NOTSPACE:client_host})?(?: +user=(?<user>.*))?$",
+        r"(?:fatal: )?(?<event>Timeout before authentication) for (?:connection from )?%{ADDRESS}(?: port %{INT:clientport:int})?"
+        r"(?: to %{IP:server_ip}, pid = [0-9]+)?$",
+        r"(?<event>Did not receive identification string|Unable to negotiate|banner exchange|ssh_dispatch_run_fatal)(?:: Connection)?"
+        r" (?:from|with) (?:(?:authenticating user|(?<unknown_user>invalid user)) %{DATA:user} )?%{CLIENT}"
+        r"(?:: (?<reason>.*?))?%{PHASE}$",
+        r"(?:error: )?(?<event>Bad protocol version identification) (?<reason>'.*') from %{CLIENT}$",
+        r"(?:error: )?(?<event>drop connection) #[0-9]+ from \[%{IP:clientip}\]:%{INT:clientport:int} on "
+        r"\[%{IP:server_ip}\]:%{INT:server_port:int} (?<reason>.*)$",
+        r"(?<event>Starting session|Close session): (?:(?<reason>.*) for|user) (?<user>\S+) from %{CLIENT} id [0-9]+$",
+        r"(?<event>subsystem request) for (?<reason>\S+) by user (?<user>\S+)$",
+        r"(?<event>reverse mapping checking getaddrinfo) for %{NOTSPACE:client_host} \[%{IP:clientip}\] (?<reason>failed.*)$",
+    ),
+    definitions={
+        # What sshd writes when it does not know.
+        "ADDRESS": "(?:UNKNOWN|%{IP:clientip}|%{NOTSPACE:client_host})",
+        "CLIENT": "%{ADDRESS} port %{INT:clientport:int}",
+        "UNKNOWN": "(?:(?<unknown_user>invalid user|illegal user) )?",
+        "PHASE": r"(?: \[%{WORD:phase}\])?",
+        # Strict, because a name of a user may hold what looks like an address and a key.
+        "KEY": r"(?:\S+ (?:SHA[0-9]+:\S+|MD5:\S+|[0-9a-f]{2}(?::[0-9a-f]{2})+)|\S+)"
+        r"(?: ID (?:\S+|[^:]*) \(serial [0-9]+\) CA \S+ \S+)?"
+        r'(?:,? client user "[^"]*", client host "[^"]*")?',
+    },
+    library="SSHD",
+    ecs=_SSHD_ECS,
+    syslog=True,
+)
+
+PRESETS = (
+    _SSHD,
+    PatternPreset(
+        name="sudo",
+        reads="sudo: commands, why they were refused, and its sessions of PAM",
+        patterns=(
+            r" *%{DATA:sudo_user} : (?:(?<sudo_error>[^=;]+?) ; )?%{PART}*(?:TTY=%{NOTSPACE:tty} ; )?%{PART}*"
+            r"(?:PWD=%{DATA:pwd} ; )?USER=%{DATA:target_user} ; %{PART}*COMMAND=%{GREEDYDATA:command}$",
+            r" *%{DATA:sudo_user} : \((?<continued>command continued)\) %{GREEDYDATA:command}$",
+            r" *%{DATA:sudo_user} : (?<sudo_error>unable to .*|problem with .*)$",
+            r"pam_[a-z0-9_]+\(sudo(?:-i)?:session\): (?<event>session opened|session closed) for user (?<target_user>[^\s(]+)%{UID}?"
+            r"(?: by (?<sudo_user>[^\s(]+)?%{UID}?)?$",
+            r"pam_[a-z0-9_]+\(sudo(?:-i)?:auth\): (?<event>authentication failure); .*?tty=%{NOTSPACE:tty} ruser=(?<sudo_user>\S*) "
+            r".*$",
+            r"pam_[a-z0-9_]+\(sudo(?:-i)?:auth\): (?<sudo_error>conversation failed|auth could not identify password for .*)$",
+        ),
+        definitions={
+            # Parts that make no column.
+            "PART": r"(?:(?:HOST|CHROOT|GROUP|TSID|ENV)=.*? ; )",
+            "UID": r"(?:\(uid=[0-9]+\))",
+        },
+        library="SUDO",
+        ecs={"continued": "sudo.continued", "event": "event.action"},
+        syslog=True,
+    ),
+    PatternPreset(
+        name="iptables",
+        reads="packets that netfilter logs (iptables, nftables, ufw)",
+        patterns=(r"(?:\[ *[0-9.]+\] )?(?:%{DATA:log_prefix} *)?\b%{IPTABLES}",),
+        library="IPTABLES",
+        ecs={"log_prefix": "rule.name"},
+        syslog=True,
+    ),
+    PatternPreset(
+        name="auditd",
+        reads="Linux's audit log: type, time, number, and the keys that most records have",
+        patterns=(
+            r"(?:node=%{NOTSPACE:node} )?type=%{WORD:record_type} "
+            r"msg=audit\(%{NUMBER:timestamp}:%{NONNEGINT:sequence:int}\): ?%{GREEDYDATA:data}$",
+        ),
+        library="AUDIT",
+        ecs={
+            "node": "host.hostname",
+            "record_type": "auditd.log.record_type",
+            "sequence": "auditd.log.sequence",
+            "data": "auditd.log.data",
+        },
+        times={"timestamp": Time("epoch")},
+        pairs={
+            "pid": Pair("pid", "process.pid", "int64"),
+            "ppid": Pair("ppid", "process.parent.pid", "int64"),
+            "uid": Pair("uid", "user.id"),
+            "auid": Pair("auid", "user.audit.id"),
+            "euid": Pair("euid", "user.effective.id"),
+            "session": Pair("ses", "auditd.session"),
+            "syscall": Pair("syscall", "auditd.data.syscall"),
+            "arch": Pair("arch", "auditd.data.arch"),
+            "result": Pair("success|res", "auditd.result"),
+            "exit_code": Pair("exit", "process.exit_code", "int64"),
+            "comm": Pair("comm", "process.name", encoded=True),
+            "exe": Pair("exe", "process.executable", encoded=True),
+            "cwd": Pair("cwd", "process.working_directory", encoded=True),
+            "path": Pair("name", "file.path", encoded=True),
+            "tty": Pair("tty|terminal", "process.tty"),
+            "operation": Pair("op", "event.action"),
+            "account": Pair("acct", "user.name", encoded=True),
+            "client_host": Pair("hostname", "source.domain"),
+            "client_address": Pair("addr", "source.ip"),
+            "rule_key": Pair("key", "rule.name", encoded=True),
+            "command": Pair("cmd|proctitle", "process.command_line", encoded=True),
+        },
+        pairs_of="data",
+    ),
+)
