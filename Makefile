@@ -30,7 +30,7 @@ MEMORY_FILES := $(shell if [ -z "$$TMPDIR" ] && [ -w /dev/shm ] && [ "$$(df -Pk 
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: setup clean demo docs wheels test lint types unit plain-unit spark-unit whole-unit contracts spark-classes test-modules
-.PHONY: test-servers test-python test-lowest bench bench-peers bench-sql nightly chaos damage soak
+.PHONY: test-servers test-python test-lowest bench bench-peers bench-spark bench-sql nightly chaos damage soak
 .PHONY: simulate simulate-mutations fuzz fuzz-servers fuzz-flink fuzz-records fuzz-guided fuzz-expressions flink-programs published-sql sigma
 
 setup: .venv/ready  ## .venv with every package of the workspace
@@ -118,6 +118,9 @@ bench: setup  ## the figures of docs/benchmarks*.md (takes long; keep the machin
 bench-peers: setup  ## other stream processors on the same jobs: docs/benchmarks-peers.md; installs them
 	$(BIN)/python -m benchmarks.peers.run --results demo-output/peers.jsonl
 	$(BIN)/python -m benchmarks.peers.page demo-output/peers.jsonl
+
+bench-spark: setup  ## what Spark takes to start and for little work, beside the goals: docs/benchmarks-spark.md (two minutes; keep the machine quiet)
+	$(BIN)/python -m benchmarks.spark_goals
 
 bench-sql: setup  ## the Nexmark queries beside PyFlink, which it installs: docs/benchmarks-sql.md
 	$(BIN)/python -m benchmarks.nexmark --results demo-output/nexmark.jsonl

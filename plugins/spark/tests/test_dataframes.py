@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import tempfile
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -398,3 +400,29 @@ def test_on_a_cluster_state_is_where_all_machines_reach_it(
     assert "file:///" in str(caught.value.hint)
     stream.to_dataframe(checkpoint=(tmp_path / "state").as_uri(), shards=1)
     assert (tmp_path / "state" / "headrace.json").exists(), "who names a shared disk as a URI is believed"
+
+
+def test_a_dataframe_leaves_no_files_open_and_no_directories(
+    files: Files, spark: SparkSession, source: CountingSource
+) -> None:
+    files.add(events(3))
+    frame = files.read()
+
+    def left() -> tuple[set[str], int]:
+        directories = {path.name for path in Path(tempfile.gettempdir()).glob("headrace-frame-*")}
+        return directories, len(os.listdir("/proc/self/fd"))
+
+    suspicious(begin("first").from_dataframe(frame)).to_dataframe()
+    before = left()
+    stream = suspicious(begin("many").from_dataframe(frame))
+    made = [stream.to_dataframe() for _ in range(50)]
+    assert left() == before
+    assert result(collect(made[-1])) == on_light(events(3), suspicious)
+    source.set_count("a", 3)
+    numbers = (
+        begin("numbers")
+        .from_(source, format="json", schema={"n": "int64", "queue": "string"})
+        .to_dataframe(spark, batch=True)
+    )
+    assert numbers.count() == 3
+    assert left() == before

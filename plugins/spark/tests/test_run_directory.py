@@ -55,3 +55,13 @@ def test_a_number_that_another_user_has_now_is_not_the_planner(tmp_path: Path, m
     monkeypatch.setattr(os, "kill", refused)
     RunDirectory(tmp_path).put("planner", 1)
     assert RunDirectory(tmp_path).planner_has_ended
+
+
+def test_what_a_query_tells_that_nobody_follows_is_dropped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    run = RunDirectory.at(None)
+    run.note_planner()
+    run.add_event("queues", added=[], gone=[])
+    run.put("ends", 1)
+    assert (run.find("ends"), list(run.new_events()), run.stop_asked, run.planner_has_ended) == (None, [], False, False)
+    assert not list(tmp_path.iterdir())

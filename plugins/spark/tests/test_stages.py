@@ -76,11 +76,19 @@ def test_a_worker_sets_what_libraries_read_at_their_import_unless_the_user_has(
 ) -> None:
     source.set_count("a", 1)
     monkeypatch.setenv("POLARS_MAX_THREADS", "7")
-    monkeypatch.setenv("_RJEM_MALLOC_CONF", "")
-    monkeypatch.delenv("_RJEM_MALLOC_CONF")
+    # As a worker inherits it from a driver that has imported polars, which has set it; and a worker that was forked from such a one.
+    inherited = subprocess.run(
+        [sys.executable, "-c", "import os, polars; print(os.environ['_RJEM_MALLOC_CONF'])"],
+        env={key: value for key, value in os.environ.items() if key != "_RJEM_MALLOC_CONF"},
+        capture_output=True, text=True, check=True,
+    ).stdout.strip()  # fmt: skip
+    monkeypatch.setenv("_RJEM_MALLOC_CONF", f"{inherited},{inherited}")
     payload_of(job_of(source, sink)).plan()
     assert os.environ["POLARS_MAX_THREADS"] == "7"
-    assert os.environ["_RJEM_MALLOC_CONF"] == "narenas:1,oversize_threshold:0"
+    assert "dirty_decay_ms:60000" in os.environ["_RJEM_MALLOC_CONF"]
+    monkeypatch.setenv("_RJEM_MALLOC_CONF", f"{inherited},dirty_decay_ms:700")
+    payload_of(job_of(source, sink)).plan()
+    assert os.environ["_RJEM_MALLOC_CONF"] == f"{inherited},dirty_decay_ms:700", "the user has chosen"
 
 
 def test_a_range_is_read_and_written_exactly(source: CountingSource, sink: DatabaseSink) -> None:

@@ -61,7 +61,7 @@ class Planner:
         self._job = payload.identity.job
         self._sources = sources if sources is not None else payload.sources()
         self._clock = clock or SystemClock()
-        self._run = RunDirectory(payload.run_directory)
+        self._run = RunDirectory.at(payload.run_directory)
         self._run.note_planner()
         self._notes = TroubleNotes(payload.run_directory)
         self._never = threading.Event()
@@ -72,7 +72,7 @@ class Planner:
         self._looked_at = 0.0
         #: Of a bounded run: where each queue ended when the run began.
         self._ends: Mapping[Queue, QueueEnd] | None = None
-        self._broken = BrokenQueues(self._job, self._clock, payload.retry_seconds, logs=False)
+        self._broken = BrokenQueues(self._job, self._clock, payload.retry_seconds, logs=payload.run_directory is None)
         self._restored = False
         self._cuts = Cuts()
         self._size = MicroBatchSize(

@@ -21,6 +21,7 @@ from pathlib import Path
 from headrace.foundation.freed_memory import keep_freed_memory
 
 from headrace_spark.processes import sticky_workers
+from headrace_spark.processes.kept_memory import keep_memory_of_polars
 
 #: Imported before forking. None of them may start a thread: a fork has no other thread than the one that forks, and
 #: locks that others hold stay locked for ever. polars starts one, so every worker imports it itself.
@@ -39,15 +40,12 @@ _BEFORE_FORK = (
 )
 
 _KEPT_BYTES_MAX = 256 * 1024**2
-_KEPT_MS = 5_000
 
 
 def prepare() -> None:
     """Import what workers need and exempt it from garbage collection."""
-    # Their memory allocators would start a thread of their own. That of polars keeps freed memory for the next batch, also large pieces.
-    # In one arena: what one thread of a worker frees, its others take, without new pages of the system.
-    kept = f"narenas:1,dirty_decay_ms:{_KEPT_MS},muzzy_decay_ms:-1,oversize_threshold:0"
-    os.environ.setdefault("_RJEM_MALLOC_CONF", f"background_thread:false,{kept}")
+    # Their memory allocators would start a thread of their own.
+    keep_memory_of_polars(threads=False)
     os.environ.setdefault("JE_ARROW_MALLOC_CONF", "background_thread:false")
     keep_freed_memory(_KEPT_BYTES_MAX)
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import json
 import os
 import sys
@@ -31,7 +30,6 @@ from headrace_spark.checkpoints.state_files import state_files
 from headrace_spark.dataframes.frame_source import DataFrameSource, frames_of, is_of_connect
 from headrace_spark.dataframes.frame_types import schema_to_spark
 from headrace_spark.processes.settings import SparkSettings, is_local_master
-from headrace_spark.processes.temporary import remove, temporary_directory
 from headrace_spark.queries.spark_stages import (
     ENVELOPE,
     behind_shuffles,
@@ -264,8 +262,6 @@ def _output_of(plan: Plan, target: str, options: FrameOptions) -> tuple[spark.St
 def _payload_of(
     plan: Plan, frames: Mapping[str, DataFrameSource], options: FrameOptions, session: SparkSession, *, batch: bool
 ) -> JobPayload:
-    place = temporary_directory("frame")
-    atexit.register(remove, place)
     keyed = _keyed_plan(plan, options, session, batch=batch)
     given = None if not frames else frame_input(plan, frames)
     python = None
@@ -274,7 +270,7 @@ def _payload_of(
     return plain_payload(
         plan,
         session,
-        run_directory=str(place),
+        run_directory=None,
         keyed=keyed,
         frames=given,
         batch=batch,

@@ -20,6 +20,7 @@ from headrace_spark.checkpoints.offsets import JobIdentity
 from headrace_spark.checkpoints.ownership import Ownership, Spans
 from headrace_spark.checkpoints.state_files import state_files
 from headrace_spark.dataframes.frame_source import DataFrameSource
+from headrace_spark.processes.kept_memory import keep_memory_of_polars
 from headrace_spark.processes.output import print_to_driver
 from headrace_spark.shards.topology import Address, Topology
 from headrace_spark.transit.blobs import Blobs
@@ -31,9 +32,6 @@ if TYPE_CHECKING:
     from headrace_spark.shards.shard_state import StateChain
 
 cloudpickle: Any = untyped_cloudpickle
-#: The allocator of polars gives blocks of 8 MB and more back to the system at once, so that each large frame is fetched page by page anew.
-#: It reads this when polars is imported. In one arena: what one thread of a worker frees, its others take.
-_KEEP_LARGE_BLOCKS = ("_RJEM_MALLOC_CONF", "narenas:1,oversize_threshold:0")
 #: Plans kept per process. More than one only while jobs of one session overlap.
 _PLANS_MAX = 4
 _plans: OrderedDict[str, Plan] = OrderedDict()
@@ -111,7 +109,8 @@ class JobPayload:
     import_paths: tuple[str, ...]
     #: The driver's working directory, when the workers are on its machine: relative paths mean the same there.
     working_directory: str | None
-    run_directory: str
+    #: Where processes of the driver's machine tell the driver; None: nobody follows the query.
+    run_directory: str | None
     until: Literal["end"] | None
     discovery_seconds: float
     idle_wait_seconds: float
@@ -154,7 +153,10 @@ class JobPayload:
 
     def blobs(self, batch_id: int) -> Blobs | None:
         """Return where a task of a micro-batch leaves frames for the next stage; None: they go through Java."""
-        return Blobs(self.run_directory, batch_id) if self.uses_blobs else None
+        if not self.uses_blobs:
+            return None
+        assert self.run_directory is not None, "a query that nobody follows removes no files"
+        return Blobs(self.run_directory, batch_id)
 
     def of_query(self, query_id: str) -> JobPayload:
         """Return the payload as it is for a query: its state is in a directory of its own."""
@@ -235,7 +237,7 @@ class JobPayload:
 
     def _settle_in(self) -> None:
         os.environ.setdefault("POLARS_MAX_THREADS", "1")  # Spark runs one task per core
-        os.environ.setdefault(*_KEEP_LARGE_BLOCKS)
+        keep_memory_of_polars(threads=True)
         print_to_driver()
         if self.working_directory is not None:
             os.chdir(self.working_directory)

@@ -31,7 +31,15 @@ _HOLD_LOOK_SECONDS = 0.05
 
 
 class RunDirectory:
-    """The directory of one run. Cheap to make from its path in any process of the driver's machine."""
+    """The directory of one run. Cheap to make from its path in any process of the driver's machine.
+
+    A query of the user's has none, because nobody follows it: what its processes tell with ``NoRunDirectory`` is dropped.
+    """
+
+    @staticmethod
+    def at(path: str | None) -> RunDirectory:
+        """Return the directory at a path; None: the one of a query that has none."""
+        return NoRunDirectory() if path is None else RunDirectory(path)
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
@@ -118,6 +126,29 @@ class RunDirectory:
     def remove(self) -> None:
         """Remove it. Late writers of a job that was stopped then fail, which changes nothing any more."""
         shutil.rmtree(self.path, ignore_errors=True)
+
+
+class NoRunDirectory(RunDirectory):
+    """Stands for the directory of a query that nobody follows. There would be no moment at which to remove it."""
+
+    def __init__(self) -> None:
+        super().__init__(os.devnull)
+
+    @property
+    def stop_asked(self) -> bool:
+        return False
+
+    def put(self, name: str, value: Any) -> None:
+        """Drop the value: nobody looks for it."""
+
+    def find(self, name: str) -> tuple[Any] | None:
+        return None
+
+    def add_event(self, kind: str, **values: Any) -> None:
+        """Drop the event: nobody reads it."""
+
+    def new_events(self) -> Iterator[dict[str, Any]]:
+        return iter(())
 
 
 def _lives(process_id: int) -> bool:

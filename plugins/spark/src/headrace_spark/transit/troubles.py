@@ -18,8 +18,9 @@ KINDS = frozenset({AWAY, BACK, AGAIN, FENCED})
 class TroubleNotes:
     """Notes such problems for the driver. Used in the planning process and in workers, by any thread."""
 
-    def __init__(self, run_directory: str) -> None:
-        self._run = RunDirectory(run_directory)
+    def __init__(self, run_directory: str | None) -> None:
+        """``run_directory``: None in a query of the user's, where Spark's own log tells."""
+        self._run = RunDirectory.at(run_directory)
         self._away: set[str] = set()
 
     def away(self, what: str, text: str) -> None:

@@ -197,10 +197,11 @@ class LaneWriter(DataSourceStreamArrowWriter):
         with carried_to_driver():
             self._payload.check_owned_on_driver()
             done = [message.counts for message in messages if isinstance(message, TaskDone)]
-            RunDirectory(self._payload.run_directory).add_event(
+            RunDirectory.at(self._payload.run_directory).add_event(
                 "batch", batch_id=batchId, tasks=[asdict(counts) for counts in done]
             )
-            remove_blobs(self._payload.run_directory, batchId)
+            if self._payload.run_directory is not None:
+                remove_blobs(self._payload.run_directory, batchId)
             fault_point("checkpoint.after_save")
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
@@ -220,7 +221,7 @@ class BatchWriter(DataSourceArrowWriter):
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         with carried_to_driver():
             done = [asdict(message.counts) for message in messages if isinstance(message, TaskDone)]
-            RunDirectory(self._payload.run_directory).add_event("batch", batch_id=0, tasks=done)
+            RunDirectory.at(self._payload.run_directory).add_event("batch", batch_id=0, tasks=done)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Nothing to undo, as for a micro-batch."""
