@@ -65,7 +65,8 @@ def _read(
             received += sum(map(len, batches))
 
 
-def _read_bare(client: Client, queue: MessageQueue, count: int) -> None:
+def read_bare(client: Client, queue: MessageQueue, count: int) -> None:
+    """Read messages of a queue by one pull after the other, in one thread."""
     connection = client._session.pool.get(client.brokers()[queue.broker_name])
     offset = 0
     while offset < count:
@@ -111,7 +112,7 @@ def run(client: Client, messages: int, body_bytes: int) -> list[dict[str, object
         _timed("send_many, batches to 4 queues", each * 4, send_many),
         _timed("send_async, one by one", min(singles, each), send_async),
         _timed("send, waiting for each", min(singles // 4, each), send),
-        _timed("bare pull loop, 1 queue", each, partial(_read_bare, client, queues[0], each)),
+        _timed("bare pull loop, 1 queue", each, partial(read_bare, client, queues[0], each)),
     ]
     for count in (1, 4):
         for window in (1, 4, 16, 64):

@@ -29,11 +29,11 @@ import headrace as hr
 from headrace.interfaces.backend import JobHandle
 from headrace.interfaces.source import EARLIEST
 from headrace.testing import MemorySink
-from headrace_rocketmq import Client, Filter, Message
-from headrace_rocketmq.codes import RequestCode
+from headrace_rocketmq import Client, Message
 from headrace_rocketmq.settings import RocketMQSourceSettings
 from headrace_rocketmq.source import RocketMQSource
 
+from benchmarks.rocketmq_client import read_bare
 from tests.servers.rocketmq import RocketMQServer
 from tests.servers.rocketmq_native_library import native_library_directory
 from tests.servers.sharing import own_server
@@ -111,25 +111,9 @@ class Ways:
 
     def bare(self) -> Took:
         """One pull after the other, one queue after the other, in one thread."""
-        connections = self._client._session.pool
         begun = _Stopwatch(self._messages)
         for queue in self._client.queues(self._topic):
-            connection = connections.get(self._client.brokers()[queue.broker_name])
-            offset, end = 0, self._messages // QUEUES
-            while offset < end:
-                fields = {
-                    "consumerGroup": "bare",
-                    "topic": queue.topic,
-                    "queueId": str(queue.queue_id),
-                    "queueOffset": str(offset),
-                    "maxMsgNums": "32",
-                    "sysFlag": "4",
-                    "commitOffset": "0",
-                    "suspendTimeoutMillis": "0",
-                    **Filter.everything().pull_fields(),
-                }
-                answer = connection.call(RequestCode.PULL_MESSAGE, fields, timeout_s=60)
-                offset = int(answer.fields["nextBeginOffset"])
+            read_bare(self._client, queue, self._messages // QUEUES)
         return begun.stop()
 
     def native(self, threads: int) -> Took:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import polars as pl
 import pytest
@@ -85,3 +85,11 @@ class TableOptionChecks:
     def test_ssl_key_without_certificate(self) -> None:
         text = self.refused(ssl_key="k")
         assert f"it goes together with ssl_certificate [plugin '{self.plugin}', option 'ssl_key']" in text
+
+
+class RowsByKey:
+    """Base of contracts of sinks into tables that write rows by the key ``id``."""
+
+    key: ClassVar[Sequence[str]] = ("id",)
+    more: ClassVar[Mapping[str, Any]] = {"key": ["id"]}
+    types: ClassVar[Sequence[str]] = ("string", "int64", "decimal(38, 18)")

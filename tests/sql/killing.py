@@ -35,6 +35,17 @@ SMALL_STEPS = {
 }
 
 
+#: Tables of orders and payments, as SQL texts of tests read them from files.
+ORDERS_AND_PAYS = """
+CREATE TABLE orders (oid BIGINT, uid BIGINT, cur VARCHAR, amount DECIMAL(12, 2), otime TIMESTAMP(3),
+  WATERMARK FOR otime AS otime - INTERVAL '2' SECOND)
+  WITH ('connector' = 'filesystem', 'path' = '${DATA}/orders_a.ndjson', 'format' = 'json');
+CREATE TABLE pays (pid BIGINT, oid BIGINT, paid DECIMAL(12, 2), ptime TIMESTAMP(3),
+  WATERMARK FOR ptime AS ptime - INTERVAL '2' SECOND)
+  WITH ('connector' = 'filesystem', 'path' = '${DATA}/pays_a.ndjson', 'format' = 'json');
+"""
+
+
 @dataclass(frozen=True)
 class Killable:
     """One text, laid out in a directory of its own. ``name`` is the golden case that it is, or any other name."""

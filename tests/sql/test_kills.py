@@ -13,7 +13,7 @@ import headrace as hr
 import pytest
 
 from tests.sql import golden
-from tests.sql.killing import Killable, counted
+from tests.sql.killing import ORDERS_AND_PAYS, Killable, counted
 
 #: Where the process is killed, and the how-manieth time it passes there.
 FAULTS = [
@@ -22,13 +22,7 @@ FAULTS = [
 ]  # fmt: skip
 #: On Spark a worker passes these.
 SPARK_FAULTS = ["lane.after_process:1", "shard.after_process:1", "sink.after_insert:1"]
-TABLES = """
-CREATE TABLE orders (oid BIGINT, uid BIGINT, cur VARCHAR, amount DECIMAL(12, 2), otime TIMESTAMP(3),
-  WATERMARK FOR otime AS otime - INTERVAL '2' SECOND)
-  WITH ('connector' = 'filesystem', 'path' = '${DATA}/orders_a.ndjson', 'format' = 'json');
-CREATE TABLE pays (pid BIGINT, oid BIGINT, paid DECIMAL(12, 2), ptime TIMESTAMP(3),
-  WATERMARK FOR ptime AS ptime - INTERVAL '2' SECOND)
-  WITH ('connector' = 'filesystem', 'path' = '${DATA}/pays_a.ndjson', 'format' = 'json');
+TABLES = f"""{ORDERS_AND_PAYS}\
 CREATE TABLE windows (cur VARCHAR, w_end TIMESTAMP(3), n BIGINT, total DECIMAL(38, 2)) WITH ('connector' = 'blackhole');
 CREATE TABLE paid (oid BIGINT, cur VARCHAR, n BIGINT, sum_paid DECIMAL(38, 2)) WITH ('connector' = 'blackhole');
 CREATE TABLE best (cur VARCHAR, oid BIGINT, amount DECIMAL(12, 2), rn BIGINT) WITH ('connector' = 'blackhole');

@@ -11,16 +11,8 @@ import pymysql
 import pytest
 
 from tests.servers.mysql import MySQLServer
-from tests.sql.killing import Killable
+from tests.sql.killing import ORDERS_AND_PAYS, Killable
 
-ORDERS = """
-CREATE TABLE orders (oid BIGINT, uid BIGINT, cur VARCHAR, amount DECIMAL(12, 2), otime TIMESTAMP(3),
-  WATERMARK FOR otime AS otime - INTERVAL '2' SECOND)
-  WITH ('connector' = 'filesystem', 'path' = '${DATA}/orders_a.ndjson', 'format' = 'json');
-CREATE TABLE pays (pid BIGINT, oid BIGINT, paid DECIMAL(12, 2), ptime TIMESTAMP(3),
-  WATERMARK FOR ptime AS ptime - INTERVAL '2' SECOND)
-  WITH ('connector' = 'filesystem', 'path' = '${DATA}/pays_a.ndjson', 'format' = 'json');
-"""
 SINKS = """
 CREATE TABLE best (cur VARCHAR, rn BIGINT, oid BIGINT, amount DECIMAL(12, 2), PRIMARY KEY (cur, rn) NOT ENFORCED) WITH (${best});
 CREATE TABLE paid (oid BIGINT, n BIGINT, total DECIMAL(38, 2), PRIMARY KEY (oid) NOT ENFORCED) WITH (${paid});
@@ -67,7 +59,7 @@ def test_upserts_are_right_after_kills(
     url = f"jdbc:mysql://{server.host}:{server.port}/{database}"
     text = with_sinks(SINKS, lambda name: f"'connector' = 'jdbc', 'url' = '{url}', 'table-name' = '{name}', {login}")
     job = Killable("upserts", tmp_path, backend)
-    job.job.write_text((ORDERS + text + QUERIES).replace("${DATA}", data.as_uri()))
+    job.job.write_text((ORDERS_AND_PAYS + text + QUERIES).replace("${DATA}", data.as_uri()))
     for fault in ("checkpoint.after_flush:2", "sink.after_insert:5", "sink.before_insert:4", "checkpoint.after_save:2"):
         code = job.run(fault=fault if backend == "light" else "sink.after_insert:1")
         assert backend == "spark" or code == -signal.SIGKILL, job.log.read_text()[-3000:]
@@ -75,7 +67,7 @@ def test_upserts_are_right_after_kills(
             break
     job.finish()
     clean = with_sinks(SINKS, lambda name: "'connector' = 'blackhole'")
-    wanted = hr.sql((ORDERS + clean + QUERIES).replace("${DATA}", data.as_uri())).collect()
+    wanted = hr.sql((ORDERS_AND_PAYS + clean + QUERIES).replace("${DATA}", data.as_uri())).collect()
     with connect(server) as connection, connection.cursor() as cursor:
         for name, frame in wanted.items():
             cursor.execute(f"SELECT * FROM {database}.{name}")  # noqa: S608  # our own names

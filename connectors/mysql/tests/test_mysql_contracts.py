@@ -18,6 +18,7 @@ from mysql_world import Database
 
 from tests.relay import RelayedChecks
 from tests.servers.mysql import MySQLServer
+from tests.sink_tests import RowsByKey
 
 
 class WithServer(RelayedChecks):
@@ -86,22 +87,16 @@ class TestInsert(SinkChecks):
     """Rows of a table without a key."""
 
 
-class TestUpsert(SinkChecks):
+class TestUpsert(RowsByKey, SinkChecks):
     """Rows by key; a later one changes the columns that it has."""
 
     mode = "upsert"
-    key = ("id",)
-    more: ClassVar[Mapping[str, Any]] = {"key": ["id"]}
-    types: ClassVar[Sequence[str]] = ("string", "int64", "decimal(38, 18)")
 
 
-class TestReplace(SinkChecks):
+class TestReplace(RowsByKey, SinkChecks):
     """Rows by key; a later one takes the place of the earlier one."""
 
     mode = "replace"
-    key = ("id",)
-    more: ClassVar[Mapping[str, Any]] = {"key": ["id"]}
-    types: ClassVar[Sequence[str]] = ("string", "int64", "decimal(38, 18)")
 
 
 class TestExistingTable(SinkChecks):

@@ -26,6 +26,7 @@ from postgres_world import PostgresDatabase
 
 from tests.relay import RelayedChecks
 from tests.servers.postgresql import PostgreSQLServer
+from tests.sink_tests import RowsByKey
 
 
 class WithServer(RelayedChecks):
@@ -94,13 +95,10 @@ class TestInsert(SinkChecks):
     """Rows of a table without a key."""
 
 
-class TestUpsert(SinkChecks):
+class TestUpsert(RowsByKey, SinkChecks):
     """Rows by key; a later one changes the columns that it has."""
 
     mode = "upsert"
-    key = ("id",)
-    more: ClassVar[Mapping[str, Any]] = {"key": ["id"]}
-    types: ClassVar[Sequence[str]] = ("string", "int64", "decimal(38, 18)")
 
 
 class TestExistingTable(SinkChecks):

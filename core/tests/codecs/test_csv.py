@@ -24,6 +24,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.effort import examples
+from tests.typed_values import PLAIN_COLUMNS
 
 Outcomes = list[tuple[Any, ...] | str]
 DecodeEveryWay = Callable[[Decoder, Sequence[bytes]], Outcomes]
@@ -283,13 +284,7 @@ def test_columns_that_do_not_fit_are_refused() -> None:
 
 COLUMNS: dict[str, tuple[str, st.SearchStrategy[Any]]] = {
     "string": ("string", st.text() | st.sampled_from(["", "NULL", 'a"b', "a,b", "a\nb", "a\rb", "\r", ";", "-"])),
-    "boolean": ("boolean", st.booleans()),
-    "int64": ("int64", st.integers(-(2**63), 2**63 - 1)),
-    "float64": ("float64", st.floats()),
-    "decimal": ("decimal(20, 4)", st.decimals("-1e12", "1e12", places=4)),
-    "date": ("date", st.dates()),
-    "time": ("time", st.times()),
-    "timestamp": ("timestamp", st.datetimes(timezones=st.just(UTC))),
+    **PLAIN_COLUMNS,
     "duration": ("duration", st.timedeltas(dt.timedelta(days=-9), dt.timedelta(days=9))),
     "binary": ("binary", st.binary()),
     "array": ("array<string>", st.lists(st.none() | st.text())),

@@ -20,6 +20,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.effort import examples
+from tests.typed_values import PLAIN_COLUMNS
 
 UTC = dt.UTC
 ENCODER = JsonCodec().encoder(None)
@@ -92,13 +93,7 @@ def read_back(value: Any) -> Any:
 
 COLUMNS: dict[str, tuple[str, st.SearchStrategy[Any]]] = {
     "string": ("string", st.text()),
-    "boolean": ("boolean", st.booleans()),
-    "int64": ("int64", st.integers(-(2**63), 2**63 - 1)),
-    "float64": ("float64", st.floats()),
-    "decimal": ("decimal(20, 4)", st.decimals("-1e12", "1e12", places=4)),
-    "date": ("date", st.dates()),
-    "time": ("time", st.times()),
-    "timestamp": ("timestamp", st.datetimes(timezones=st.just(UTC))),
+    **PLAIN_COLUMNS,
     "timestamp_ntz": ("timestamp_ntz", st.datetimes()),
     "duration": ("duration", st.timedeltas(dt.timedelta(days=-(10**8)), dt.timedelta(days=10**8))),
     "binary": ("binary", st.binary()),

@@ -5,9 +5,11 @@ from __future__ import annotations
 from datetime import timedelta
 
 import headrace as hr
+import pytest
 from headrace.flow.messages import Queue, ReadPosition
-from headrace.interfaces.readers import ForwardingReader, OffsetReader
-from headrace.interfaces.source import EARLIEST, Reader
+from headrace.foundation.errors import DataError
+from headrace.interfaces.readers import ForwardingReader, OffsetReader, started
+from headrace.interfaces.source import EARLIEST, LATEST, Reader, StartPosition
 from headrace.testing import MemorySource
 
 
@@ -83,3 +85,33 @@ def test_every_call_but_skip_range_is_forwarded() -> None:
     reader.close()
     assert other.told == [[ReadPosition(5)], ReadPosition(6), "closed"]
     assert reader.skip_range(5) is None
+
+
+class Starting:
+    """Notes where it begins; position 9 is lost."""
+
+    def __init__(self) -> None:
+        self.did: list[object] = []
+
+    def begin(self, *, latest: bool) -> None:
+        self.did.append("latest" if latest else "earliest")
+
+    def restore(self, position: ReadPosition) -> None:
+        if position.offset == 9:
+            raise DataError("lost", offset=9)
+        self.did.append(position.offset)
+
+    def close(self) -> None:
+        self.did.append("closed")
+
+
+@pytest.mark.parametrize(("start", "did"), [(EARLIEST, "earliest"), (LATEST, "latest"), (ReadPosition(4), 4)])
+def test_a_reader_is_started_where_it_is_told(start: StartPosition, did: object) -> None:
+    assert started(Starting(), start).did == [did]
+
+
+def test_a_reader_that_cannot_start_is_closed() -> None:
+    reader = Starting()
+    with pytest.raises(DataError):
+        started(reader, ReadPosition(9))
+    assert reader.did == ["closed"]

@@ -161,17 +161,11 @@ class SQLiteSink(TableSink):
     def no_such_table(self, connection: Any, hint: str) -> JobError:
         return JobError(f"there is no table {self.place}", plugin="sqlite", option="table", hint=hint)
 
-    def create(self, connection: Any, schema: Schema) -> Table:
+    def create(self, connection: Any, schema: Schema) -> None:
         self.offsets.forget(connection)
-        parts = [f"{self.quoted(self.target(name))} {_TYPES[kind]}" for name, kind in schema.items()]
-        if self.settings.key:
-            parts.append(f"PRIMARY KEY ({', '.join(self.quoted(self.target(name)) for name in self.settings.key)})")
         with self.translating(), connection.cursor() as cursor:
-            cursor.execute(f"CREATE TABLE {self.quoted_table} ({', '.join(parts)})")
+            cursor.execute(self.create_statement(schema, lambda kind, in_key: _TYPES[kind]))
             connection.commit()
-        table = self.describe(connection)
-        assert table is not None
-        return table
 
     def check_kind(self, table: Table, targets: Sequence[str] | None) -> None:
         if self.settings.mode == "upsert" and not table.unique_keys:

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from plugins.stateful.tests.test_window_aggregate import streams
 from plugins.stateful.tests.window_driver import (
+    EMITS,
     Event,
     WindowRun,
     aggregated,
@@ -26,17 +27,6 @@ from plugins.stateful.tests.window_driver import (
 )
 from plugins.stateful.tests.window_model import SessionModel
 from tests.effort import examples
-
-EMITS = [
-    Emit(),
-    Emit(before_us=3),
-    Emit(before_us=0),
-    Emit(until_us=8),
-    Emit(after_us=3, until_us=10),
-    Emit(after_us=0, until_us=8),
-    Emit(before_us=4, after_us=0, until_us=6),
-    Emit(before_us=0, after_us=4, until_us=9),
-]
 
 
 @pytest.mark.parametrize("emit", EMITS, ids=str)

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from plugins.stateful.tests.window_driver import (
+    EMITS,
     Event,
     WindowRun,
     aggregated,
@@ -29,16 +30,6 @@ WINDOWS = [
     sliding("10 us", "4 us", on="ts"),
     sliding("12 us", "3 us", on="ts", offset="1 us"),
     cumulative("12 us", "4 us", on="ts"),
-]
-EMITS = [
-    Emit(),
-    Emit(before_us=3),
-    Emit(before_us=0),
-    Emit(until_us=8),
-    Emit(after_us=3, until_us=10),
-    Emit(after_us=0, until_us=8),
-    Emit(before_us=4, after_us=0, until_us=6),
-    Emit(before_us=0, after_us=4, until_us=9),
 ]
 events_strategy = st.lists(
     st.tuples(st.sampled_from(["a", "b", "", None]), st.integers(-40, 40), st.one_of(st.none(), st.integers(-9, 9))),

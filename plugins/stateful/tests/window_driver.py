@@ -28,6 +28,19 @@ NEVER = -(2**63)
 Event = tuple[Any, int, int | None]
 
 
+#: When results of a window are given: before its end, after it, until when.
+EMITS = [
+    Emit(),
+    Emit(before_us=3),
+    Emit(before_us=0),
+    Emit(until_us=8),
+    Emit(after_us=3, until_us=10),
+    Emit(after_us=0, until_us=8),
+    Emit(before_us=4, after_us=0, until_us=6),
+    Emit(before_us=0, after_us=4, until_us=9),
+]
+
+
 def instant(time: int) -> datetime:
     return datetime(1970, 1, 1, tzinfo=ZoneInfo("UTC")) + timedelta(microseconds=time)
 

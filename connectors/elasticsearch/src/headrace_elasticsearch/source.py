@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from headrace.flow.messages import Queue, ReadPosition
 from headrace.foundation.errors import JobError, OptionError, did_you_mean
+from headrace.interfaces.readers import started
 from headrace.interfaces.settings import Settings
-from headrace.interfaces.source import EARLIEST, Reader, Source, StartAt, StartPosition
+from headrace.interfaces.source import Reader, Source, StartAt, StartPosition
 
 from headrace_elasticsearch.connection import Connection, index_path, no_such_index
 from headrace_elasticsearch.mappings import mapped
@@ -103,15 +104,7 @@ class ElasticsearchSource(Source):
         if parts is None:
             raise JobError(f"{queue.name!r} is no shard of an index", plugin="elasticsearch", queue=queue.id)
         reader = ElasticsearchReader(self.settings, self._connected(), Shard(*parts), queue)
-        try:
-            if isinstance(start, ReadPosition):
-                reader.restore(start)
-            else:
-                reader.begin(latest=start is not EARLIEST)
-        except BaseException:
-            reader.close()
-            raise
-        return reader
+        return started(reader, start)
 
     def close(self) -> None:
         """Close the connections. May be called twice; readers are closed before."""

@@ -12,6 +12,7 @@ import numpy as np
 from headrace.flow.messages import Queue, RawBatch, ReadPosition
 from headrace.foundation.errors import DataError, OptionError, RetriableError, did_you_mean
 from headrace.interfaces.metrics import SOURCE_RENEWALS
+from headrace.interfaces.readers import OffsetReader
 from headrace.interfaces.settings import Settings
 from headrace.interfaces.source import EARLIEST, GroupListener, GroupSource, Reader, StartAt, StartPosition
 from headrace.interfaces.topics import Topics
@@ -218,13 +219,13 @@ class KafkaSource(GroupSource):
                 raise OptionError(f"there is no partition {partition}", plugin="kafka", option="offsets", hint=hint)
 
 
-class KafkaReader(Reader):
+class KafkaReader(OffsetReader):
     """Reads one partition through the process's consumer."""
 
     def __init__(self, shared: SharedConsumer, buffer: Buffer, offset: int, settings: KafkaSourceSettings) -> None:
+        super().__init__(offset)
         self._shared = shared
         self._buffer = buffer
-        self._next = offset
         self._skips_tombstones = settings.tombstones == "skip"
 
     def poll(self, max_records: int, timeout: timedelta) -> RawBatch | None:
@@ -242,11 +243,7 @@ class KafkaReader(Reader):
 
     def seek(self, position: ReadPosition) -> None:
         self._shared.seek(self._buffer, position.offset)
-        self._next = position.offset
-
-    @property
-    def position(self) -> ReadPosition:
-        return ReadPosition(self._next)
+        super().seek(position)
 
     @property
     def earliest(self) -> int:

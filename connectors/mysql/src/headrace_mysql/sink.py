@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from headrace.foundation.errors import JobError, RetriableError
@@ -29,6 +30,10 @@ STATEMENT_BYTES_MAX = 1024 * 1024
 #: How long the start of one instance waits for another that is creating the table.
 _CREATE_WAIT_SECONDS = 60
 _COLLATIONS = "SELECT collation_name FROM information_schema.collations WHERE collation_name IN %s"
+
+
+def _declared(kind: pl.DataType, in_key: bool, collation: str) -> str:
+    return declared_type(kind, in_key=in_key, collation=collation) + (" NOT NULL" if in_key else " NULL")
 
 
 class MySQLSink(TableSink):
@@ -56,7 +61,7 @@ class MySQLSink(TableSink):
 
     @property
     def offsets(self) -> Positions:
-        return Positions(self.settings, self.writer_name or f"table.{self.settings.table}")
+        return Positions(self.settings, self.positions_name)
 
     def quoted(self, name: str, *, option: str | None = None) -> str:
         return quoted(name, option=option)
@@ -77,20 +82,17 @@ class MySQLSink(TableSink):
     def no_such_table(self, connection: Any, hint: str) -> JobError:
         return no_such_table(connection, self.settings, hint=hint)
 
-    def create(self, connection: Any, schema: Schema) -> Table:
+    def create(self, connection: Any, schema: Schema) -> None:
         with self._named_lock(connection):
-            table = self.describe(connection)
-            if table is None:
+            if self.describe(connection) is None:
                 # A table of that name may have existed before; with its old positions, new rows would count as replays.
                 self.offsets.forget(connection)
                 with self.translating(), connection.cursor() as cursor:
                     cursor.execute(_COLLATIONS, (EXACT_COLLATIONS,))
                     exact = cursor.fetchone()
-                    cursor.execute(self._create_statement(schema, exact[0] if exact else "utf8mb4_bin"))
-                table = self.describe(connection)
-                if table is None:
-                    raise self.no_such_table(connection, "")
-        return table
+                    collation = exact[0] if exact else "utf8mb4_bin"
+                    created = self.create_statement(schema, partial(_declared, collation=collation))
+                    cursor.execute(f"{created} ENGINE = InnoDB DEFAULT CHARSET = utf8mb4")
 
     @contextmanager
     def _named_lock(self, connection: Any) -> Iterator[None]:
@@ -101,16 +103,6 @@ class MySQLSink(TableSink):
                 raise RetriableError(f"another instance is creating the table {self.place}", plugin="mysql")
             yield
             cursor.execute("SELECT RELEASE_LOCK(%s)", (name,))
-
-    def _create_statement(self, schema: Schema, collation: str) -> str:
-        key = self.settings.key or []
-        parts = []
-        for name, kind in schema.items():
-            declared = declared_type(kind, in_key=name in key, collation=collation)
-            parts.append(f"{quoted(self.target(name))} {declared}{' NOT NULL' if name in key else ' NULL'}")
-        if key:
-            parts.append(f"PRIMARY KEY ({listed([self.target(name) for name in key])})")
-        return f"CREATE TABLE {self.quoted_table} ({', '.join(parts)}) ENGINE = InnoDB DEFAULT CHARSET = utf8mb4"
 
     def check_kind(self, table: Table, targets: Sequence[str] | None) -> None:
         if table.transactional is False:

@@ -11,8 +11,9 @@ from headrace.flow.messages import Queue, ReadPosition
 from headrace.flow.schema import Schema
 from headrace.foundation.clock import Clock, SystemClock
 from headrace.foundation.errors import JobError, did_you_mean
+from headrace.interfaces.readers import started
 from headrace.interfaces.settings import Settings
-from headrace.interfaces.source import EARLIEST, Reader, Source, StartAt, StartPosition
+from headrace.interfaces.source import Reader, Source, StartAt, StartPosition
 
 from headrace_mysql.connection import connect, quoted, translating
 from headrace_mysql.reader import KeyRange, MySQLReader
@@ -118,15 +119,7 @@ class MySQLSource(Source):
             raise JobError(f"{queue.name!r} is no range of keys", plugin="mysql", queue=queue.id)
         keys = KeyRange(described.key, *(bounds or (None, None)))
         reader = MySQLReader(self.settings, keys, described.columns, queue, self._clock)
-        try:
-            if isinstance(start, ReadPosition):
-                reader.restore(start)
-            else:
-                reader.begin(latest=start is not EARLIEST)
-        except BaseException:
-            reader.close()
-            raise
-        return reader
+        return started(reader, start)
 
     def _described(self) -> _Described:
         if self._table is None:

@@ -12,8 +12,9 @@ from headrace.flow.messages import Queue, RawBatch, ReadPosition
 from headrace.flow.schema import Schema
 from headrace.foundation.clock import Clock, SystemClock
 from headrace.foundation.errors import DataError, HeadraceError, JobError, did_you_mean
+from headrace.interfaces.readers import started
 from headrace.interfaces.settings import Settings
-from headrace.interfaces.source import EARLIEST, Reader, Source, StartAt, StartPosition
+from headrace.interfaces.source import Reader, Source, StartAt, StartPosition
 
 from headrace_postgres.connection import connect, place_of, quoted
 from headrace_postgres.pages import Page, Pages
@@ -75,15 +76,7 @@ class PostgresSource(Source):
                 hint="use where() on a column",
             )
         reader = PostgresReader(self.settings, self._described(), queue, self._clock)
-        try:
-            if isinstance(start, ReadPosition):
-                reader.restore(start)
-            elif start is not EARLIEST:
-                reader.skip_all()
-        except BaseException:
-            reader.close()
-            raise
-        return reader
+        return started(reader, start)
 
     def _described(self) -> _Described:
         if self._table is None:
@@ -155,8 +148,10 @@ class PostgresReader(Reader):
         self._check(position)
         self._position = position
 
-    def skip_all(self) -> None:
-        """Begin behind all rows that are there."""
+    def begin(self, *, latest: bool) -> None:
+        """Begin at the first row, or behind all rows that are there."""
+        if not latest:
+            return
         after = self._asked(self._pages.last)
         self._position = ReadPosition(self.latest, {"after": None if after is None else list(after)})
 

@@ -1,4 +1,6 @@
-"""What the formats share: their options, which types columns may have, and what became of bodies."""
+"""What the formats share: options, the types that columns may have, and how results of lines become results of
+bodies.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,7 @@ MAX_BODY_BYTES = 1024 * 1024
 
 
 def check_type(plugin: str, name: str, kind: pl.DataType, timestamp_format: str | None, *, is_line: bool) -> None:
-    """Raise OptionError for a column whose values texts do not become."""
+    """Raise OptionError for a column to whose type texts cannot be converted."""
     if (is_line and kind != pl.String()) or not is_supported(kind):
         raise hr.OptionError(
             f"column {name!r} cannot be {type_text(kind)}",
@@ -46,9 +48,11 @@ def decoded(
     bad: list[hr.BadBody],
     faults: Mapping[int, str],
 ) -> hr.Decoded:
-    """Return what bodies gave. ``rows`` and ``bad`` are those of ``texts_of``; ``good`` and ``faults`` count its texts.
+    """Return the result for bodies. ``rows`` and ``bad`` come from ``texts_of``; ``good`` and ``faults`` hold numbers
+    of its texts.
 
-    ``good``: the texts that gave the rows of ``frame``; ``faults``: what is wrong with others. A text that is in neither gives no row.
+    ``good``: the texts that made the rows of ``frame``; ``faults``: what is wrong with others. A text that is in neither
+    makes no row.
     """
     if rows is None and not faults and len(good) == len(bodies):
         return hr.Decoded(frame)

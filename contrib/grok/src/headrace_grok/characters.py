@@ -29,13 +29,15 @@ POSIX = {
 CONTROLS = {"n": "\n", "t": "\t", "r": "\r", "f": "\f", "v": "\v", "a": "\a", "e": "\x1b"}
 
 
-#: Characters beyond ASCII that engines take for a letter where case does not matter: ſ, the Kelvin sign, İ and ı.
+#: Characters outside ASCII that engines treat as an ASCII letter when they ignore case: ſ, the Kelvin sign, İ and ı.
 _FOLDED = {"s": 0x17F, "k": 0x212A, "i": 0x130}
 _FOLDED_TOO = {"i": 0x131}
 
 
 def in_any_case(ranges: Ranges) -> Ranges:
-    """Return at least the characters that an engine takes for one of the ranges where case does not matter."""
+    """Return the characters that an engine matches with the ranges when it ignores case; the result may hold more
+    characters.
+    """
     if any(high >= 0x80 for _, high in ranges):
         return EVERY
     found = list(ranges)

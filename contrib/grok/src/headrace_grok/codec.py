@@ -51,7 +51,7 @@ class GrokSettings(hr.Settings, frozen=True, kw_only=True):
     ] = "auto"
 
     def validate(self) -> None:
-        """Check that there is a pattern, in one place."""
+        """Check that patterns are given by one of the two options, and not by both."""
         if (self.pattern is None) == (not self.patterns):
             raise hr.OptionError(
                 "name one pattern, or several as patterns" if self.pattern is None else "there is a pattern already",
@@ -84,7 +84,9 @@ class GrokCodec(ReadOnlyCodec):
         return self._columns
 
     def decoder(self, schema: hr.Schema, columns: Sequence[str] | None = None) -> hr.Decoder:
-        """Return a decoder. Raises OptionError for columns that the patterns do not have, or types that texts do not become."""
+        """Return a decoder. Raises OptionError for a column that is not a field of the patterns, or for a type to which
+        texts cannot be converted.
+        """
         settings = self._options
         for name, kind in schema.items():
             if name not in self._columns:

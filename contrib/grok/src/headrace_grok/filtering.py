@@ -1,4 +1,6 @@
-"""Finds, before anything is captured, which patterns can fit each line: all of them in one pass of hyperscan."""
+"""Pre-filter: finds which patterns can match each line before anything is captured. Hyperscan does it for all patterns
+in one pass.
+"""
 
 from __future__ import annotations
 
@@ -28,11 +30,11 @@ class Candidates(ABC):
 
 
 class Filter(ABC):
-    """Never leaves out a pattern that fits. Used by one thread at a time."""
+    """Finds candidates. It never misses a pattern that matches. Used by one thread at a time."""
 
     @abstractmethod
     def candidates(self, lines: pl.Series) -> Candidates:
-        """Return what can fit each of the lines. No line is NULL."""
+        """Return which patterns can match each line. No line is NULL."""
 
 
 class HyperscanFilter(Filter):
@@ -67,9 +69,11 @@ class HyperscanFilter(Filter):
 
 @functools.lru_cache(maxsize=32)
 def _database(filters: tuple[tuple[int, str], ...]) -> tuple[Any, frozenset[int]]:
-    """Return the database of numbered filters, and the numbers of those that hyperscan could compile; None if it is none.
+    """Return the database of numbered filters, and the numbers of the filters that hyperscan could compile; None if it
+    could compile none of them.
 
-    It takes long to compile, and each lane of a process needs the same one. Only the scratch of a scan belongs to a thread.
+    The database is cached, because it takes long to compile and each lane of the process needs the same one. Only the
+    scratch space of a scan belongs to a thread.
     """
     import hyperscan
 
@@ -120,12 +124,12 @@ class _Scanned(Candidates):
             return rows[:0]
         can = np.zeros(self._count, dtype=np.bool_)
         can[self._rows[begin:end]] = True
-        can[self._empty] = True  # hyperscan does not look at lines without a character
+        can[self._empty] = True  # hyperscan does not scan empty lines
         return rows[can[rows]]
 
 
 class TextFilter(Filter):
-    """Looks for the longest text that a pattern needs: where hyperscan is not installed."""
+    """Searches for the longest text that every match of a pattern contains. Used where hyperscan is not installed."""
 
     def __init__(self, programs: Sequence[Program]) -> None:
         self._texts = [program.required for program in programs]

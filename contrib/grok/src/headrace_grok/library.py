@@ -25,7 +25,8 @@ _NAME = re.compile(r"\w+")
 def definitions_of(
     definitions: Mapping[str, str] | str | None = None, files: Iterable[str] = (), names: str = "legacy"
 ) -> dict[str, Definition]:
-    """Return all patterns; one of ``definitions`` comes before one of ``files``, and these before those of this package.
+    """Return all patterns. If several have one name, one of ``definitions`` is used before one of ``files``, and that
+    before one of this package.
 
     ``definitions`` may be a text as in a file: a pattern per line. ``files`` are paths of files, or of directories whose
     files are all read. Raises OptionError.
@@ -44,7 +45,7 @@ def definitions_of(
 
 
 def check_choice(option: str, value: str, allowed: Sequence[str]) -> None:
-    """Raise OptionError for a value that is none of those that are allowed."""
+    """Raise OptionError for a value that is not allowed."""
     if value not in allowed:
         expected = " or ".join(map(repr, allowed))
         raise hr.OptionError(f"unknown value {value!r}: expected {expected}", plugin="grok", option=option)

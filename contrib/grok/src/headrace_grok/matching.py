@@ -27,7 +27,7 @@ class MatchOptions:
     break_on_match: bool = True
     #: Whether a capture without a character is an empty text; else it is NULL.
     keep_empty_captures: bool = False
-    #: What a line gives that no pattern fits: False: a fault; True: a row of NULLs.
+    #: What a line becomes that no pattern matches. False: a bad record; True: a row of NULLs.
     null_rows: bool = False
     #: "auto", "hyperscan" or "polars"; results do not depend on it.
     engine: str = "auto"
@@ -37,7 +37,7 @@ class MatchOptions:
 
 @dataclass(frozen=True, slots=True)
 class Matched:
-    """Which lines gave a row, these rows, and what is wrong with the others."""
+    """The numbers of the lines that made a row, these rows, and what is wrong with the other lines."""
 
     rows: NDArray[np.int64]
     frame: pl.DataFrame
@@ -47,14 +47,14 @@ class Matched:
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """The lines that one pattern fits, and the texts of its fields there."""
+    """The lines that one pattern matches, and the texts of its fields in them."""
 
     rows: NDArray[np.int64]
     columns: Mapping[str, pl.Series]
 
 
 class Matcher:
-    """Applies patterns to lines. Used by one thread at a time. What a line gives depends on that line alone."""
+    """Applies patterns to lines. Used by one thread at a time. The result of a line depends on that line alone."""
 
     def __init__(
         self,
@@ -95,8 +95,10 @@ class Matcher:
     # ------------------------------------------------------------------------------------------------ private
 
     def _found(self, lines: pl.Series) -> tuple[list[_Part], NDArray[np.int64]]:
-        """Return what each pattern finds in the lines that it is asked for, and lines whose search takes too long."""
-        if self._filter is None:  # compiled where it runs: a plan is built without it
+        """Return the matches of each pattern in the lines for which it is tried, and the lines whose search takes too
+        long.
+        """
+        if self._filter is None:  # compiled in the process that runs it: a plan is built without it
             self._filter = make_filter(self._programs, self._options.engine)
         candidates = self._filter.candidates(lines)
         open_rows = np.arange(len(lines), dtype=np.int64)
@@ -116,7 +118,8 @@ class Matcher:
         return parts, np.unique(np.concatenate(given_up))
 
     def _column(self, parts: Sequence[_Part], name: str, wanted: NDArray[np.int64], count: int) -> pl.Series:
-        """Return the texts of a field for the wanted lines: of the first pattern that has something for it, NULL where none has.
+        """Return the texts of a field for the wanted lines. The first pattern that captured the field gives its text;
+        it is NULL where no pattern did.
 
         ``count``: the number of all lines.
         """
@@ -135,7 +138,8 @@ class Matcher:
             begin += len(column)
         if not texts:
             return pl.Series(name, [None], dtype=pl.String).new_from_index(0, len(wanted))
-        # Not if there are as many: a line that this pattern fits may have been given up for another one.
+        # This does not hold when the numbers are equal: the search for another pattern may have timed out in a line
+        # that this pattern matches.
         if len(having) == 1 and np.array_equal(having[0].rows, wanted):
             return texts[0]
         places = places[wanted]

@@ -22,8 +22,8 @@ _SHOWN_PATTERNS = 3
 class Grok(hr.OperatorSpec):
     """Adds the fields of the first pattern that fits a text, as columns. A NULL text gives NULL fields.
 
-    A row that no pattern fits, or whose field is not of its type, goes to the dead letters; with ``no_match="null"`` the
-    former gives NULL fields.
+    A row goes to the dead letters if no pattern matches its text, or if a field cannot be converted to its type. With
+    ``no_match="null"``, a row that no pattern matches has NULL fields instead.
 
     Args:
         patterns: one pattern, or several; the first that fits counts.
@@ -34,7 +34,7 @@ class Grok(hr.OperatorSpec):
         keep_empty_captures: whether a capture without a character is an empty text; else it is NULL.
         names: ``"ecs"``: fields of the patterns that come with headrace are named by the Elastic Common Schema.
         overwrite: columns of the input that fields may replace, in the rows in which they have something.
-        no_match: what a row gives that no pattern fits: ``"dead letter"`` or ``"null"``.
+        no_match: what happens to a row that no pattern matches: ``"dead letter"`` or ``"null"``.
         engine: ``"auto"``, ``"hyperscan"`` or ``"polars"``: the pre-filter; results do not depend on it.
     """
 
@@ -104,13 +104,15 @@ class Grok(hr.OperatorSpec):
         return _Running(self.on, self._fields, Matcher(self._programs, self._options))
 
     def describe(self) -> str:
-        """Return what explain shows, and what a state behind this verb is compared by: all that the columns depend on."""
+        """Return a text with everything on which the columns depend. ``explain`` shows it, and the definition of state
+        behind this verb contains it.
+        """
         shown = ", ".join(self.patterns[:_SHOWN_PATTERNS])
         more = len(self.patterns) - _SHOWN_PATTERNS
         return f"{self.on} by {shown}{f' and {more} more' if more > 0 else ''} ({self._digest()})"
 
     def _digest(self) -> str:
-        """Return a short text that is another one if rows may come out otherwise: patterns are too long to be shown."""
+        """Return a digest of everything that can change the resulting rows: patterns are too long to be shown."""
         options = self._options
         what = [(each.python, dict(each.groups), dict(each.fields)) for each in self._programs]
         how = (options.break_on_match, options.keep_empty_captures, options.null_rows, self.overwrite)
@@ -144,7 +146,7 @@ class _Running(hr.Operator):
             rows = np.flatnonzero(good)
             found = pl.DataFrame([column.extend_constant(None, 1).gather(places[rows]) for column in found])
         kept = frame[rows] if len(bad_rows) else frame
-        # A column that a field replaces keeps its value where the field has nothing.
+        # A column that a field replaces keeps its value where the field is NULL.
         columns = [pl.coalesce(field, kept[field.name]) if field.name in kept.columns else field for field in found]
         out: list[hr.Batch | hr.RejectedRows] = [batch.with_frame(kept.with_columns(columns))]
         if len(bad_rows):

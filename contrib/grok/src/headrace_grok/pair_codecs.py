@@ -19,7 +19,7 @@ from headrace_grok.pairs import QuotedPairs, cef_faults, cef_header, cef_pairs, 
 from headrace_grok.programs import compiled, schema_of
 from headrace_grok.values import typed_columns
 
-#: The columns before types are looked at, for the lines without a fault; and what is wrong with the others, by their number.
+#: The columns as texts, for the lines without a fault, and what is wrong with the other lines, by line number.
 Texts = tuple[Mapping[str, pl.Series], NDArray[np.int64], dict[int, str]]
 
 
@@ -40,7 +40,7 @@ class LogfmtSettings(PairSettings, frozen=True, kw_only=True):
     key_separator: Annotated[str, hr.option("What stands between key and value.", min_length=1, max_length=1)] = "="
 
     def validate(self) -> None:
-        """Check that the separators divide something."""
+        """Check that the separators can separate keys from values."""
         for option in ("pair_separator", "key_separator"):
             given = getattr(self, option)
             if given in ('"', "\\") or self.pair_separator == self.key_separator:
@@ -62,7 +62,7 @@ class _PairCodec(ReadOnlyCodec):
         """Return the wanted columns of lines as texts."""
 
     def decoder(self, schema: hr.Schema, columns: Sequence[str] | None = None) -> hr.Decoder:
-        """Return a decoder. Raises OptionError for types that texts do not become."""
+        """Return a decoder. Raises OptionError for a type to which texts cannot be converted."""
         options = self.settings
         for name, kind in schema.items():
             check_type(self.name, name, kind, options.timestamp_format, is_line=name == options.line_column)

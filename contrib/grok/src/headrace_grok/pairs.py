@@ -1,4 +1,4 @@
-"""Texts of ``key=value`` pairs to columns, a batch at once: logfmt, and the extensions of CEF and LEEF."""
+"""Splits texts of ``key=value`` pairs into columns, a batch at once: logfmt, and the extensions of CEF and LEEF."""
 
 from __future__ import annotations
 
@@ -27,7 +27,9 @@ class Pairs:
     values: pl.Series
 
     def column(self, name: str, count: int) -> pl.Series:
-        """Return the values of a key for ``count`` texts; of several in one text the last counts."""
+        """Return the values of a key for ``count`` texts. If a text has the key several times, its last value
+        counts.
+        """
         these = np.flatnonzero((self.keys == name).to_numpy())
         places = np.full(count, len(self.values), dtype=np.int64)
         places[self.rows[these]] = these

@@ -1,4 +1,4 @@
-"""Says of lines that no pattern fits how far the best one came."""
+"""Explains why a line fits no pattern: how much of it the best pattern matched."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from headrace_grok.searching import regex_of, time_limit
 from headrace_grok.values import shown
 
 _PATTERN_SHOWN_MAX = 60
-#: Of longer lines only the begin is looked at: it says enough.
+#: Only this many characters of a line are searched: they are enough for a reason.
 _LOOKED_AT_MAX = 4_000
 
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """Which lines the begin of a pattern fits, and what it takes of them."""
+    """The lines that match a prefix of a pattern, and the text that the prefix matches in each."""
 
     prefix: Prefix
     rows: NDArray[np.int64]
@@ -28,14 +28,15 @@ class _Step:
     lengths: NDArray[np.int64]
 
 
-#: What is known of the begins of patterns, by their texts: many patterns begin alike.
+#: Results for prefixes that were tried already, by the text of the prefix: many patterns have the same prefix.
 _Known = dict[str, tuple[NDArray[np.int64], pl.Series, NDArray[np.int64]]]
 
 
 def reasons(programs: Sequence[Program], lines: pl.Series) -> list[str]:
-    """Return for each line the longest partial match of a pattern, as a reason. Of two that are as long, the first pattern is named.
+    """Return for each line the longest partial match of a pattern, as a reason. If two are equally long, the first
+    pattern is named.
 
-    Of a partial match counts what the begin of the pattern must have of the line: its parts take as little as they can.
+    The parts of a prefix match lazily, so the length counts only what the prefix must match.
     """
     begins = lines.str.head(_LOOKED_AT_MAX)
     longest = np.zeros(len(lines), dtype=np.int64)
@@ -61,7 +62,9 @@ def reasons(programs: Sequence[Program], lines: pl.Series) -> list[str]:
 
 
 def _steps(program: Program, lines: pl.Series, known: _Known) -> list[_Step]:
-    """Return for each begin of a pattern, from the shortest on, the lines that it fits; each fits fewer than the one before."""
+    """Return the lines that match each prefix of a pattern, from the shortest prefix to the longest. Each prefix
+    matches a subset of the lines before.
+    """
     rows, steps = np.arange(len(lines), dtype=np.int64), []
     for prefix in program.prefixes:
         if prefix.text not in known:
@@ -77,7 +80,7 @@ def _steps(program: Program, lines: pl.Series, known: _Known) -> list[_Step]:
 
 
 def _matched(program: Program, prefix: Prefix, lines: pl.Series) -> pl.Series:
-    """Return what the begin of a pattern takes of each line; NULL where it does not fit."""
+    """Return the text that a prefix matches in each line; NULL where it does not match."""
     if program.rust is not None:
         return lines.str.extract(f"({prefix.text})", 1)
     pattern = regex_of(prefix.text)
@@ -104,5 +107,5 @@ def _reason(count: int, number: int, step: _Step | None, text: str) -> str:
 
 
 def _end(text: str) -> str:
-    """Return the end of what fits of a pattern: it stands next to the place where the pattern fails."""
+    """Return the end of the matched text: it lies next to the place where the pattern fails."""
     return text if len(text) <= _PATTERN_SHOWN_MAX else "…" + text[-_PATTERN_SHOWN_MAX:]

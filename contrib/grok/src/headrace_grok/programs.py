@@ -1,4 +1,6 @@
-"""What is known of each pattern when the job is built: plain texts that are sent to where it runs."""
+"""Patterns compiled when the job is built. They hold plain texts, so that they can be sent to the processes that run
+them.
+"""
 
 from __future__ import annotations
 
@@ -15,14 +17,15 @@ from headrace_grok.required_texts import required_text
 from headrace_grok.tree import Group, Named, Node, Position, Text, sequence, walk
 from headrace_grok.tree import Sequence as Parts
 
-#: The group that says of a row whether the pattern fits: patterns may have no other, or none that took part.
+#: The group that tells whether the pattern matches a row: a pattern may have no other group, or none that took part in
+#: the match.
 FITS = "fits"
 _SHOWN_MAX = 40
 
 
 @dataclass(frozen=True, slots=True)
 class Prefix:
-    """The begin of a pattern up to one of its parts, which takes as little of a line as it can."""
+    """A prefix of a pattern, up to one of its parts. It matches lazily."""
 
     #: The parts of the pattern up to here, as they were written, and the part behind them.
     fitting: str
@@ -40,15 +43,16 @@ class Program:
     fields: Mapping[str, str]
     #: The field of each group: several groups may capture one field.
     groups: Mapping[str, str]
-    #: For Rust's engine, which runs a column at once; None: it cannot run the pattern.
+    #: The expression for Rust's engine, which searches a column at once; None if that engine cannot run the pattern.
     rust: str | None
-    #: For Python's ``regex``, which runs any pattern, line by line.
+    #: The expression for Python's ``regex``, which runs any pattern, one line at a time.
     python: str
-    #: Fits whatever the pattern fits, and perhaps more; None: a filter cannot decide on it.
+    #: The expression of the pre-filter: it matches every line that the pattern matches, and perhaps more. None if a
+    #: filter cannot decide.
     filter: str | None
-    #: A text that every line has that the pattern fits.
+    #: A text that every matching line contains.
     required: str | None
-    #: From the shortest to the longest; the whole pattern is none of them.
+    #: Prefixes from the shortest to the longest, without the whole pattern.
     prefixes: Sequence[Prefix]
 
 
@@ -123,7 +127,9 @@ def _check_python(text: str) -> None:
 
 
 def _rust(tree: Node) -> str | None:
-    """Return the pattern for Rust's engine, or None where it has no such thing, or says that the pattern is too large."""
+    """Return the pattern for Rust's engine, or None if that engine does not support a part of it, or finds it too
+    large.
+    """
     if not is_linear(tree):
         return None
     text = f"{Renderer('rust').text(sequence([Group('plain', tree)]))}(?P<{FITS}>)"
@@ -149,7 +155,9 @@ def _prefixes(tree: Node, *, linear: bool) -> tuple[Prefix, ...]:
 
 
 def _together(elements: list[tuple[Node, str]]) -> list[list[tuple[Node, str]]]:
-    """Return elements in parts, each with the texts and positions before it: every part that is tried costs time."""
+    """Return elements grouped into parts: each part also has the texts and positions before it, because every part that
+    is tried costs time.
+    """
     parts: list[list[tuple[Node, str]]] = [[]]
     for element in elements:
         parts[-1].append(element)
@@ -163,7 +171,7 @@ def _label(part: list[tuple[Node, str]]) -> str:
 
 
 def _elements(node: Node) -> list[tuple[Node, str]]:
-    """Return the parts of a pattern that follow each other, with what the user would call them."""
+    """Return the consecutive parts of a pattern, each with its text as the user wrote it."""
     if isinstance(node, Parts):
         return [element for item in node.items for element in _elements(item)]
     if isinstance(node, Named) and any(isinstance(part, Named) and part.field for part in walk(node.item)):
@@ -178,5 +186,5 @@ def _shown(source: str) -> str:
 
 
 def schema_of(programs: Sequence[Program]) -> hr.Schema:
-    """Return the columns that the fields make. Raises OptionError for a name that is reserved."""
+    """Return the columns of the fields. Raises OptionError for a reserved name."""
     return hr.Schema.of(fields_of(programs))

@@ -36,7 +36,8 @@ _POSITIONS: dict[Target, dict[PositionKind, str]] = {
         "line begin": "(?m:^)", "line end": "(?m:$)", "text begin": r"\A", "text end": r"\Z",
         "last line end": r"(?=\n?\Z)", "word boundary": _PYTHON_BOUNDARY, "no word boundary": _PYTHON_NO_BOUNDARY,
     },
-    # The flag MULTILINE gives ^ and $ their meaning. A position that is left out makes a filter let more through.
+    # The flag MULTILINE gives ^ and $ their meaning. A filter without a position lets more lines through, which is
+    # allowed.
     "filter": {
         "line begin": "^", "line end": "$", "text begin": "", "text end": "", "last line end": "",
         "word boundary": r"\b", "no word boundary": "",
@@ -53,20 +54,21 @@ _GROUPS = {
 _ANY = Characters(EVERY)
 _META = frozenset("\\.+*?()|[]{}^$#&-~")
 _CLASS_META = frozenset("\\]^[-&~")
-#: A repetition up to more than this is written without a limit in a filter: limits are what makes its automata large.
+#: In a filter, a repetition whose maximum is above this has no maximum: maxima make the filter's automata large.
 _FILTER_COUNT_MAX = 4
 
 
 @dataclass
 class Renderer:
-    """Writes trees for one target. ``captures``: what each group that was written captures, in their order."""
+    """Writes trees for one target. ``captures``: the field of each group that was written, in order."""
 
     target: Target
     capturing: bool = True
-    #: Whether all repetitions take as little as they can.
+    #: Whether all repetitions are lazy.
     lazily: bool = False
     captures: list[Named] = field(default_factory=list)
-    #: In a filter letters are written in both cases, as hyperscan knows fewer of them than the other engines.
+    #: In a filter, each letter is written in both cases: hyperscan ignores case for fewer letters than the other
+    #: engines.
     _any_case: bool = False
 
     def text(self, node: Node) -> str:
@@ -149,7 +151,9 @@ class Renderer:
 
 
 def is_linear(node: Node) -> bool:
-    """Return whether Rust's engine can run the pattern: no look-around, no back references, nothing that takes without giving back."""
+    """Return whether Rust's engine can run the pattern: it has no look-around, no back reference, no atomic group and
+    no possessive repetition.
+    """
     for part in walk(node):
         if isinstance(part, BackReference):
             return False
@@ -163,7 +167,7 @@ def is_linear(node: Node) -> bool:
 
 
 def is_filterable(node: Node) -> bool:
-    """Return whether the pre-filter can decide on the pattern: not where Unicode's properties are asked for."""
+    """Return whether the pre-filter supports the pattern. It does not support Unicode properties."""
     return not any(isinstance(part, Characters) and part.properties for part in walk(node))
 
 

@@ -1,4 +1,4 @@
-"""Which text every line has that a pattern fits: the pre-filter where hyperscan is not installed."""
+"""Finds a text that every matching line contains. It is the pre-filter where hyperscan is not installed."""
 
 from __future__ import annotations
 

@@ -13,19 +13,19 @@ from numpy.typing import NDArray
 
 from headrace_grok.programs import FITS, Program
 
-#: What a search may take: as long as for regular expressions of SQL (docs/adr/013-regular-expressions.md).
+#: Time limits of a search: the same as for regular expressions of SQL (docs/adr/013-regular-expressions.md).
 _SECONDS_MAX = 0.1
 _SECONDS_PER_CHARACTER = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Where a pattern fits: which of the lines it was given, and the texts of its fields there."""
+    """Matches of a pattern: the numbers of the matching lines, and the texts of its fields in them."""
 
     rows: NDArray[np.int64]
     #: One column of texts for each field, one row for each of ``rows``.
     frame: pl.DataFrame
-    #: Lines whose search was given up, of those that were given.
+    #: Numbers of the lines whose search reached the time limit.
     given_up: NDArray[np.int64]
 
 

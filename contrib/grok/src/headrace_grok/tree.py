@@ -19,7 +19,7 @@ GroupKind = Of["plain", "atomic", "ahead", "not ahead", "behind", "not behind", 
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """Characters that stand for themselves."""
+    """Literal characters."""
 
     text: str
 
@@ -49,7 +49,7 @@ class Sequence:
 
 @dataclass(frozen=True, slots=True)
 class Alternation:
-    """Parts of which the first that fits is taken."""
+    """Alternatives, of which the first that matches is taken."""
 
     branches: tuple[Node, ...]
 
@@ -84,7 +84,7 @@ class Named:
 
 @dataclass(frozen=True, slots=True)
 class BackReference:
-    """What the capture of this name has matched before, once more."""
+    """The text that the capture of this name has matched before."""
 
     field: str
 

@@ -1,4 +1,6 @@
-"""Texts of fields to values of their types, strictly: a text that is no number is a fault of the line, not NULL."""
+"""Converts the texts of fields to their types. It is strict: a text that is not a number is a fault of the line, not
+NULL.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,7 @@ def is_supported(kind: pl.DataType) -> bool:
 def converted(
     texts: pl.Series, kind: pl.DataType, timestamp_format: str | None = None
 ) -> tuple[pl.Series, NDArray[np.bool_] | None]:
-    """Return the values of a field, and which texts are none of its type (None: all are)."""
+    """Return the values of a field, and which texts do not fit its type (None if all fit)."""
     if kind == pl.String():
         return texts, None
     if texts.null_count() == len(texts):
@@ -41,7 +43,7 @@ def _values(texts: pl.Series, kind: pl.DataType, timestamp_format: str | None) -
         zone = "UTC" if any(sign in timestamp_format for sign in _ZONES) else None
         read = texts.str.to_datetime(timestamp_format, time_unit=kind.time_unit, time_zone=zone, strict=False)
         return read.cast(pl.Int64).cast(kind)
-    # A cast takes nothing but a sign, digits, and of floats a point and an exponent; and names of infinities and NaN.
+    # A cast accepts only a sign and digits; for floats also a point, an exponent, and the names of infinities and NaN.
     values = texts.cast(kind, strict=False)
     if kind.is_float() and not values.is_finite().all():
         values = pl.select(pl.when(values.is_finite()).then(values)).to_series()

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 
 import headrace as hr
-import numpy as np
 import polars as pl
+from headrace.codecs.decoded_columns import DecodedColumn
 from headrace.foundation.errors import did_you_mean
 
 from headrace_logpresets.ocsf import OcsfNames
 from headrace_logpresets.presets import Choices, check_choices, preset_of
-from headrace_logpresets.text_bodies import bodies_of
 
 _FIELDS = ("plain", "ecs", "ocsf")
 
@@ -99,10 +98,12 @@ class ParseLog(hr.OperatorSpec):
         return [self.on, *(name for name in wanted if name in schema and name != self.on)]
 
     def open(self, schema: hr.Schema | None) -> hr.Operator:
-        return _Running(self.on, self._preset.decoder(self._choices, dict(self._columns)))
+        return DecodedColumn(self.on, self._preset.decoder(self._choices, dict(self._columns)), drops_empty=True)
 
     def describe(self) -> str:
-        """Return what explain shows, and what a state behind this verb is compared by: all that the columns depend on."""
+        """Return a text with everything on which the columns depend. ``explain`` shows it, and the definition of state
+        behind this verb contains it.
+        """
         choices = self._choices
         options = {
             "fields": None if self._fields == "plain" else self._fields,
@@ -113,37 +114,3 @@ class ParseLog(hr.OperatorSpec):
         }
         said = "".join(f", {name}={value}" for name, value in options.items() if value is not None)
         return f"{self.on} as {self.preset}{said}"
-
-
-class _Running(hr.Operator):
-    """Runs in the lane of one queue."""
-
-    def __init__(self, on: str, decoder: hr.Decoder) -> None:
-        self._on = on
-        self._decoder = decoder
-
-    def process(self, batch: hr.Batch) -> Iterable[hr.Batch | hr.RejectedRows]:
-        frame = batch.frame
-        texts = frame[self._on]
-        present = np.flatnonzero(texts.is_not_null().to_numpy())
-        found = self._decoder.decode(bodies_of(texts.drop_nulls()))
-        bad = np.array([each.row for each in found.bad], dtype=np.int64)
-        rows = found.rows if found.rows is not None else np.arange(len(present))
-        # For each row the place of its fields; rows without a text get the row of NULLs behind them.
-        places = np.full(frame.height, found.frame.height, dtype=np.int64)
-        places[present[rows]] = np.arange(len(rows))
-        # What is neither a row nor bad gives no row, such as the head of a file.
-        good = texts.is_null().to_numpy().copy()
-        good[present[rows]] = True
-        kept = np.flatnonzero(good)
-        rest = frame[kept]
-        fields = [column.extend_constant(None, 1).gather(places[kept]) for column in found.frame]
-        # A column that a field replaces keeps its value where the field has nothing; the text itself does not.
-        columns = [
-            field.fill_null(rest[field.name]) if field.name in rest.columns and field.name != self._on else field
-            for field in fields
-        ]
-        out: list[hr.Batch | hr.RejectedRows] = [batch.with_frame(rest.with_columns(columns))]
-        if len(bad):
-            out.append(hr.RejectedRows(frame[present[bad]], [each.reason for each in found.bad]))
-        return out

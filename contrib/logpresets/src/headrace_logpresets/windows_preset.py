@@ -10,11 +10,11 @@ from typing import Any
 import headrace as hr
 import numpy as np
 import polars as pl
+from headrace.codecs.decoded_columns import bodies_of
 from headrace.interfaces.registry import default_registry
 
 from headrace_logpresets.json_preset import Key, object_decoder, rows_of, value_of, without_bad
 from headrace_logpresets.presets import Choices, Preset
-from headrace_logpresets.text_bodies import bodies_of
 
 #: Columns of the format that all presets take over, with their names by the Elastic Common Schema.
 _HEAD = {

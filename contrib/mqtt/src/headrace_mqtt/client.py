@@ -1,4 +1,4 @@
-"""Clients of a broker, and which of its refusals a person must mend."""
+"""Makes clients of a broker, and decides which errors of the broker a person must fix."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from paho.mqtt.reasoncodes import ReasonCode
 
 from headrace_mqtt.settings import PLUGIN, MqttSettings, refused
 
-#: Reason codes of MQTT 5 that another try does not change, with the option to blame and how to mend it.
+#: Reason codes of MQTT 5 for which a retry is useless, with the option that causes them and a hint.
 _FOR_PERSONS = {
     0x84: ("host", "the broker does not speak MQTT 5"),
     0x85: ("client_id", "the broker does not take this client id: choose another one"),
@@ -63,7 +63,9 @@ def connect_properties(**values: int) -> Properties:
 
 
 def error_of(settings: MqttSettings, code: ReasonCode, what: str) -> HeadraceError:
-    """Return the error for a refusal of the broker: JobError if a person must mend it, else RetriableError."""
+    """Return the error for a reason code of the broker: JobError if a person must fix something, else
+    RetriableError.
+    """
     message = f"{place_of(settings)} {what}: {code}"
     if code.value in _FOR_PERSONS:
         option, hint = _FOR_PERSONS[code.value]

@@ -1,4 +1,4 @@
-"""The subscriber of the source: stores messages, and acknowledges them when they are durable."""
+"""The subscriber of the source: it stores messages in the buffer, and acknowledges them when they are durable."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from headrace_mqtt.settings import PLUGIN, MqttSourceSettings
 
 logger = logging.getLogger(__name__)
 _RETAIN_HANDLING = {"always": 0, "new": 1, "never": 2}
-#: How long one try to append waits for room before it looks whether the listener is to end.
+#: How long one append waits for room before it checks whether the listener was closed.
 _TRY = timedelta(milliseconds=200)
 #: Messages that are made durable together.
 _GROUP_MESSAGES = 5_000
-#: What a record in the buffer takes at most beside its payload, topic and headers.
+#: Upper bound for the bytes that a record in the buffer needs beside payload, topic and headers.
 _RECORD_BYTES = 100
 
 
 @dataclass(frozen=True, slots=True)
 class _Waiting:
-    """A message that came by the ``connection``-th connection, and how much room it takes."""
+    """A message, the number of the connection that delivered it, and its size in the buffer."""
 
     message: MQTTMessage
     connection: int
@@ -41,10 +41,10 @@ class _Waiting:
 
 
 class MqttListener(Listener):
-    """Subscribes from when it is made until ``close``. Raises JobError for what a person must mend.
+    """Subscribes from its creation until ``close``. Raises JobError if a person must fix something.
 
-    While the broker is away it goes on trying. At most ``receive_maximum`` messages wait for the disk in memory, so that a full buffer
-    stops the broker.
+    While the broker is not available, it tries again. At most ``receive_maximum`` messages wait for the disk in memory,
+    so that a full buffer stops the broker.
     """
 
     def __init__(self, log: RecordLog, settings: MqttSourceSettings, client_id: str) -> None:
@@ -71,7 +71,8 @@ class MqttListener(Listener):
             raise JobError(f"the thread that stores messages of {place_of(self._settings)} has ended", plugin=PLUGIN)
 
     def close(self) -> None:
-        # First the acknowledgements of what is stored, then the end: otherwise it would come again.
+        # First send the acknowledgements of stored messages, then disconnect: otherwise the broker would send them
+        # again.
         with self._changed:
             self._ending = True
             self._changed.notify_all()
@@ -134,8 +135,9 @@ class MqttListener(Listener):
         self, client: Client, _: object, flags: object, code: ReasonCode, properties: Properties | None
     ) -> None:
         with self._changed:
-            # From now on nothing of this connection is acknowledged: by the next one it would be twice, if the message comes again, and
-            # the second time under a number that another message may have. What waits to be sent the client drops when it connects again.
+            # From now on no message of this connection is acknowledged. If the broker sends it again by the next
+            # connection, it would be acknowledged twice, the second time with an id that another message may have by
+            # then. Acknowledgements that are still to be sent are dropped by the client when it connects again.
             self._connection += 1
         if not code.is_failure:
             return
@@ -149,7 +151,7 @@ class MqttListener(Listener):
         logger.warning("%s cannot be reached; trying again", place_of(self._settings))
 
     def _refused(self, error: HeadraceError) -> None:
-        """Note an error that ends the job, and stop trying; others are tried again."""
+        """Note an error that ends the job, and stop trying. After any other error the client connects again."""
         if isinstance(error, RetriableError):
             logger.warning("%s; trying again", error.message)
             return
@@ -176,13 +178,16 @@ class MqttListener(Listener):
             ))  # fmt: skip
             return
         with self._changed:
-            # A broker may send more than it was asked to. Who waits here reads nothing from the connection.
+            # A broker may send more messages than were asked for. While this thread waits, it reads nothing from the
+            # connection.
             self._changed.wait_for(lambda: self._ending or len(self._waiting) < self._settings.receive_maximum)
             self._waiting.append(_Waiting(message, self._connection, headers, size))
             self._changed.notify_all()
 
     def _write_all(self) -> None:
-        """Store what waits, until the listener ends; what is left then comes again. Runs in a thread of its own."""
+        """Store waiting messages until the listener is closed. Messages that are not stored by then are sent again by
+        the broker. Runs in its own thread.
+        """
         try:
             while group := self._next_group():
                 if self._store(group):
@@ -193,7 +198,7 @@ class MqttListener(Listener):
             self._failure = JobError(f"messages cannot be stored: {error!r}", plugin=PLUGIN)
 
     def _next_group(self) -> list[_Waiting]:
-        """Wait for messages; none: the listener ends."""
+        """Wait for messages. Returns none when the listener was closed."""
         with self._changed:
             self._changed.wait_for(lambda: self._waiting or self._ending)
             if self._ending:
@@ -209,7 +214,9 @@ class MqttListener(Listener):
             return group
 
     def _store(self, group: Sequence[_Waiting]) -> bool:
-        """Make messages durable; return whether they are. Waits for room, and for a disk that does not take them now."""
+        """Make messages durable; return whether they are. Waits while the buffer is full or the disk refuses to
+        write.
+        """
         while True:
             try:
                 self._log.append(

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class MessageMaker:
-    """Makes topic and payload of each row of a stream with these columns; None: they are known row by row.
+    """Makes the topic and the payload of each row. ``None`` as the columns means that they are known only row by row.
 
     Raises OptionError for a column of topics that is not there or is no text, and for options that the format does not have.
     """
@@ -41,7 +41,7 @@ class MessageMaker:
         )
 
     def payloads(self, batch: SinkBatch) -> Sequence[bytes]:
-        """Return the payload of each row. Raises DataError when a row has no form in the format."""
+        """Return the payload of each row. Raises DataError for a row that the format cannot hold."""
         if not batch.dynamic:
             frame = batch.to_polars()
             if self._column is not None:
@@ -53,7 +53,9 @@ class MessageMaker:
         return self._encoder.encode(pl.DataFrame({ROW: pack_rows(rows)}, schema={ROW: pl.Binary}))
 
     def topics(self, batch: SinkBatch) -> Sequence[object]:
-        """Return the topic of each row; what is no text, or NULL, is no topic."""
+        """Return the topic of each row. A value that is not a text, or NULL, is returned as it is; the caller refuses
+        it.
+        """
         if self._column is None:
             return [self._topic] * len(batch)
         if batch.dynamic:

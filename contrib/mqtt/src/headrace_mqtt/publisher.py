@@ -19,18 +19,18 @@ from paho.mqtt.reasoncodes import ReasonCode
 from headrace_mqtt.client import error_of, error_of_socket, make_client, place_of, port_of
 from headrace_mqtt.settings import PLUGIN, MqttSinkSettings
 
-#: Messages that wait for their acknowledgements at the same time: their ids are numbers of 16 bits.
+#: Most messages that may wait for their acknowledgements: packet ids have 16 bits.
 _AT_ONCE = 10_000
-#: What a broker allows on the way where it says nothing.
+#: Receive Maximum of a broker that does not send one.
 _RECEIVE_MAXIMUM = 65_535
-#: What the packet of a message has at most beside its topic and its payload.
+#: Upper bound for the bytes of a PUBLISH packet beside topic and payload.
 _PACKET_BYTES = 32
 
 
 class Publisher:
-    """Connects when it is made. After an error it is of no use any more: make another one.
+    """Connects when it is created. After an error it cannot be used any more; create another one.
 
-    Raises RetriableError, and JobError for what a person must mend.
+    Raises RetriableError, and JobError if a person must fix something.
     """
 
     def __init__(self, settings: MqttSinkSettings) -> None:
@@ -38,10 +38,10 @@ class Publisher:
         self._changed = threading.Condition()
         self._outcomes: dict[int, ReasonCode] = {}
         self._is_connected = False
-        #: How many messages may be on the way.
+        #: How many messages may wait for acknowledgements.
         self._window = 1
         self._ended: HeadraceError | None = None
-        #: The largest packet that the broker takes; None: it does not say.
+        #: The largest packet that the broker accepts; None if it sets no limit.
         self._packet_bytes_max: int | None = None
         self._client = client = make_client(
             settings, settings.client_id or f"headrace-{uuid4().hex[:12]}", reconnects=False
@@ -73,12 +73,12 @@ class Publisher:
         self._client.loop_stop()
 
     def fits(self, topic: str, payload: bytes) -> bool:
-        """Return whether the broker takes a message of this size."""
+        """Return whether the broker accepts a message of this size."""
         size = len(topic.encode()) + len(payload) + _PACKET_BYTES
         return self._packet_bytes_max is None or size <= self._packet_bytes_max
 
     def publish(self, messages: Sequence[tuple[str, bytes]]) -> Iterator[tuple[int, ReasonCode]]:
-        """Publish messages in their order; yield the place of each, and what the broker says of it."""
+        """Publish messages in order; yield the index of each, and the broker's reason code for it."""
         settings = self._settings
         properties: Any = Properties(PacketTypes.PUBLISH)  # type: ignore[no-untyped-call]
         if settings.message_expiry is not None:
@@ -112,7 +112,9 @@ class Publisher:
             return [(places[mid], code) for mid, code in self._outcomes.items() if mid in places]
 
     def _wait(self, done: Callable[[], bool]) -> None:
-        """Wait until ``done``, at most for ``publish_timeout``. Raises what has ended the connection."""
+        """Wait until ``done``, at most for ``publish_timeout``. Raises the error that has ended the connection, if
+        there is one.
+        """
         until = time.monotonic() + self._settings.publish_timeout.total_seconds()
         with self._changed:
             while not done():

@@ -1,4 +1,4 @@
-"""The options of source and sink."""
+"""Options of source and sink."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from headrace_mqtt.publisher import Publisher
 
-#: Reason codes that are of the whole connection rather than of a message: not allowed, quota exceeded.
+#: Reason codes that concern the whole connection and not one message: not authorized, quota exceeded.
 _NOT_AUTHORIZED, _QUOTA_EXCEEDED = 0x87, 0x97
 
 
@@ -77,7 +77,7 @@ class MqttSink(Sink):
             try:
                 self._publish(batch, rows, place, progress)
             except HeadraceError:
-                self._disconnect()  # the next call begins with a connection that owes nothing
+                self._disconnect()  # the next call begins with a new connection, which waits for no acknowledgements
                 raise
         self._progress.end(batch, place, PLUGIN)
 

@@ -30,7 +30,7 @@ class _BinaryCodec(JsonCodec):
 
     @abstractmethod
     def notation(self) -> Notation:
-        """Return what reads and writes the bytes."""
+        """Return the notation, which reads and writes the bytes."""
 
     def decoder(self, schema: Schema, columns: Sequence[str] | None = None) -> Decoder:
         """Return a decoder. Raises OptionError as the one of ``json`` does."""

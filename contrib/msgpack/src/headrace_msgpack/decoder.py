@@ -1,4 +1,6 @@
-"""Bodies to frames: each becomes the JSON text that says the same, and the decoder of ``json`` makes columns of these."""
+"""Decodes bodies: each body is converted to JSON text with the same values, and the decoder of ``json`` makes columns
+of these texts.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,7 @@ class BinaryDecoder(Decoder):
         value = self._notation.read(body)
         try:
             text = self._encode(value)
-            if b"null" in text:  # which is also what NaN would become
+            if b"null" in text:  # null is also what NaN would become
                 _check_numbers(value)
         except NotationError:
             raise
@@ -59,7 +61,7 @@ class BinaryDecoder(Decoder):
 
 
 def _check_numbers(value: Any) -> None:
-    """Raise NotationError for a number that is none, or infinite."""
+    """Raise NotationError for NaN and infinity."""
     if isinstance(value, float) and not math.isfinite(value):
         raise NotationError(f"{value} is no number")
     if isinstance(value, Mapping):

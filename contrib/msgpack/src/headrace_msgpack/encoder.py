@@ -1,4 +1,4 @@
-"""Frames to bodies: each row is a map."""
+"""Encodes frames: each row becomes a map."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ from headrace_msgpack.notations import Notation, NotationError
 
 
 class BinaryEncoder(Encoder):
-    """Encodes rows. ``texts`` are the columns that hold JSON. Raises DataError for a row that has no form."""
+    """Encodes rows. ``texts`` are the columns that hold JSON. Raises DataError for a row that the format cannot
+    hold.
+    """
 
     def __init__(self, notation: Notation, texts: frozenset[str]) -> None:
         self._notation = notation

@@ -1,4 +1,4 @@
-"""How bytes become objects of Python and back: msgspec for MessagePack, cbor2 for CBOR."""
+"""Converts bytes to Python objects and back: msgspec for MessagePack, cbor2 for CBOR."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import msgspec
 
 
 class NotationError(ValueError):
-    """A body is not of the format, or a row has no form in it."""
+    """A body is not valid in the format, or the format cannot hold a row."""
 
 
 class Notation(ABC):
@@ -22,7 +22,7 @@ class Notation(ABC):
 
     @abstractmethod
     def read(self, body: bytes) -> dict[str, Any]:
-        """Return the map of a body. Raises NotationError for bytes that are none, or more than one."""
+        """Return the map of a body. Raises NotationError for bytes that are not exactly one map."""
 
     @abstractmethod
     def write(self, row: dict[str, Any]) -> bytes:
@@ -77,7 +77,7 @@ class Cbor(Notation):
 
 
 def _text(encoder: Any, value: Any) -> None:
-    """Write what CBOR has no type of its own for as JSON does."""
+    """Write a value for which CBOR has no type as JSON writes it."""
     encoder.encode(msgspec.to_builtins(value))
 
 

@@ -89,14 +89,15 @@ class OtlpSettings(hr.Settings, frozen=True, kw_only=True):
 
     encoding: Annotated[
         Literal["auto", "protobuf", "json"],
-        hr.option("How bodies are written; auto: a body that begins with { is JSON, another one Protocol Buffers."),
+        hr.option("Encoding of bodies; auto: a body that begins with { is JSON, any other body is Protocol Buffers."),
     ] = "auto"
     max_body_bytes: MaxBodyBytes = 64 * 1024 * 1024
 
 
 class _OtlpCodec(ReadOnlyCodec):
     Settings: ClassVar[type[OtlpSettings]] = OtlpSettings
-    #: What a row is called, its columns, and the module of the signal, which needs Protocol Buffers.
+    #: What messages call a row, its columns, and the name of the signal's module. The module is imported on first use:
+    #: it needs Protocol Buffers.
     _record: ClassVar[str]
     _columns: ClassVar[Mapping[str, str]]
     _module: ClassVar[str]
@@ -106,7 +107,7 @@ class _OtlpCodec(ReadOnlyCodec):
         return hr.Schema.of(self._columns)
 
     def decoder(self, schema: hr.Schema, columns: Sequence[str] | None = None) -> hr.Decoder:
-        """Return a decoder. Raises OptionError for columns that there are not, or of another type."""
+        """Return a decoder. Raises OptionError for a column that the signal does not have, or that has another type."""
         from headrace_otlp.decoder import OtlpDecoder
 
         for name, kind in schema.items():
@@ -115,7 +116,7 @@ class _OtlpCodec(ReadOnlyCodec):
         return OtlpDecoder(self._signal(), wanted, self.settings.encoding, self.settings.max_body_bytes)
 
     def request_protocol(self) -> RequestProtocol:
-        """Return how ``from_http`` takes requests of OTLP and answers them."""
+        """Return the protocol by which ``from_http`` accepts requests of OTLP and answers them."""
         from headrace_otlp.protocol import OtlpProtocol
 
         return OtlpProtocol(self._signal())

@@ -1,4 +1,4 @@
-"""How data points of metrics are read. A record is a data point with its metric."""
+"""Reads data points of metrics. A record is a data point together with its metric."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def _value(record: _Record, forms: Forms) -> float | None:
 
 
 def _optional(record: _Record, name: str, forms: Forms) -> float | None:
-    """Return ``sum``, ``min`` or ``max``; a summary has only a sum, which is always given."""
+    """Return ``sum``, ``min`` or ``max``. A summary has only a sum, and always has one."""
     if record.type in _NUMBERS or (record.type == "summary" and name != "sum"):
         return None
     if record.type == "summary":

@@ -1,4 +1,4 @@
-"""Bodies of OpenTelemetry to a frame, one row for each record."""
+"""Decodes bodies of OpenTelemetry into a frame with one row for each record."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from headrace_otlp.signals import BadRequestError, Encoding, RequestColumns, Signal, columns_of
 
-#: Columns of any signal whose values come as nanoseconds, and as JSON.
+#: Columns of any signal: first those whose values are nanoseconds, then those whose values are JSON.
 _TIMES = frozenset({"time", "observed_time", "start_time", "end_time"})
 _JSON = frozenset(
     {"attributes", "scope_attributes", "resource_attributes", "events", "links", "distribution", "exemplars"}

@@ -1,7 +1,7 @@
-"""The messages of OTLP as its JSON has them: structs with the attributes of the messages of Protocol Buffers.
+"""The messages of OTLP in their JSON encoding: structs with the same attributes as the messages of Protocol Buffers.
 
-Whole numbers may be texts, as the JSON form of Protocol Buffers writes those of 64 bits; ids are in hexadecimal digits.
-NULL stands for the value that a missing key has. Keys that are not known are left out.
+An integer may be a text, because the JSON encoding of Protocol Buffers writes 64-bit integers as texts. Ids are
+hexadecimal digits. NULL means the default value, as if the key were missing. Unknown keys are ignored.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ Number = float | str | None
 
 
 class AnyValue(msgspec.Struct, rename="camel"):
-    """A value; at most one attribute is given."""
+    """A value. At most one of the attributes is set."""
 
     string_value: str | None = None
     bool_value: bool | None = None
@@ -44,13 +44,13 @@ class KeyValueList(msgspec.Struct):
 
 
 class Resource(msgspec.Struct, rename="camel"):
-    """What has sent the records."""
+    """The service or host that produced the records."""
 
     attributes: list[KeyValue] | None = None
 
 
 class Scope(msgspec.Struct, rename="camel"):
-    """Which library has made the records."""
+    """The library that produced the records."""
 
     name: str | None = None
     version: str | None = None
@@ -82,7 +82,7 @@ class ScopeLogs(msgspec.Struct, rename="camel"):
 
 
 class ResourceLogs(msgspec.Struct, rename="camel"):
-    """The records of one sender."""
+    """The records of one resource."""
 
     resource: Resource | None = None
     scope_logs: list[ScopeLogs] | None = None
@@ -105,7 +105,7 @@ class SpanEvent(msgspec.Struct, rename="camel"):
 
 
 class SpanLink(msgspec.Struct, rename="camel"):
-    """Another span that a span has to do with."""
+    """A reference to another span that is related to this one."""
 
     trace_id: str | None = None
     span_id: str | None = None
@@ -116,7 +116,7 @@ class SpanLink(msgspec.Struct, rename="camel"):
 
 
 class SpanStatus(msgspec.Struct):
-    """How a span has ended."""
+    """Whether the operation of a span succeeded, and a message."""
 
     message: str | None = None
     code: int | None = None
@@ -151,7 +151,7 @@ class ScopeSpans(msgspec.Struct, rename="camel"):
 
 
 class ResourceSpans(msgspec.Struct, rename="camel"):
-    """The spans of one sender."""
+    """The spans of one resource."""
 
     resource: Resource | None = None
     scope_spans: list[ScopeSpans] | None = None
@@ -164,7 +164,7 @@ class ExportTraceServiceRequest(msgspec.Struct, rename="camel"):
 
 
 class Exemplar(msgspec.Struct, rename="camel"):
-    """A measurement that stands for others."""
+    """A sampled measurement, with the span in which it was taken."""
 
     filtered_attributes: list[KeyValue] | None = None
     time_unix_nano: Integer = None
@@ -175,7 +175,7 @@ class Exemplar(msgspec.Struct, rename="camel"):
 
 
 class NumberDataPoint(msgspec.Struct, rename="camel"):
-    """A number at a time."""
+    """A number that was measured at one time."""
 
     attributes: list[KeyValue] | None = None
     start_time_unix_nano: Integer = None
@@ -187,7 +187,7 @@ class NumberDataPoint(msgspec.Struct, rename="camel"):
 
 
 class HistogramDataPoint(msgspec.Struct, rename="camel"):
-    """How many measurements are between given bounds."""
+    """How many measurements lie in each bucket; the bounds of the buckets are listed."""
 
     attributes: list[KeyValue] | None = None
     start_time_unix_nano: Integer = None
@@ -203,14 +203,14 @@ class HistogramDataPoint(msgspec.Struct, rename="camel"):
 
 
 class Buckets(msgspec.Struct, rename="camel"):
-    """Counts from a place on."""
+    """Counts of consecutive buckets, from the bucket ``offset`` on."""
 
     offset: int | None = None
     bucket_counts: list[int | str] | None = None
 
 
 class ExponentialHistogramDataPoint(msgspec.Struct, rename="camel"):
-    """How many measurements are between bounds that grow by a factor."""
+    """How many measurements lie in each bucket; the bounds of the buckets grow exponentially."""
 
     attributes: list[KeyValue] | None = None
     start_time_unix_nano: Integer = None
@@ -236,7 +236,7 @@ class Quantile(msgspec.Struct):
 
 
 class SummaryDataPoint(msgspec.Struct, rename="camel"):
-    """Quantiles, as older libraries make them."""
+    """Quantiles of measurements. Only older libraries send these."""
 
     attributes: list[KeyValue] | None = None
     start_time_unix_nano: Integer = None
@@ -248,13 +248,13 @@ class SummaryDataPoint(msgspec.Struct, rename="camel"):
 
 
 class Gauge(msgspec.Struct, rename="camel"):
-    """Numbers of which the last one counts."""
+    """Numbers of which the newest is the current value."""
 
     data_points: list[NumberDataPoint] | None = None
 
 
 class Sum(msgspec.Struct, rename="camel"):
-    """Numbers that are added."""
+    """Numbers that add up, such as a count of requests."""
 
     data_points: list[NumberDataPoint] | None = None
     aggregation_temporality: int | None = None
@@ -262,14 +262,14 @@ class Sum(msgspec.Struct, rename="camel"):
 
 
 class Histogram(msgspec.Struct, rename="camel"):
-    """Histograms with given bounds."""
+    """Histograms whose bounds are listed."""
 
     data_points: list[HistogramDataPoint] | None = None
     aggregation_temporality: int | None = None
 
 
 class ExponentialHistogram(msgspec.Struct, rename="camel"):
-    """Histograms whose bounds grow by a factor."""
+    """Histograms whose bounds grow exponentially."""
 
     data_points: list[ExponentialHistogramDataPoint] | None = None
     aggregation_temporality: int | None = None
@@ -282,7 +282,7 @@ class Summary(msgspec.Struct, rename="camel"):
 
 
 class MetricData(msgspec.Struct, rename="camel"):
-    """One metric; at most one of the types is given."""
+    """One metric. At most one of the types is set."""
 
     name: str | None = None
     description: str | None = None
@@ -302,7 +302,7 @@ class ScopeMetrics(msgspec.Struct, rename="camel"):
 
 
 class ResourceMetrics(msgspec.Struct, rename="camel"):
-    """The metrics of one sender."""
+    """The metrics of one resource."""
 
     resource: Resource | None = None
     scope_metrics: list[ScopeMetrics] | None = None

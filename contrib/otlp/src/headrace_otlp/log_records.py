@@ -1,4 +1,4 @@
-"""How log records are read."""
+"""Reads the columns of log records."""
 
 from __future__ import annotations
 

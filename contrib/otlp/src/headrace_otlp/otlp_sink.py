@@ -1,4 +1,4 @@
-"""``to_otlp``: rows as log records or spans to a collector, or to whatever takes OTLP over HTTP."""
+"""``to_otlp``: sends rows as log records or spans to a collector, or to any other receiver of OTLP over HTTP."""
 
 from __future__ import annotations
 
@@ -32,9 +32,10 @@ class OtlpSinkSettings(RequestSinkSettings, frozen=True, kw_only=True):
 class OtlpSink(RequestSink):
     """Sends rows by OTLP over HTTP, in Protocol Buffers. Guarantee: at least once.
 
-    Columns with the names that the formats ``otlp-logs`` and ``otlp-traces`` give fill the fields of a record; every other column
-    becomes an attribute. A request that is answered with ``partial_success`` counts as stored, since the receiver does not say
-    which records it has left out and must not be sent them again: their number is logged.
+    Columns with the names that the formats ``otlp-logs`` and ``otlp-traces`` give fill the fields of a record; every
+    other column becomes an attribute. A request that is answered with ``partial_success`` counts as stored: the
+    receiver does not say which records it rejected, and OTLP forbids sending the request again. The number of rejected
+    records is logged.
     """
 
     Settings: ClassVar[type[hr.SinkSettings]] = OtlpSinkSettings
@@ -44,7 +45,9 @@ class OtlpSink(RequestSink):
         super().__init__(settings)
 
     def bodies(self, schema: hr.Schema | None) -> RequestBodies:
-        """Return what makes requests. Raises OptionError for columns of other types than OpenTelemetry has."""
+        """Return the object that builds requests from rows. Raises OptionError for a column whose type OpenTelemetry
+        does not have.
+        """
         from headrace_otlp.record_bodies import LogBodies, SpanBodies
 
         if schema is None:
@@ -60,7 +63,7 @@ class OtlpSink(RequestSink):
         return Client(self.settings, compress=self.settings.compress)
 
     def judge(self, answer: Answer) -> None:
-        """Log how many records of a request the receiver has left out."""
+        """Log how many records of a request the receiver rejected."""
         partial = self._partial_success(answer.content)
         left_out = 0 if partial is None else partial.rejected_log_records if self._is_logs else partial.rejected_spans
         if left_out:
@@ -80,5 +83,5 @@ class OtlpSink(RequestSink):
         try:
             response.ParseFromString(content)
         except DecodeError:
-            return None  # not everybody answers as OTLP asks; the status says that the records are stored
+            return None  # some receivers answer with another body than OTLP specifies; the status alone says that the records are stored
         return response.partial_success

@@ -1,4 +1,4 @@
-"""How senders of OTLP are answered: in the encoding of their request, as the specification asks."""
+"""Answers senders of OTLP, in the encoding of their request, as the specification demands."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class OtlpProtocol(RequestProtocol):
         if kind not in (PROTOBUF, JSON):
             raise RefusedRequestError(415, f"content type {kind!r} is not taken: send {PROTOBUF} or {JSON}")
         if kind == JSON:
-            body = body.strip()  # so that it begins with the sign by which the format knows JSON
+            body = body.strip()  # so that the body begins with {, by which the format recognises JSON
         if is_json(body, "auto") != (kind == JSON):
             raise RefusedRequestError(400, f"the body is not of its content type, {kind}")
         try:
@@ -35,7 +35,7 @@ class OtlpProtocol(RequestProtocol):
         return [body] if found.count else []
 
     def accepted(self, headers: Mapping[str, str], count: int) -> Answer:
-        """Return an empty response, which has the same bytes for each signal: everything was taken."""
+        """Return an empty response: everything was accepted. Its bytes are the same for every signal."""
         if content_type(headers) == PROTOBUF:
             return Answer(200, b"", PROTOBUF)
         return Answer(200, b"{}", JSON)

@@ -1,4 +1,4 @@
-"""Rows as log records and as spans, with the columns that the formats ``otlp-logs`` and ``otlp-traces`` give."""
+"""Builds log records and spans from rows. The columns are those of the formats ``otlp-logs`` and ``otlp-traces``."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def _number(name: str | None, names: tuple[str, ...], column: str) -> int:
     if name in names:
         return names.index(name)
     if name.isdecimal() and name.isascii():
-        return int(name)  # of a newer version, as the format gives it
+        return int(name)  # a number that the decoder's version did not know, as the format gives it
     raise bad(f"{column!r} is {name!r:.80}, which is none of {', '.join(names)}")
 
 

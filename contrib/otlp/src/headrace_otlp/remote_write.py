@@ -30,7 +30,9 @@ class RemoteWriteSettings(hr.Settings, frozen=True, kw_only=True):
 
     compression: Annotated[
         Literal["none", "snappy"],
-        hr.option("How bodies are compressed; with from_http leave it: bodies are decompressed when they come."),
+        hr.option(
+            "How bodies are compressed. Do not set it with from_http, which decompresses bodies when they arrive."
+        ),
     ] = "none"
     max_body_bytes: Annotated[
         int,
@@ -59,7 +61,9 @@ class RemoteWriteCodec(ReadOnlyCodec):
         return RemoteWriteDecoder(wanted, settings.max_body_bytes, compressed=settings.compression == "snappy")
 
     def request_protocol(self) -> RequestProtocol:
-        """Return how ``from_http`` takes requests of remote write and answers them. Raises OptionError with ``compression``."""
+        """Return the protocol by which ``from_http`` accepts requests of remote write and answers them. Raises
+        OptionError if ``compression`` is set.
+        """
         from headrace_otlp.remote_write_protocol import RemoteWriteProtocol
 
         if self.settings.compression != "none":

@@ -1,4 +1,4 @@
-"""Bodies of remote write to a frame, one row for each sample."""
+"""Decodes bodies of remote write into a frame with one row for each sample."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _MILLISECONDS = range(SECONDS_MIN * 1000, (SECONDS_MAX + 1) * 1000)
 
 
 class BadWriteError(ValueError):
-    """A body is no request of remote write; the text says why."""
+    """A body is not a request of remote write. The message says why."""
 
 
 def series_of(body: bytes) -> Sequence[Any]:
@@ -44,7 +44,9 @@ def series_of(body: bytes) -> Sequence[Any]:
 
 
 class RemoteWriteDecoder(hr.Decoder):
-    """Decodes requests. What series have in common is made once for each of them."""
+    """Decodes requests. The values that all samples of a series share, such as its labels, are made once for each
+    series.
+    """
 
     def __init__(self, wanted: Mapping[str, pl.DataType], max_body_bytes: int, *, compressed: bool) -> None:
         self._wanted = wanted
@@ -104,7 +106,7 @@ def _stale(every: Sequence[Any], places: NDArray[np.int64]) -> pl.Series:
     return pl.Series(_values(every, places).to_numpy().view(np.uint64) == STALE_BITS)
 
 
-#: The NaN by which Prometheus says that a series has ended.
+#: The NaN that Prometheus writes as the last value of a series (the staleness marker).
 STALE_BITS = 0x7FF0000000000002
 _COLUMNS: Mapping[str, Callable[[Sequence[Any], NDArray[np.int64]], pl.Series]] = {
     "name": _names,

@@ -1,4 +1,6 @@
-"""The messages of Prometheus remote write 1.0, declared here because no package on PyPI brings them: those fields that are read."""
+"""The messages of Prometheus remote write 1.0, with the fields that are read. They are declared here because no package
+on PyPI has them.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,8 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
 _Field = descriptor_pb2.FieldDescriptorProto
 _PACKAGE = "headrace.prometheus"
-#: Fields by message: name, number, and type, where a text is another message, which is repeated.
+#: The fields of each message: name, number and type. A type that is a text names another message, and such a field is
+#: repeated.
 _MESSAGES: Mapping[str, tuple[tuple[str, int, Any], ...]] = {
     "Label": (("name", 1, _Field.TYPE_STRING), ("value", 2, _Field.TYPE_STRING)),
     "Sample": (("value", 1, _Field.TYPE_DOUBLE), ("timestamp", 2, _Field.TYPE_INT64)),
@@ -33,7 +36,9 @@ def _write_request() -> Any:
                 )  # fmt: skip
             else:
                 made.field.add(name=name, number=number, type=kind, label=_Field.LABEL_OPTIONAL)
-    pool = descriptor_pool.DescriptorPool()  # its own, so that no other declaration of these messages is in the way
+    pool = (
+        descriptor_pool.DescriptorPool()
+    )  # a pool of its own, so that it does not conflict with another declaration of these messages in the process
     pool.Add(file)
     return message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{_PACKAGE}.WriteRequest"))
 

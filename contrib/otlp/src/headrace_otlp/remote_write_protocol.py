@@ -1,4 +1,4 @@
-"""How senders of Prometheus remote write are answered."""
+"""Answers senders of Prometheus remote write."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _FIRST_VERSION = "prometheus.WriteRequest"
 
 
 class RemoteWriteProtocol(RequestProtocol):
-    """Requests of remote write 1.0. Those of 2.0 are answered with 415, after which senders go back to 1.0."""
+    """Requests of remote write 1.0. A request of 2.0 is answered with status 415; senders then fall back to 1.0."""
 
     @property
     def encodings(self) -> Mapping[str, Decompress]:
@@ -40,11 +40,11 @@ class RemoteWriteProtocol(RequestProtocol):
         return [body] if any(each.samples for each in series) else []
 
     def accepted(self, headers: Mapping[str, str], count: int) -> Answer:
-        """Return 204: stored, and nothing to say."""
+        """Return status 204 without a body: the samples are stored."""
         return Answer(204)
 
     def refused(self, headers: Mapping[str, str], refused: RefusedRequestError) -> Answer:
-        """Return the reason as a text, which Prometheus writes to its log."""
+        """Return the reason as plain text. Prometheus writes it to its log."""
         return Answer(refused.status, refused.reason.encode(), "text/plain; charset=utf-8")
 
 

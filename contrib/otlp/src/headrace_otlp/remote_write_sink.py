@@ -1,4 +1,4 @@
-"""``to_prometheus_remote_write``: rows as samples to Prometheus, or to whatever takes remote write 1.0."""
+"""``to_prometheus_remote_write``: sends rows as samples to Prometheus, or to any other receiver of remote write 1.0."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _NAME = "__name__"
 _OWN = frozenset({"name", "labels", "time", "value", "stale"})
 _LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 _METRIC = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
-#: What Prometheus writes as the last value of a series that has ended.
+#: What Prometheus writes as the last value of a series that has ended (the staleness marker).
 _STALE = struct.pack("<Q", 0x7FF0000000000002)
 _SERIES_MAX = 100_000
 
@@ -36,17 +36,18 @@ class RemoteWriteSinkSettings(RequestSinkSettings, frozen=True, kw_only=True):
 
 
 class Sample(bytes):
-    """A sample as bytes of Protocol Buffers, with the labels of its series and its time in milliseconds."""
+    """A sample encoded as Protocol Buffers, with the labels of its series and its time in milliseconds."""
 
     series: bytes
     time_ms: int
 
 
 class RemoteWriteSink(RequestSink):
-    """Sends rows as samples by remote write 1.0. Guarantee: at least once; a sample that comes twice is one.
+    """Sends rows as samples by remote write 1.0. Guarantee: at least once; Prometheus keeps one of two equal samples.
 
-    The column ``time`` says when, ``value`` what, ``name`` (or the option ``metric``) and ``labels`` of which series; every other
-    column is a label. Samples of one series must come in the order of their times, in one queue.
+    The columns ``time`` and ``value`` are the sample's. The column ``name`` (or the option ``metric``) and ``labels``
+    name its series; every other column is a label. Samples of one series must come in the order of their times, in one
+    queue.
     """
 
     Settings: ClassVar[type[hr.SinkSettings]] = RemoteWriteSinkSettings
@@ -56,7 +57,9 @@ class RemoteWriteSink(RequestSink):
         super().__init__(settings)
 
     def bodies(self, schema: hr.Schema | None) -> RequestBodies:
-        """Return what makes requests. Raises OptionError for columns that make no samples."""
+        """Return the object that builds requests from rows. Raises OptionError if the columns are not those of
+        samples.
+        """
         if schema is None:
             raise hr.OptionError(
                 "the columns are not known here", plugin=_PLUGIN, hint="give the map() before it a schema"
@@ -65,7 +68,7 @@ class RemoteWriteSink(RequestSink):
 
 
 class SampleBodies:
-    """Makes a ``WriteRequest`` of rows, compressed with Snappy."""
+    """Builds a ``WriteRequest`` from rows, compressed with Snappy."""
 
     headers: ClassVar[dict[str, str]] = {
         "content-type": "application/x-protobuf",
@@ -77,11 +80,11 @@ class SampleBodies:
         _check(schema, metric)
         self._metric = metric
         self._labels = [name for name in schema if name not in _OWN]
-        #: The labels of series as bytes, by what the rows say of them.
+        #: Encoded labels of a series, by the values in the rows that name the series.
         self._series: dict[tuple[Any, ...], bytes] = {}
 
     def objects(self, batch: SinkBatch) -> Sequence[bytes]:
-        """Return the sample of each row. Raises DataError when a row has none."""
+        """Return the sample of each row. Raises DataError for a row that does not make one."""
         frame = batch.to_polars()
         times = frame["time"].cast(pl.Datetime("ms", "UTC")).cast(pl.Int64).to_list()
         values = frame["value"].cast(pl.Float64).to_list()

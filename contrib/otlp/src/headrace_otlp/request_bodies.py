@@ -1,4 +1,4 @@
-"""Rows as requests of OTLP: one record for each row, those of one resource and scope together."""
+"""Builds requests of OTLP from rows: one record for each row, grouped by resource and scope."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from headrace.interfaces.sink import SinkBatch
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, ArrayValue, InstrumentationScope, KeyValue, KeyValueList
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 
-#: What says whose a record is: service, attributes of the resource, name, version and attributes of the scope.
+#: Columns by which records are grouped: service, attributes of the resource, name, version and attributes of the scope.
 OWNER_COLUMNS = ("service_name", "resource_attributes", "scope_name", "scope_version", "scope_attributes")
 Columns = Mapping[str, Sequence[Any]]
 _INT64 = range(-(2**63), 2**63)
 
 
 class Record(bytes):
-    """A record as bytes of Protocol Buffers, with those of its resource and its scope."""
+    """A record encoded as Protocol Buffers, with its encoded resource and scope."""
 
     owner: tuple[bytes, bytes]
 
 
 def field(number: int, content: bytes) -> bytes:
-    """Return a field whose content is a message, a text or bytes."""
+    """Return an encoded field that holds a message, a text or bytes."""
     return bytes([number << 3 | 2]) + varint(len(content)) + content
 
 
 def varint(number: int) -> bytes:
-    """Return a whole number from 0 on as Protocol Buffers write it."""
+    """Return a non-negative integer as a varint of Protocol Buffers."""
     found = bytearray()
     while number > 127:
         found.append(number & 127 | 128)
@@ -41,12 +41,12 @@ def varint(number: int) -> bytes:
 
 
 def bad(problem: str) -> hr.DataError:
-    """Return the error for a row that has no form as a record."""
+    """Return the error for a row that cannot be written as a record."""
     return hr.DataError(problem, plugin="otlp")
 
 
 def any_value(value: Any) -> AnyValue:
-    """Return a value as OTLP has it. What it has no type for is a text, as in JSON."""
+    """Return a value as an ``AnyValue`` of OTLP. A value whose type OTLP does not have becomes a text, as in JSON."""
     if isinstance(value, str):
         return AnyValue(string_value=value)
     if isinstance(value, bool):
@@ -70,7 +70,7 @@ def key_values(pairs: Iterable[tuple[str, Any]]) -> list[KeyValue]:
 
 
 def json_object(text: str | None, column: str) -> Mapping[str, Any]:
-    """Return the object that a text of JSON is; an empty one for NULL. Raises DataError."""
+    """Return the object that a JSON text holds; an empty one for NULL. Raises DataError if the text holds no object."""
     if text is None:
         return {}
     try:
@@ -80,7 +80,7 @@ def json_object(text: str | None, column: str) -> Mapping[str, Any]:
 
 
 def identifier(text: str | None, length: int, column: str) -> bytes:
-    """Return an id of hexadecimal digits as bytes; none for NULL. Raises DataError."""
+    """Return an id of hexadecimal digits as bytes; empty bytes for NULL. Raises DataError for another text."""
     try:
         found = bytes.fromhex(text or "")
     except ValueError:
@@ -91,13 +91,15 @@ def identifier(text: str | None, length: int, column: str) -> bytes:
 
 
 def nanoseconds(column: pl.Series) -> list[int]:
-    """Return times as nanoseconds since 1970; 0 for NULL, as OTLP says that it is not known."""
+    """Return times as nanoseconds since 1970. NULL becomes 0, which means "unknown" in OTLP."""
     times: list[int] = column.cast(pl.Datetime("us", "UTC")).cast(pl.Int64).fill_null(0).to_list()
     return [time * 1000 for time in times]
 
 
 class OtlpBodies(ABC):
-    """Makes requests of rows. ``known``: the columns of the signal and their types; all other columns become attributes."""
+    """Builds requests from rows. ``known``: the columns of the signal and their types; every other column becomes an
+    attribute.
+    """
 
     headers = {"content-type": "application/x-protobuf"}  # noqa: RUF012
 
@@ -122,7 +124,7 @@ class OtlpBodies(ABC):
         """Return one record. Raises DataError or ValueError when a value does not fit."""
 
     def objects(self, batch: SinkBatch) -> Sequence[bytes]:
-        """Return the record of each row. Raises DataError when a row has none."""
+        """Return the record of each row. Raises DataError for a row that does not make one."""
         frame = batch.to_polars()
         columns = {
             name: nanoseconds(frame[name]) if self._known.get(name) == "timestamp" else frame[name].to_list()
@@ -132,7 +134,7 @@ class OtlpBodies(ABC):
         return [self._object(dict(zip(names, row, strict=True))) for row in zip(*columns.values(), strict=True)]
 
     def body(self, objects: Sequence[bytes]) -> bytes:
-        """Return a request, whose records are together by resource and scope."""
+        """Return a request, with its records grouped by resource and scope."""
         groups: dict[tuple[bytes, bytes], list[bytes]] = {}
         for each in objects:
             assert isinstance(each, Record)
@@ -175,7 +177,7 @@ class OtlpBodies(ABC):
         return found
 
 
-#: Resources and scopes whose bytes are kept.
+#: How many encoded resources and scopes are cached.
 _OWNERS_MAX = 10_000
 Judge = Callable[[bytes], None]
 

@@ -1,4 +1,4 @@
-"""Requests of OpenTelemetry: from bytes to lists of values, one list for each column."""
+"""Reads requests of OpenTelemetry: bytes become lists of values, one list for each column."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from headrace_otlp.values import NotAValueError, ValueOf, attributes, text_of, v
 
 Encoding = Literal["auto", "protobuf", "json"]
 Values = list[Any]
-#: Reads one column of all records. Times are nanoseconds, JSON is bytes; None: not given.
+#: A function that reads one column of all records. Times are nanoseconds, JSON is bytes, and None is a value that is
+#: not set.
 Reader = Callable[[Sequence[Any]], Values]
 
 SCOPE_COLUMNS = frozenset({"scope_name", "scope_version", "scope_attributes"})
@@ -21,22 +22,26 @@ RESOURCE_COLUMNS = frozenset({"service_name", "resource_attributes"})
 
 
 class BadRequestError(ValueError):
-    """A body is no request; the text says why."""
+    """A body is not a request. The message says why."""
 
 
 @dataclass(frozen=True)
 class Signal:
-    """A kind of telemetry: where a request holds its records, and how their columns are read."""
+    """A kind of telemetry (logs, traces or metrics): where a request holds its records, and how their columns are
+    read.
+    """
 
     #: The name of the request's message.
     request: str
-    #: The request as a message of Protocol Buffers, and its decoder of JSON, which gives structs with the same attributes.
+    #: The request's class of Protocol Buffers, and the decoder of its JSON encoding, whose structs have the same
+    #: attributes.
     message: Callable[[], Any]
     read_json: Callable[[bytes], Any]
     #: The attributes that hold the parts of a request by resource, and by scope.
     resources: str
     scopes: str
-    #: Returns the records of a part. Raises BadRequestError if one of them cannot be a row, whatever is wanted of it.
+    #: Returns the records of a part. Raises BadRequestError if one of them cannot be a row, whichever columns are
+    #: wanted.
     records: Callable[[Any], Sequence[Any]]
     message_readers: Mapping[str, Reader]
     struct_readers: Mapping[str, Reader]
@@ -44,7 +49,9 @@ class Signal:
 
 @dataclass(slots=True)
 class RequestColumns:
-    """Values by column. Those of scopes and resources stand there once, with the number of records that have them."""
+    """Values by column. A value of a scope or resource is stored once, with the number of records that it belongs
+    to.
+    """
 
     records: dict[str, Values] = field(default_factory=dict)
     scopes: dict[str, Values] = field(default_factory=dict)
@@ -58,7 +65,7 @@ class RequestColumns:
         return sum(self.resource_counts)
 
     def add(self, other: RequestColumns) -> None:
-        """Put the records of another request behind these."""
+        """Append the records of another request."""
         for mine, others in (
             (self.records, other.records), (self.scopes, other.scopes), (self.resources, other.resources),
         ):  # fmt: skip
@@ -74,7 +81,9 @@ def is_json(body: bytes, encoding: Encoding) -> bool:
 
 
 def columns_of(signal: Signal, body: bytes, encoding: Encoding, wanted: Collection[str]) -> RequestColumns:
-    """Return the wanted columns of a body. Raises BadRequestError, for the same bodies whatever is wanted."""
+    """Return the wanted columns of a body. Raises BadRequestError. Which bodies are refused does not depend on the
+    wanted columns.
+    """
     if is_json(body, encoding):
         return _of_json(signal, body)
     message = signal.message()
@@ -86,7 +95,7 @@ def columns_of(signal: Signal, body: bytes, encoding: Encoding, wanted: Collecti
 
 
 def _of_json(signal: Signal, body: bytes) -> RequestColumns:
-    """Return all columns: their values are checked as they are made."""
+    """Return all columns, because reading them is what checks their values."""
     try:
         request = signal.read_json(body)
         everything = {*signal.struct_readers, *SCOPE_COLUMNS, *RESOURCE_COLUMNS}

@@ -1,4 +1,4 @@
-"""Snappy, as remote write uses it: one block, whose length is said at its beginning."""
+"""Decompresses Snappy as remote write uses it: one block, which begins with its length after decompression."""
 
 from __future__ import annotations
 
@@ -6,15 +6,17 @@ import cramjam
 
 
 class NotSnappyError(ValueError):
-    """Bytes are no block of Snappy, or become too many."""
+    """The bytes are not a block of Snappy, or the block is too large after decompression."""
 
 
 class TooLargeError(NotSnappyError):
-    """A block becomes more bytes than allowed."""
+    """A block is larger than allowed after decompression."""
 
 
 def unsnappy(body: bytes, bytes_max: int) -> bytes:
-    """Return what a block holds. Raises TooLargeError before it is decompressed, and NotSnappyError."""
+    """Return the decompressed bytes of a block. Raises NotSnappyError, and TooLargeError before anything is
+    decompressed.
+    """
     try:
         length = cramjam.snappy.decompress_raw_len(body)
         if length > bytes_max:

@@ -1,4 +1,4 @@
-"""How spans of traces are read."""
+"""Reads the columns of spans."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _INT64_MAX = 2**63 - 1
 
 
 def _name(number: int, names: tuple[str, ...]) -> str:
-    """Return the name of a number of an enumeration; the number itself if it is of a newer version."""
+    """Return the name of an enumeration's number, or the number itself if this version does not know it."""
     return names[number] if 0 <= number < len(names) else str(number)
 
 

@@ -1,4 +1,4 @@
-"""Values of attributes as JSON: of messages of Protocol Buffers, and of the structs of OTLP's JSON."""
+"""Converts values of attributes to JSON, both from messages of Protocol Buffers and from the structs of OTLP's JSON."""
 
 from __future__ import annotations
 
@@ -22,11 +22,13 @@ _NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+)?([eE][-+]?[0-9]+)?|NaN|-?Infinity")
 
 
 class NotAValueError(ValueError):
-    """A text is no number, no Base64 or no id."""
+    """A text is not the number, Base64 or id that it should be."""
 
 
 def value_of_message(value: Any) -> Any:
-    """Return an ``AnyValue`` of Protocol Buffers as what becomes JSON: bytes are Base64, numbers that JSON lacks are texts."""
+    """Return an ``AnyValue`` of Protocol Buffers as a value that JSON can hold: bytes become Base64, NaN and infinities
+    become texts.
+    """
     kind = value.WhichOneof("value")
     if kind in ("string_value", "bool_value", "int_value"):
         return getattr(value, kind)
@@ -59,12 +61,12 @@ def value_of_struct(value: AnyValue | None) -> Any:
 
 
 def attributes(pairs: Iterable[Any] | None, value_of: ValueOf) -> bytes:
-    """Return attributes as a JSON object; of several with one name the last one counts."""
+    """Return attributes as a JSON object. If several have one name, the last one counts."""
     return encode({pair.key or "": value_of(pair.value) for pair in pairs}) if pairs else b"{}"
 
 
 def attributes_of(pairs: Iterable[Any] | None, value_of: ValueOf) -> dict[str, Any]:
-    """Return attributes as what becomes a JSON object; of several with one name the last one counts."""
+    """Return attributes as a dict that JSON can hold. If several have one name, the last one counts."""
     return {pair.key or "": value_of(pair.value) for pair in pairs or ()}
 
 
@@ -74,7 +76,7 @@ def text_of(value: Any) -> str | None:
 
 
 def integer(value: int | str | None, least: int, most: int) -> int:
-    """Return a whole number of JSON, also one that is written as a text; 0 for None. Raises NotAValueError."""
+    """Return an integer of JSON, which may be written as a text; 0 for None. Raises NotAValueError."""
     if value is None:
         return 0
     if type(value) is str and not _INTEGER.fullmatch(value):
@@ -86,7 +88,7 @@ def integer(value: int | str | None, least: int, most: int) -> int:
 
 
 def hexadecimal(value: str | None) -> str | None:
-    """Return an id in small letters; None for an empty one. Raises NotAValueError."""
+    """Return an id in lower case; None for an empty one. Raises NotAValueError."""
     try:
         return bytes.fromhex(value).hex() if value else None
     except ValueError:
@@ -94,7 +96,7 @@ def hexadecimal(value: str | None) -> str | None:
 
 
 def json_number(value: float | None) -> float | str | None:
-    """Return a number as JSON has it: a text for what JSON has no number for."""
+    """Return a number as JSON writes it: NaN and infinities become texts."""
     if value is None or math.isfinite(value):
         return value
     return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
@@ -119,7 +121,7 @@ def _base64(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Forms:
-    """How the fields of messages, or of structs, become values. Those of structs raise NotAValueError."""
+    """Functions that convert fields of messages, or of structs, to values. Those for structs raise NotAValueError."""
 
     value: ValueOf
     int32: Callable[[Any], int]
@@ -129,9 +131,9 @@ class Forms:
     double: Callable[[Any], float]
     #: An id in hexadecimal digits; None for an empty one.
     identifier: Callable[[Any], str | None]
-    #: Whether an optional field is given.
+    #: Tells whether an optional field is set.
     has: Callable[[Any, str], bool]
-    #: Which one of some fields is given: the holder, the name of the choice, the names of its fields.
+    #: Tells which field of a oneof is set. Arguments: the message, the name of the oneof, the names of its fields.
     which: Callable[[Any, str, Sequence[str]], str | None]
 
 

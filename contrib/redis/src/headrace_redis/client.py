@@ -1,4 +1,4 @@
-"""Connections to a server, and what its errors mean for a job."""
+"""Makes connections to a server, and turns its errors into those of headrace."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from redis.retry import Retry
 
 from headrace_redis.settings import PLUGIN, RedisSettings, refused
 
-#: How replies begin that say that the server will take the same command later.
+#: Prefixes of error replies after which the same command may succeed later.
 _LATER = ("OOM", "LOADING", "BUSY", "MISCONF", "NOREPLICAS", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN")
 _LATER_EXCEPTIONS = (
     redis.exceptions.ConnectionError,
@@ -28,7 +28,8 @@ _LATER_EXCEPTIONS = (
 def make_client(settings: RedisSettings) -> redis.Redis:
     """Return a client with a pool of connections, which any thread may use. It connects when it is used.
 
-    Raises OptionError for files of TLS that cannot be read. Commands are not repeated: the callers know which may be.
+    Raises OptionError for files of TLS that cannot be read. Commands are not repeated by the client: only the callers
+    know which commands may be repeated.
     """
     secured: dict[str, Any] = {}
     if uses_tls(settings):
@@ -51,7 +52,7 @@ def make_client(settings: RedisSettings) -> redis.Redis:
 
 @contextmanager
 def translating(settings: RedisSettings, *, queue: str | None = None) -> Iterator[None]:
-    """Turn the library's errors into those of headrace: RetriableError, or JobError for what a person must mend."""
+    """Turn the library's errors into those of headrace: RetriableError, or JobError if a person must fix something."""
     try:
         yield
     except redis.exceptions.RedisError as error:
@@ -66,7 +67,7 @@ def translating(settings: RedisSettings, *, queue: str | None = None) -> Iterato
 
 
 def _for_person(error: redis.exceptions.RedisError) -> tuple[str, str] | None:
-    """Return the option to blame, and how to mend it; None: there is none."""
+    """Return the option that causes an error, and a hint; None if no option causes it."""
     text = str(error)
     if isinstance(error, redis.exceptions.AuthenticationError):
         return "password", "check user and password"

@@ -49,7 +49,7 @@ class BodyReader:
             )
 
     def bodies(self, entries: Sequence[Fields]) -> Bodies:
-        """Return one body per entry; an empty one for an entry without the field."""
+        """Return one body for each entry. An entry without the field has an empty body."""
         if self._as_columns:
             return Bodies.of([self.object_of(fields) for fields in entries])
         field = self._field
@@ -66,7 +66,9 @@ class BodyReader:
         ]
 
     def object_of(self, fields: Fields) -> bytes:
-        """Return fields as a JSON object. What is no UTF-8 stays as it is, so that the codec refuses the record and says why."""
+        """Return fields as a JSON object. Bytes that are not UTF-8 are copied unchanged, so that the codec refuses the
+        record with a reason.
+        """
         return b"{" + b",".join(_text(name) + b":" + self._value(name, value) for name, value in fields.items()) + b"}"
 
     def _value(self, name: bytes, value: bytes) -> bytes:

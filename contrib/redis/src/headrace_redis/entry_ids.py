@@ -1,4 +1,4 @@
-"""Ids of entries as offsets: one integer that has the same order.
+"""Converts ids of entries to offsets: integers in the same order.
 
 An id has milliseconds and a sequence number. An offset has the milliseconds in its upper 42 bits, which is enough until the year
 2109, and the sequence number in the lower 21: up to 2,097,151 entries of one millisecond.

@@ -1,4 +1,4 @@
-"""Reads the keys of a table: what is there when the reader first looks, each key once."""
+"""Reads the keys of a table: each key that exists when the reader scans them, once."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from headrace_redis.settings import PLUGIN, RedisSourceSettings
 if TYPE_CHECKING:
     from headrace_redis.entries import BodyReader
 
-#: Keys whose values are asked for in one request.
+#: How many values one request reads.
 _AT_ONCE = 1_000
 #: In the hint of a position: a hash of the keys, in their order.
 _KEYS = "keys"
@@ -29,10 +29,10 @@ _SIGNS = re.compile(rb"([*?\[\]\\^-])")
 
 
 class RedisKeyReader(Reader):
-    """Gives a record for each key that begins with a prefix, in the order of the keys. Keys are looked for once.
+    """Gives a record for each key that begins with a prefix, in the order of the keys. The keys are scanned once.
 
-    Keys that are removed before they are read are left out; those that come later are not read. A position is good as long as the keys
-    are the same: else DataError.
+    A key that is removed before it is read is left out; a key that is added later is not read. A position is valid
+    only while the keys are the same; otherwise DataError is raised.
     """
 
     def __init__(
@@ -106,7 +106,7 @@ class RedisKeyReader(Reader):
         return self._names
 
     def _values(self, names: Sequence[bytes]) -> list[Any]:
-        """Return the value of each key; nothing for one that is gone, or holds something else now."""
+        """Return the value of each key; None for a key that is gone, or has another type now."""
         if self._settings.value != "hash":
             return list(self._client.mget(names))
         pipeline = self._client.pipeline(transaction=False)
@@ -128,7 +128,7 @@ class RedisKeyReader(Reader):
         if not key or not (text.startswith(b"{") and text.endswith(b"}")):
             return text
         inner, fields = text[1:-1].strip(), self._bodies.object_of(key)[1:]
-        return b"{" + inner + (b"," if inner else b"") + fields  # of fields with one name the last counts
+        return b"{" + inner + (b"," if inner else b"") + fields  # if several fields have one name, the last one counts
 
     def _key_fields(self, name: bytes) -> dict[bytes, bytes]:
         """Return the columns that a key gives: as the sink writes keys."""

@@ -17,17 +17,19 @@ from headrace_redis.entry_ids import id_of, offsets_of, times_of
 from headrace_redis.settings import RedisSourceSettings
 from headrace_redis.streams import StreamState
 
-#: How many entries are looked at in one command when only their number is asked for.
+#: How many entries one command reads when they are only counted.
 _COUNTED_AT_ONCE = 1_000
-#: In the hint of positions: how many entries had been added to the stream when the last one that was read was.
+#: In the hint of positions: how many entries had been added to the stream when the last entry that was read was added.
 READ = "read"
 _Entries = Sequence[tuple[bytes, Fields]]
 
 
 class RedisReader(Reader):
-    """Reads a stream from an offset on, by XRANGE from its last entry: while that is there, no entry behind it was trimmed.
+    """Reads a stream with XRANGE, beginning at the entry that was read last. While that entry exists, no later entry
+    can have been trimmed.
 
-    If it is not there, the server's count of entries decides whether any behind it are missing; then ``poll`` raises DataError.
+    If it does not exist, the server's count of added entries tells whether later entries are missing; then ``poll``
+    raises DataError.
     """
 
     def __init__(
@@ -108,7 +110,9 @@ class RedisReader(Reader):
         return found
 
     def _checked_entries(self, count: int) -> _Entries:
-        """As ``_entries``, where the last one that was read is gone: entries and state of one moment."""
+        """As ``_entries``, if the entry that was read last is gone: reads the entries and the state of the stream in
+        one transaction.
+        """
         pipeline = self._client.pipeline(transaction=True)
         pipeline.xrange(self._stream, min=id_of(self._next), count=count)
         pipeline.xinfo_stream(self._stream)
@@ -122,7 +126,9 @@ class RedisReader(Reader):
         return cast("_Entries", found)
 
     def _pass_deleted(self) -> None:
-        """At the end: pass over entries that were added and removed one by one (XDEL), and note how many were added."""
+        """At the end of the stream: skip entries that were added and removed one by one (XDEL), and note how many were
+        added.
+        """
         state = self._state()
         if state is not None and state.latest >= self._next and (state.last is None or state.last < self._next):
             self._next, self._read = state.latest, state.added
@@ -156,7 +162,7 @@ class RedisReader(Reader):
 
 
 def state_of(client: redis.Redis, settings: RedisSourceSettings, stream: str) -> StreamState | None:
-    """Return what the server says of a stream; None: there is no such key. Raises RetriableError, JobError."""
+    """Return the state of a stream (XINFO STREAM); None if the key does not exist. Raises RetriableError, JobError."""
     with translating(settings, queue=stream):
         try:
             info: Any = client.xinfo_stream(stream)

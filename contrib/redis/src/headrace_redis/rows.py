@@ -1,4 +1,4 @@
-"""Rows as what Redis stores: JSON objects, or fields with texts."""
+"""Converts rows to what Redis stores: JSON objects, or fields with texts."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ _text_of = msgspec.json.Decoder(str).decode
 
 
 class RowMaker:
-    """Makes what is stored of the rows of a stream with these columns; None: they are known row by row."""
+    """Converts rows. ``None`` as the columns means that they are known only row by row."""
 
     def __init__(self, schema: Schema | None) -> None:
         codec = default_registry().find("codec", "json")
         self._encoder = codec(codec.Settings.of({}, plugin=PLUGIN)).encoder(schema)
 
     def objects(self, batch: SinkBatch) -> Sequence[bytes]:
-        """Return one JSON object per row. Raises DataError when a row has no form as JSON."""
+        """Return one JSON object for each row. Raises DataError for a row that JSON cannot hold."""
         frame = batch.frame.select(ROW) if batch.dynamic else batch.to_polars()
         if not frame.width:
             return [b"{}"] * len(batch)
@@ -38,7 +38,9 @@ class RowMaker:
         return found
 
     def fields(self, batch: SinkBatch) -> list[list[bytes]]:
-        """Return field, value, field, value, … of each row: texts as they are, other values as JSON has them, none for NULL."""
+        """Return field, value, field, value, … of each row. Texts are unchanged, other values are written as JSON, and
+        NULLs are left out.
+        """
         return [_flat(_fields_of(each)) for each in self.objects(batch)]
 
 
@@ -54,7 +56,7 @@ def _flat(fields: dict[str, msgspec.Raw]) -> list[bytes]:
 def keys_of(batch: SinkBatch, columns: Sequence[str], prefix: str) -> list[str]:
     """Return the key of each row. Values of several columns stand with ``:`` between them, and a ``:`` in them is written as ``%3A``.
 
-    Raises DataError for a row whose key is NULL, or has values that are no simple ones.
+    Raises DataError for a row whose key is NULL, or has a value that is not a text, an integer or a boolean.
     """
     if batch.dynamic:
         rows = batch.rows()

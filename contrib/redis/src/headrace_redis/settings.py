@@ -99,12 +99,12 @@ class RedisSourceSettings(Settings, frozen=True, kw_only=True):
 
     @property
     def key_columns(self) -> tuple[str, ...]:
-        """The columns that get parts of the key of a table."""
+        """The columns that are made of parts of the key."""
         return () if self.key is None else (self.key,) if isinstance(self.key, str) else tuple(self.key)
 
     @property
     def queue_name(self) -> str:
-        """The name of the queue that a table is."""
+        """The name of a table's queue."""
         return f"{self.key_prefix}*"
 
     @property
@@ -115,7 +115,7 @@ class RedisSourceSettings(Settings, frozen=True, kw_only=True):
         return tuple(dict.fromkeys(name.strip() for name in self.stream.split(",") if name.strip()))
 
 
-#: What options are when nobody gives them. Not checked: it names neither a stream nor a table.
+#: The defaults of all options. It is not validated: it names neither a stream nor a table.
 _UNSET = RedisSourceSettings()
 
 

@@ -65,7 +65,7 @@ class RedisSink(Sink):
         RowMaker(schema)
 
     def batch_insert(self, batch: SinkBatch) -> None:
-        """Store the rows. Each of the two sinks has its own way."""
+        """Store the rows. Each of the two sinks implements it."""
         raise NotImplementedError
 
     def open(self) -> None:
@@ -104,9 +104,10 @@ class RedisStreamSink(RedisSink, TransactionalSink):
                     hint="name another key",
                 )  # fmt: skip
             if found.decode() == "none":
-                # There may have been a stream before; with its old positions, new rows would count as replays.
+                # A stream with this key may have existed before. With its old positions, new rows would be dropped as
+                # repeated ones.
                 self._positions(client).forget()
-            # Adds nothing, and needs the rights that are needed later.
+            # It adds nothing, but needs the same rights as later calls.
             self._add(client, "#job", "no position", "no position", [])
 
     def adopt(self, output: OutputDefinition) -> InputRead | None:
@@ -137,7 +138,9 @@ class RedisStreamSink(RedisSink, TransactionalSink):
             raise self._other_position(batch, None if stored == "-" else from_text(stored))
 
     def check_rows(self, batch: SinkBatch) -> None:
-        """Make the entries of the rows. Raises DataError for a row that has no form as JSON, or no field."""
+        """Make the entries of the rows without storing them. Raises DataError for a row that JSON cannot hold, or that
+        has no field.
+        """
         self._entries(self._opened()[1], batch)
 
     @property
@@ -158,7 +161,9 @@ class RedisStreamSink(RedisSink, TransactionalSink):
         return entries
 
     def _add(self, client: redis.Redis, queue: str, before: str, after: str, entries: Sequence[Sequence[bytes]]) -> str:
-        """Run the script; return the position that is stored in the place of ``before``, or an empty text."""
+        """Run the script. Returns an empty text if it stored the rows, and otherwise the position that is stored and
+        differs from ``before``.
+        """
         length = "" if self._own.max_length is None else str(self._own.max_length)
         arguments: list[Any] = [queue, before, after, length]
         for entry in entries:
@@ -169,7 +174,7 @@ class RedisStreamSink(RedisSink, TransactionalSink):
         return str(found.decode())
 
     def _other_position(self, batch: SinkBatch, stored: Position | None) -> HeadraceError:
-        """Return the error for a position that is not where the writer has left it."""
+        """Return the error for a stored position that differs from the one that this writer stored last."""
         told = f"rows up to {to_text(stored) or 'none'} are stored, not up to {to_text(batch.after) or 'none'}"
         if batch.after is None or (stored is not None and stored > batch.after):
             return StaleWriterError(told, plugin=PLUGIN, queue=batch.queue.id)
@@ -188,7 +193,8 @@ class RedisStreamSink(RedisSink, TransactionalSink):
 
 
 class RedisKeySink(RedisSink, IdempotentSink):
-    """Keeps the newest row of each key. Guarantee: exactly once as readers see it, as rows that come again change nothing.
+    """Keeps the newest row of each key. Guarantee: exactly once as seen by readers, because writing a row again changes
+    nothing.
 
     All rows of a call become visible together.
     """
@@ -229,12 +235,12 @@ class RedisKeySink(RedisSink, IdempotentSink):
         if written:
             keys = keys_of(written, own.key_columns, own.key_prefix)
             values: Sequence[Any] = maker.objects(written) if own.value == "json" else maker.fields(written)
-            # Of rows with one key the last one counts.
+            # If several rows have one key, the last one counts.
             for key, place in {key: place for place, key in enumerate(keys)}.items():
                 if own.value == "json":
                     pipeline.set(key, values[place], px=lifetime)
                     continue
-                pipeline.delete(key)  # for fields that are NULL now
+                pipeline.delete(key)  # so that fields which are NULL now are removed
                 pipeline.execute_command("HSET", key, *values[place])
                 if lifetime is not None:
                     pipeline.pexpire(key, lifetime)
@@ -243,7 +249,9 @@ class RedisKeySink(RedisSink, IdempotentSink):
 
 
 def _split(batch: SinkBatch, key: Sequence[str]) -> tuple[SinkBatch | None, SinkBatch | None]:
-    """Return the rows to keep and those whose keys are to be removed; of a stream of changes, the final state of the batch."""
+    """Return the rows to keep, and the rows whose keys are removed. For a changelog, both describe the final state
+    after the batch.
+    """
     if CHANGE not in batch.frame.columns:
         return batch, None
     difference = collapsed(batch.frame, key)

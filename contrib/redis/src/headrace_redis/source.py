@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _PATTERN_SIGNS = frozenset("*?[")
-#: How many names a message about a stream that is not there is chosen from.
+#: How many names are compared to suggest one in the message about a missing stream.
 _NAMES_MAX = 1_000
 
 
@@ -92,7 +92,7 @@ class RedisSource(Source):
         for queue, position in positions.items():
             if position.offset > 1:
                 with translating(self.settings, queue=queue.name):
-                    # The last one stays: while it is there, nothing behind it can be missing.
+                    # The last entry is not removed: while it exists, no later entry can be missing.
                     client.xtrim(queue.name, minid=id_of(position.offset - 1), approximate=False)
 
     def close(self) -> None:
@@ -131,7 +131,7 @@ class RedisSource(Source):
         )  # fmt: skip
 
     def _matching(self, client: redis.Redis) -> list[str]:
-        """Return the streams that fit the patterns, as they were found ``discovery_interval`` ago at most."""
+        """Return the streams that match the patterns. The result may be up to ``discovery_interval`` old."""
         now = time.monotonic()
         looked, interval = self._looked_seconds, self.settings.discovery_interval.total_seconds()
         if looked is not None and now - looked < interval:
@@ -146,7 +146,8 @@ class RedisSource(Source):
 class RedisTableSource(RedisSource):
     """Reads keys as the rows of a table: one queue, read once from its beginning to its end. For ``lookup_join`` and runs that end.
 
-    Keys have no order in time, so that nothing can be followed. Values are read one after the other, not as they were at one moment.
+    Keys have no order in time, so new ones cannot be followed. Values are read one after the other, not as a snapshot
+    of one moment.
     """
 
     time_delay = None
@@ -186,7 +187,7 @@ def _name(key: bytes) -> str:
 
 
 def _position_at(state: StreamState, start: StartPosition) -> ReadPosition:
-    """Return where a reader begins that has no position."""
+    """Return the offset at which a reader without a position begins."""
     first = ReadPosition(state.earliest, _hint(state.added if state.first is None else state.added_before_first))
     last = ReadPosition(state.latest, _hint(state.added))
     if start is EARLIEST:

@@ -16,9 +16,9 @@ from headrace_redis.settings import PLUGIN
 _DEFINITION = "#definition"
 _OWN = (NOTE.encode(), _DEFINITION.encode())
 
-#: Adds entries and moves the position, if that is where the writer believes it is. Nothing happens otherwise.
-#: KEYS: the stream, the hash. ARGV: queue, position before, position after, length of the stream or "", and for each
-#: entry the number of its fields with their values.
+#: Adds entries and stores the new position, if the stored position is the one that the writer expects. Otherwise it
+#: changes nothing. KEYS: the stream, the hash. ARGV: queue, position before, position after, length of the stream or
+#: "", and for each entry the number of its fields with their values.
 ADD_ENTRIES = """
 local stored = redis.call('HGET', KEYS[2], ARGV[1]) or ''
 if stored ~= ARGV[2] then
@@ -49,7 +49,7 @@ def key_of(writer: str, stream: str) -> str:
 
 
 def to_text(position: Position | None) -> str:
-    """Return a position as it is stored; none: an empty text."""
+    """Return the stored form of a position; an empty text for None."""
     return "" if position is None else f"{position.offset}:{position.index}"
 
 
@@ -60,7 +60,7 @@ def from_text(text: str) -> Position:
 
 
 class StoredPositions:
-    """The positions of one writer, and what is noted about its job (``OutputNotes``). Raises the errors of redis-py."""
+    """The positions of one writer, and its ``OutputNotes``. Raises the errors of redis-py."""
 
     def __init__(self, client: redis.Redis, stream: str, writer: str) -> None:
         self._client = client
@@ -68,7 +68,7 @@ class StoredPositions:
         self.key = key_of(writer, stream)
 
     def last(self, queue: Queue) -> Position | None:
-        """Return the position of a queue. Raises JobError for what is none."""
+        """Return the position of a queue. Raises JobError if the stored text is not a position."""
         found = self._get(queue.id)
         if found is None:
             return None

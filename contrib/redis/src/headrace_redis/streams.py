@@ -1,4 +1,4 @@
-"""What a server says of a stream, and whether a reader that stands somewhere in it has lost entries."""
+"""The state of a stream, and the check whether a reader at a position has lost entries."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from headrace_redis.settings import PLUGIN
 
 @dataclass(frozen=True, slots=True)
 class StreamState:
-    """A stream at one moment, with offsets in the place of ids."""
+    """The state of a stream at one moment, with ids as offsets."""
 
     name: str
     #: The greatest id that was ever added; 0 when there was none.
     last_added: int
-    #: The first and the last entry that are there; None: it is empty.
+    #: The first and the last entry of the stream; None if it is empty.
     first: int | None
     last: int | None
     #: How many entries are there.
     length: int
-    #: How many were ever added; None: the server does not count them (before Redis 7).
+    #: How many entries were ever added; None if the server does not count them (before Redis 7).
     added: int | None
-    #: The greatest id that was removed by itself (XDEL), and not from the beginning; 0 when there was none.
+    #: The greatest id that was removed by XDEL, and not by trimming; 0 if there was none.
     last_deleted: int
 
     @classmethod
@@ -43,7 +43,7 @@ class StreamState:
 
     @property
     def earliest(self) -> int:
-        """The smallest offset that is there, or ``latest``."""
+        """The smallest offset in the stream, or ``latest`` if it is empty."""
         return self.latest if self.first is None else self.first
 
     @property
@@ -53,15 +53,16 @@ class StreamState:
 
     @property
     def added_before_first(self) -> int | None:
-        """How many entries were added before the first one that is there; None: not known."""
+        """How many entries were added before the first one in the stream; None if that is not known."""
         if self.added is None or (self.first is not None and self.last_deleted > self.first):
             return None
         return self.added - self.length
 
     def check(self, next_offset: int, read: int | None) -> None:
-        """Raise DataError if a reader that goes on at ``next_offset`` would miss entries. Its last entry is not there any more.
+        """Raise DataError if a reader that continues at ``next_offset`` would miss entries. Called when the entry that
+        it read last is gone.
 
-        ``read``: how many entries had been added when its last one was; None: not known.
+        ``read``: how many entries had been added when that entry was added; None if that is not known.
         """
         if next_offset > self.latest:
             raise self._lost(next_offset, "it has lost entries, or the key was deleted and made anew")

@@ -1,4 +1,4 @@
-"""What a store says of a file, as a file system would say it."""
+"""The status of a remote file, in the form of ``os.stat``."""
 
 from __future__ import annotations
 
@@ -10,14 +10,16 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any
 
-#: Where clients of stores give the time of the last change, and the version.
+#: Keys under which clients of stores give the time of the last change, and the version.
 _TIMES = ("LastModified", "mtime", "last_modified", "updated", "Last-Modified", "created")
 _VERSIONS = ("ETag", "etag", "generation", "md5Hash", "content_md5")
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A file. Its inode is made of its path and, where the store has versions, of the version: a new version is another file."""
+    """A file. Its inode is a hash of its path and, if the store has versions, of its version: a new version is another
+    file.
+    """
 
     st_dev: int
     st_ino: int
@@ -26,7 +28,7 @@ class Entry:
 
 
 def entry_of(info: Mapping[str, Any], *, device: str, path: str, versions: bool) -> Entry:
-    """Return what a client of fsspec has said. Raises OSError when the size is not known."""
+    """Return the entry for the answer of a client of fsspec. Raises OSError if the size is not known."""
     size = info.get("size")
     if size is None:
         raise OSError(errno.EIO, "the server does not tell its size", path)

@@ -1,4 +1,4 @@
-"""Whether an SSH server is the one that it says it is."""
+"""Checks the host key of an SSH server."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class UnknownHostKeyError(paramiko.SSHException):  # type: ignore[misc]
 
 
 class KnownHostsPolicy(paramiko.MissingHostKeyPolicy):  # type: ignore[misc]
-    """Takes the keys of a file as OpenSSH has it, and refuses all others."""
+    """Accepts the keys of a known_hosts file in the format of OpenSSH, and refuses all other keys."""
 
     def __init__(self, path: str) -> None:
         self._path = os.path.expanduser(path)

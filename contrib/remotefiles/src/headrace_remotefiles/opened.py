@@ -1,4 +1,4 @@
-"""One remote file that is open: ranges of bytes, checked against what is known of the file."""
+"""An open remote file: reads ranges of bytes, and checks that they belong to the version that was opened."""
 
 from __future__ import annotations
 
@@ -12,16 +12,17 @@ from headrace_remotefiles.entries import Entry
 if TYPE_CHECKING:
     from headrace_remotefiles.remote_files import RemoteFiles
 
-#: What a small read fetches, so that the reads after it need no request of their own. It doubles while a file is read on.
+#: How much a small read fetches, so that the following reads need no request. It doubles while the file is read
+#: sequentially.
 _AHEAD_BYTES_MIN = 256 * 1024
 _AHEAD_BYTES_MAX = 4 * 1024**2
 
 
 class RemoteFile(OpenedFile):
-    """Bytes of one file. Used by one thread at a time.
+    """Reads one file. Used by one thread at a time.
 
-    After each request for bytes the store is asked whether the file is still the one that was opened; if it is not, the bytes are not
-    given.
+    After each request for bytes it asks the store whether the file is still the version that was opened. If it is not,
+    the bytes are dropped and OSError is raised.
     """
 
     def __init__(self, files: RemoteFiles, path: str, entry: Entry) -> None:
@@ -60,7 +61,7 @@ class RemoteFile(OpenedFile):
         if len(data) == end - begin:
             return data
         if len(data) == self._entry.st_size:
-            return data[begin:end]  # a web server that gives whole files only
+            return data[begin:end]  # a web server that does not support ranges
         if self._entry.st_size < end:
             raise FileNotFoundError(errno.ENOENT, "it has become shorter while it was read", self._path)
         raise OSError(
@@ -68,7 +69,7 @@ class RemoteFile(OpenedFile):
         )
 
     def _take(self, entry: Entry) -> None:
-        """Go on with what is there now, if it is still this file."""
+        """Continue with the present status, if it is still the same file."""
         if (entry.st_dev, entry.st_ino) != (self._entry.st_dev, self._entry.st_ino):
             raise FileNotFoundError(errno.ENOENT, "another version has replaced it", self._path)
         if entry.st_size < self._entry.st_size:

@@ -1,7 +1,7 @@
-"""Files of a store as headrace-file sees files: status, bytes from a place on, lists.
+"""Files of a store, with the interface that headrace-file uses for local files: status, bytes from an offset, lists.
 
-A store is asked which files there are at most once in ``list_interval``: between two lists, files are as the last list, or the last look at
-the file, has shown them.
+The files of a store are listed at most once in ``list_interval``. Between two lists, the status of a file is that of
+the last list or of the last request for this file.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ from headrace_remotefiles.opened import RemoteFile
 if TYPE_CHECKING:
     from headrace_file.settings import FileSourceSettings
 
-#: What clients of stores raise when a login is missing or refused, or the server is not the one that it should be.
+#: Names of the errors that clients raise if the login is missing or refused, or if the identity of the server cannot be
+#: verified.
 _REFUSALS = frozenset(
     {
         "AuthenticationException", "BadHostKeyException", "ClientAuthenticationError", "DefaultCredentialsError", "NoCredentialsError",
@@ -38,10 +39,10 @@ _REFUSALS = frozenset(
 class Store:
     """A kind of store."""
 
-    #: The package that knows it, and the name that fsspec has for it.
+    #: The package that implements it, and its name in fsspec.
     package: str
     protocol: str
-    #: Whether a file is never changed but replaced by another version as a whole, which the store tells apart.
+    #: Whether a file is never changed in place, but replaced by another version, and the store tells versions apart.
     versions: bool = False
     #: Whether its client must not be used by several threads at once.
     one_at_a_time: bool = False
@@ -59,7 +60,7 @@ class Store:
 
 @dataclass(slots=True)
 class _Seen:
-    """A file as it was at a time; ``entry`` None: it was not there."""
+    """The status of a file at a time; ``entry`` is None if the file did not exist."""
 
     at: float
     entry: Entry | None
@@ -81,7 +82,7 @@ class RemoteFiles(FileSystem):
         self._lock = threading.RLock()
         self._clients: dict[str, _Client] = {}
         self._seen: dict[str, _Seen] = {}
-        #: The directories whose files are all in the last list, and when that was.
+        #: The directories that were listed completely, and when.
         self._listed: dict[str, float] = {}
 
     # ------------------------------------------------------------------------------------------------ for headrace-file
@@ -90,7 +91,7 @@ class RemoteFiles(FileSystem):
         with self._lock:
             seen = self._seen.get(path)
             at = self._listed.get(path.rpartition("/")[0], float("-inf")) if seen is None else seen.at
-            # Lists are renewed in time where a job runs: no file needs to be asked for by itself then.
+            # While a job runs, lists are renewed often enough: then no file needs a request of its own.
             if not self.is_fresh(at, intervals=2):
                 return self.look(path)
             found = None if seen is None else seen.entry
@@ -130,11 +131,11 @@ class RemoteFiles(FileSystem):
     # ------------------------------------------------------------------------------------------------ asking the store
 
     def is_fresh(self, at: float, *, intervals: int = 1) -> bool:
-        """Return whether what was seen at a time still counts."""
+        """Return whether a status from this time may still be used."""
         return time.monotonic() - at < intervals * self._seconds
 
     def look(self, path: str) -> Entry:
-        """Ask for one file. Raises OSError."""
+        """Request the status of one file. Raises OSError."""
         at = time.monotonic()
         try:
             with self.asking(path) as system:
@@ -149,7 +150,7 @@ class RemoteFiles(FileSystem):
         return entry
 
     def read(self, path: str, begin: int, end: int) -> bytes:
-        """Return what the store gives for a range, which lies within the file. Raises OSError."""
+        """Return the bytes of a range that lies within the file. Raises OSError."""
         with self.asking(path) as system:
             return bytes(system.cat_file(_name(system, path), start=begin, end=end))
 
@@ -174,7 +175,7 @@ class RemoteFiles(FileSystem):
         return made
 
     def listed(self, root: str, found: Mapping[str, Entry], directories: Iterable[str]) -> None:
-        """Take a list: what it does not have below ``root``, in these directories, is not there."""
+        """Use a list. Files below ``root`` in these directories that are not in the list do not exist."""
         at = time.monotonic()
         with self._lock:
             gone = [path for path in self._seen if path.startswith(f"{root.rstrip('/')}/") and path not in found]
@@ -200,7 +201,7 @@ class RemoteFiles(FileSystem):
 
     @contextmanager
     def asking(self, path: str) -> Iterator[Any]:
-        """Give the client for a path; what it raises becomes an OSError whose number says what it means."""
+        """Give the client for a path. Errors of the client become OSError with an errno that tells the cause."""
         client = self._client(path)
         try:
             with client.lock:
@@ -261,7 +262,9 @@ def _lock_of(store: Store) -> Any:
 
 
 def _cause_of(error: BaseException) -> Exception | None:
-    """Return why a file was not found if the reason is another one than that it is not there: web clients do not tell these apart."""
+    """Return the cause if a file could not be found for another reason than that it does not exist: web clients do not
+    distinguish these cases.
+    """
     cause = error.__cause__
     if isinstance(cause, Exception) and getattr(cause, "status", None) not in (404, 410):
         return (

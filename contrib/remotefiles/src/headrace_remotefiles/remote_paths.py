@@ -1,4 +1,4 @@
-"""From the option ``path`` to the files that a store has."""
+"""Finds the files of a store that the option ``path`` names."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class RemotePaths:
         self._paths = settings.paths
         self._recursive = settings.recursive
         self._excluded = re.compile("|".join(map(fnmatch.translate, settings.exclude)) or r"(?!)").match
-        #: When the last list was begun, and what it was: the same as long as it counts.
+        #: When the last list was begun, and its result, which is used until the next list.
         self._at = float("-inf")
         self._found: dict[str, FileIdentity] = {}
         self._seen: set[str] = set()
@@ -68,7 +68,7 @@ class RemotePaths:
         if glob.has_magic(path):
             root = _root(path)
             found = self._chosen(root, self._files.matching(root, path))
-            self._files.listed(root, found, ())  # of other files a glob says nothing
+            self._files.listed(root, found, ())  # files that are not in these directories are unknown
             return found
         if path in self._directories or self._files.is_directory(path):
             root = path.rstrip("/")

@@ -16,10 +16,11 @@ if TYPE_CHECKING:
     from headrace_file.settings import FileSourceSettings
 
 _SECRET_NAMES = re.compile(r"secret|passw|passphrase|token|credential|account_key|sas|connection_string", re.IGNORECASE)
-#: Lists are kept by headrace, so that all that is known of files is equally old.
+#: fsspec's own cache of lists is off: headrace caches lists, so that all status of files has the same age.
 _UNCACHED: Mapping[str, Any] = {"use_listings_cache": False}
 _PLACE = re.compile(r"\$\{.+\}")
-#: Values that an option with the name of a secret takes for ways to log in: gcsfs has ``token="anon"`` for public buckets.
+#: Values of secret options that are not secrets but choose a way to log in: gcsfs has ``token="anon"`` for public
+#: buckets.
 _WAYS = frozenset({"anon", "browser", "cache", "cloud", "google_default"})
 
 
@@ -43,7 +44,7 @@ def http(settings: FileSourceSettings) -> RemoteFiles:
     for path in settings.paths:
         if "?" in path or "#" in path:
             raise _refused("path", "an address has a query, which may be a secret, and would be in names and logs")
-    # Compressed on the way, bytes would not be at their places.
+    # With compression during transfer, offsets of bytes would be wrong.
     return _made(settings, Store("aiohttp", "http", options={**_UNCACHED, "headers": {"Accept-Encoding": "identity"}}))
 
 
@@ -94,7 +95,7 @@ def _check_secrets(options: Mapping[str, Any]) -> None:
 
 
 def revealed(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return options with what stands at the places that they name. Raises OptionError when there is nothing."""
+    """Return options with the secrets that their places name. Raises OptionError if there is no secret at a place."""
     found: dict[str, Any] = {}
     for name, value in options.items():
         if isinstance(value, Mapping):

@@ -22,13 +22,15 @@ _RETRY_STATUSES = frozenset({408, 425, 429, 500, 502, 503, 504})
 #: Parts of the texts of TLS errors that are permanent, unlike a connection that is cut in the handshake.
 _TLS_FAULTS = ("CERTIFICATE", "certificate", "WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "ALERT")
 _REFERENCES_MAX = 200
-#: Requests that may be under way at once.
+#: How many requests may run at the same time.
 CONNECTIONS_MAX = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """A schema that another one uses: the name by which it is used (a file of Protocol Buffers, a ``$ref``), and its text."""
+    """A schema that another one refers to: the name in the reference (an imported file of Protocol Buffers, a
+    ``$ref``), and its text.
+    """
 
     name: str
     text: str
@@ -36,7 +38,9 @@ class Reference:
 
 @dataclass(frozen=True, slots=True)
 class RegisteredSchema:
-    """A schema as the registry has it. ``kind``: AVRO, PROTOBUF or JSON. ``references``: those that others need come first."""
+    """A schema of the registry. ``kind``: AVRO, PROTOBUF or JSON. ``references`` are in an order in which each comes
+    before those that refer to it.
+    """
 
     text: str
     kind: str = "AVRO"
@@ -44,7 +48,7 @@ class RegisteredSchema:
 
 
 class SchemaRegistry:
-    """Asks a registry. Nothing is cached here. Usable by several threads; must not be pickled or forked.
+    """Sends requests to a registry. It caches nothing. Usable by several threads; must not be pickled or forked.
 
     All methods raise RetriableError while the registry cannot be reached or is not ready, and JobError when it does not let this
     client in.

@@ -1,4 +1,6 @@
-"""Bodies of many schemas to one frame: those of one id are decoded together, by what the format makes of its schema."""
+"""Decodes bodies with different schemas into one frame: the bodies of one schema id are decoded together, by a decoder
+that the format makes for the schema.
+"""
 
 from __future__ import annotations
 
@@ -21,9 +23,10 @@ from headrace_schemaregistry.client import CONNECTIONS_MAX, RegisteredSchema, Sc
 from headrace_schemaregistry.settings import RegistrySettings
 
 PREFIX_BYTES = 5
-#: An id that the registry does not know is asked for again after the first number of seconds, then after twice as many, up to the second.
+#: The registry is asked again for an unknown id after the first number of seconds. The pause is doubled each time, up
+#: to the second number.
 _PAUSE_FIRST_SECONDS, _PAUSE_MAX_SECONDS = 1.0, 60.0
-#: The longest of these pauses while a queue waits for the id.
+#: The longest of these pauses while a queue waits for an id.
 _PAUSE_WAITING_SECONDS = 4.0
 _UNKNOWN_MAX = 10_000
 #: Kinds of schemas as messages call them.
@@ -36,7 +39,9 @@ class UnusableSchemaError(Exception):
 
 @dataclass(slots=True)
 class _Unknown:
-    """An id that the registry does not know: when it was first asked for, when it is next, and the pause after that."""
+    """An id that the registry does not know: when it was first requested, when it is requested next, and the pause
+    after that.
+    """
 
     since: float
     again: float
@@ -65,7 +70,7 @@ class RegisteredDecoder(Decoder):
         self._columns = dict(columns)
         self._monotonic = monotonic
         self._registry: SchemaRegistry | None = None
-        #: What decodes the bodies of an id, or why they cannot be decoded.
+        #: The decoder for the bodies of an id, or the reason why they cannot be decoded.
         self._known: dict[int, Decoder | str] = {}
         self._unknown: OrderedDict[int, _Unknown] = OrderedDict()
 
@@ -101,12 +106,12 @@ class RegisteredDecoder(Decoder):
             return Decoded(pl.DataFrame(schema=self._columns), np.zeros(0, dtype=np.int64), bad)
         every = np.concatenate(places)
         order = np.argsort(every, kind="stable")
-        # Rows without columns have a height all the same.
+        # A frame without columns has a height, too.
         frame = pl.concat(frames)[order] if self._columns else pl.DataFrame(height=len(every))
         return Decoded(frame, every[order], bad)
 
     def _look_up(self, ids: Sequence[int]) -> None:
-        """Ask the registry for schemas, several at once, except those that it did not know a short time ago."""
+        """Request schemas, several at once. Ids that were unknown a short time ago are left out."""
         now = self._monotonic()
         due = [one for one in ids if one not in self._unknown or self._unknown[one].again <= now]
         if self._registry is None and due:
@@ -155,7 +160,7 @@ class RegisteredDecoder(Decoder):
 
 
 def ids_of(bodies: Bodies) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Return the ids that stand before the records, and which bodies have one."""
+    """Return the schema ids of the bodies, and which bodies have one."""
     framed = bodies.ends - bodies.starts >= PREFIX_BYTES
     ids = np.zeros(len(bodies), dtype=np.int64)
     every = np.frombuffer(bodies.buffer, dtype=np.uint8)

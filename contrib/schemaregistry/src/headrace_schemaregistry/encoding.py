@@ -1,4 +1,4 @@
-"""What sinks do with a registry: they look up or register their schema, and write its id before each body."""
+"""Encoding with a registry: a sink looks up or registers its schema, and writes the schema's id before each body."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from headrace_schemaregistry.settings import RegistrySettings
 
 T = TypeVar("T")
-#: While a job is built, the registry is waited for so long. A running job waits as it does for other servers.
+#: How long building a job waits for a registry that is not available. A running job waits as for any other server.
 _BUILD_WAIT = timedelta(seconds=30)
 
 
 def prefix_of(schema_id: int) -> bytes:
-    """Return what stands before the bodies of a schema."""
+    """Return the bytes that precede each body of a schema."""
     return b"\x00" + schema_id.to_bytes(4, "big")
 
 
@@ -54,7 +54,9 @@ def check_subject(settings: RegistrySettings) -> None:
 
 
 class RegisteringEncoder(Encoder):
-    """Looks up or registers its schema with the first rows; then ``make`` gives the encoder that writes behind the prefix of its id."""
+    """Looks up or registers its schema when the first rows come. Then ``make`` gives the encoder for the bodies, which
+    follow the prefix with the id.
+    """
 
     def __init__(self, settings: RegistrySettings, text: str, kind: str, make: Callable[[bytes], Encoder]) -> None:
         self._settings = settings
@@ -102,7 +104,9 @@ class RegisteringEncoder(Encoder):
 
 
 def _waited_for(action: Callable[[], T]) -> T:
-    """Return what an action gives; while the registry is away it is tried again, for a while."""
+    """Return the result of an action. While the registry is not available, the action is repeated, for a limited
+    time.
+    """
 
     def failed(error: RetriableError, tries: Tries) -> None:
         left = _BUILD_WAIT.total_seconds() - tries.waited_seconds

@@ -1,4 +1,6 @@
-"""The options that formats with a schema registry share: where it is, how to log in, and what of it a source or sink uses."""
+"""Options that formats with a schema registry share: its address, the login, and the subject that a source or sink
+uses.
+"""
 
 from __future__ import annotations
 

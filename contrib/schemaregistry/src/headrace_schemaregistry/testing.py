@@ -20,7 +20,7 @@ class SmallRegistry:
         self.schemas: dict[int, dict[str, Any]] = {}
         self.subjects: dict[str, list[int]] = {}
         self.requests: list[tuple[str, str, str | None]] = []
-        #: What the next requests are answered with, before the registry itself: a status and a body.
+        #: Status and body of the answers to the next requests. When the list is empty, the registry answers by itself.
         self.answers: list[tuple[int, bytes]] = []
         self.url = ""
 
@@ -61,7 +61,7 @@ def _json(value: object) -> tuple[int, bytes]:
 
 @contextmanager
 def small_registry() -> Iterator[SmallRegistry]:
-    """Run one."""
+    """Run a registry until the block ends."""
     registry = SmallRegistry()
 
     class Handler(BaseHTTPRequestHandler):

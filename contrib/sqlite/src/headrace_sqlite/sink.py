@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from headrace.flow.schema import Schema
 
 
+def _declared(kind: pl.DataType, in_key: bool) -> str:
+    return f"{declared_type(kind)}{' NOT NULL' if in_key else ''}"
+
+
 class SQLiteSink(TableSink):
     """Writes rows to a table of a database file. Guarantee: exactly once, by positions kept in a table of the same file.
 
@@ -48,7 +52,7 @@ class SQLiteSink(TableSink):
 
     @property
     def offsets(self) -> Positions:
-        return Positions(self.settings, self.writer_name or f"table.{self.settings.table}")
+        return Positions(self.settings, self.positions_name)
 
     def quoted(self, name: str, *, option: str | None = None) -> str:
         return quoted(name, option=option)
@@ -75,27 +79,14 @@ class SQLiteSink(TableSink):
             hint=did_you_mean(self.settings.table, names, known="tables") + hint,
         )  # fmt: skip
 
-    def create(self, connection: Any, schema: Schema) -> Table:
+    def create(self, connection: Any, schema: Schema) -> None:
         with self.translating(), connection.cursor() as cursor:
             cursor.execute("BEGIN IMMEDIATE")
             if describe(cursor, self.settings.table) is None:
                 # A table of that name may have existed before; with its old positions, new rows would count as replays.
                 self.offsets.forget(connection, commit=False)
-                cursor.execute(self._create_statement(schema))
+                cursor.execute(self.create_statement(schema, _declared))
             connection.commit()
-        table = self.describe(connection)
-        if table is None:
-            raise self.no_such_table(connection, "")
-        return table
-
-    def _create_statement(self, schema: Schema) -> str:
-        key = self.settings.key or []
-        parts = []
-        for name, kind in schema.items():
-            parts.append(f"{quoted(self.target(name))} {declared_type(kind)}{' NOT NULL' if name in key else ''}")
-        if key:
-            parts.append(f"PRIMARY KEY ({listed(self.target(name) for name in key)})")
-        return f"CREATE TABLE {self.quoted_table} ({', '.join(parts)})"
 
     def check_kind(self, table: Table, targets: Sequence[str] | None) -> None:
         if table.kind != "table":

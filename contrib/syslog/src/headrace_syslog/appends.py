@@ -1,4 +1,4 @@
-"""Messages in parts that a buffer takes at once."""
+"""Splits messages into parts that the buffer can append at once."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from collections.abc import Iterator
 import headrace as hr
 import numpy as np
 
-#: What a message costs in a buffer beside its bytes, with its headers if no other message has the same ones.
+#: Bytes that a message needs in the buffer beside its body, including its headers if no other message shares them.
 OVERHEAD_BYTES = 192
-#: What a block costs.
+#: Bytes that a block needs.
 SPARE_BYTES = 4 * 1024
 
 
 def parts_of(bodies: hr.Bodies, append_max_bytes: int) -> Iterator[hr.Bodies]:
-    """Yield the bodies in their order, in parts of at most so many bytes with what they cost beside their own."""
+    """Yield the bodies in order, in parts of at most so many bytes, including what a message needs beside its body."""
     count = len(bodies)
     sizes = bodies.ends - bodies.starts + OVERHEAD_BYTES
     room = append_max_bytes - SPARE_BYTES

@@ -1,4 +1,4 @@
-"""Bodies as one column of texts."""
+"""Converts bodies to a column of texts."""
 
 from __future__ import annotations
 
@@ -9,19 +9,21 @@ import pyarrow as pa
 from headrace.interfaces.format_parts import texts_of
 from numpy.typing import NDArray
 
-#: What senders put behind a message, beside its framing.
+#: Characters that senders append to a message, in addition to the framing.
 _ENDS = "\r\n\0"
 
 
 def lines_of(
     bodies: hr.Bodies, max_body_bytes: int, *, latin_1: bool
 ) -> tuple[pl.Series, NDArray[np.int64] | None, list[hr.BadBody]]:
-    """Return the texts of bodies without newlines at their ends, their rows (None: all), and the bodies that are no texts or too large."""
+    """Return the texts of bodies without newlines at their ends, the numbers of these bodies (None: all), and the
+    bodies that are not texts or too large.
+    """
     if not len(bodies) or int((bodies.ends - bodies.starts).max()) <= max_body_bytes:
         try:
             return _ended(_together(bodies)), None, []
         except pl.exceptions.ComputeError:
-            pass  # some body is not UTF-8: each is looked at
+            pass  # one of the bodies is not UTF-8: each is decoded by itself
     texts, rows, bad = texts_of(bodies, max_body_bytes, latin_1=latin_1)
     return _ended(texts), rows, bad
 

@@ -29,7 +29,7 @@ COLUMNS: Mapping[str, str] = {
     "message": "string",
 }
 _NUMBERS = frozenset({"facility", "severity", "version"})
-#: What a source may say of a record in its headers.
+#: Headers that a source may give with a record.
 METADATA = ("peer", "protocol")
 
 
@@ -37,19 +37,21 @@ class SyslogSettings(hr.Settings, frozen=True, kw_only=True):
     """Options of the format ``syslog``."""
 
     standard: Annotated[
-        Standard, hr.option("Which messages are taken; auto: a message that begins like <13>1 is of RFC 5424.")
+        Standard,
+        hr.option("Which messages are accepted; auto: both, and a message that begins like <13>1 is of RFC 5424."),
     ] = "auto"
     timezone: Annotated[
-        str, hr.option("The time zone of times without one, which are those of RFC 3164, such as Europe/Vienna.")
+        str, hr.option("Time zone of times without one, such as Europe/Vienna. Times of RFC 3164 have none.")
     ] = "UTC"
     year: Annotated[
         int | None,
         hr.option(
-            "The year of times without one, where the source gives no times of records. Default: such messages are bad."
+            "Year of times without one, if the source does not give the times of records. Default: such messages are bad records."
         ),
     ] = None
     not_utf8: Annotated[
-        Literal["bad", "latin-1"], hr.option("What a body is that is not UTF-8: a bad record, or a text in Latin-1.")
+        Literal["bad", "latin-1"],
+        hr.option("What happens to a body that is not UTF-8: it is a bad record, or it is read as Latin-1."),
     ] = "bad"
     line_column: Annotated[str | None, hr.option("A column for the whole message. Default: none.")] = None
     max_body_bytes: MaxBodyBytes = 1024 * 1024
@@ -74,7 +76,7 @@ class SyslogSettings(hr.Settings, frozen=True, kw_only=True):
 
 
 class SyslogCodec(ReadOnlyCodec):
-    """Messages of syslog. Times without a year get it from the time that the source gives of the record."""
+    """Messages of syslog. A time without a year gets the year from the record's time that the source gives."""
 
     name = "syslog"
     Settings: ClassVar[type[SyslogSettings]] = SyslogSettings
@@ -86,11 +88,13 @@ class SyslogCodec(ReadOnlyCodec):
         return hr.Schema.of({**COLUMNS, **({} if line is None else {line: "string"})})
 
     def metadata_types(self) -> Mapping[str, pl.DataType]:
-        """Return what ``from_syslog`` says of a message: who sent it, and over which protocol."""
+        """Return the metadata that ``from_syslog`` gives with a message: the sender's address and the protocol."""
         return dict.fromkeys(METADATA, pl.String())
 
     def decoder(self, schema: hr.Schema, columns: Sequence[str] | None = None) -> hr.Decoder:
-        """Return a decoder. Raises OptionError for columns that a message does not have, or types that they do not become."""
+        """Return a decoder. Raises OptionError for a column that a message does not have, or a type to which it cannot
+        be converted.
+        """
         return self.record_decoder(schema, columns)
 
     def record_decoder(

@@ -1,4 +1,6 @@
-"""Takes connections, with TLS or without, in a thread of its own. What a connection sent is stored before more of it is read."""
+"""Accepts connections, with TLS or without, in its own thread. What a connection sent is stored before more is read
+from it.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,7 @@ class ConnectionReceiver:
         self.closing = False
         #: Connections that are open.
         self.open: set[Connection] = set()
-        #: What stores messages, and what makes connections.
+        #: Tasks that store messages, and tasks that complete connections.
         self._storing: set[asyncio.Task[None]] = set()
         self._greeting: set[asyncio.Task[None]] = set()
         self._sockets = sockets
@@ -58,7 +60,7 @@ class ConnectionReceiver:
 
     @property
     def failure(self) -> BaseException | None:
-        """What has ended it, if anything has."""
+        """The error that has ended the receiver, or None."""
         return self._failure
 
     def close(self) -> None:
@@ -70,11 +72,13 @@ class ConnectionReceiver:
             each.close()
 
     def begin_storing(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run what stores messages; the receiver does not end before it."""
+        """Run a coroutine that stores messages. The receiver does not end before it is done."""
         self._begin(work, self._storing)
 
     async def store(self, bodies: hr.Bodies, headers: Mapping[str, bytes]) -> None:
-        """Put messages into the log; when it returns, they are durable. Waits while the log is full or the disk refuses."""
+        """Append messages to the log; when it returns, they are durable. Waits while the log is full or the disk
+        refuses to write.
+        """
         for part in parts_of(bodies, self.log.append_max_bytes):
             while True:
                 try:
@@ -97,7 +101,7 @@ class ConnectionReceiver:
             asyncio.set_event_loop(self._loop)
             self._loop.set_exception_handler(_told)
             self._loop.run_until_complete(self._serve())
-        except BaseException as error:  # told by ``failure``, in the thread of the job
+        except BaseException as error:  # ``failure`` reports it, in the thread of the job
             self._failure = error
         finally:
             asyncio.set_event_loop(None)

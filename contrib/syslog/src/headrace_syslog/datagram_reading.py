@@ -1,8 +1,8 @@
 """Reads datagrams of a socket, many with one call where the system can (Linux).
 
-A call of Python's ``socket`` for each datagram lets other threads run each time, and gets the interpreter back up to five
-milliseconds later if one of them is busy: a job that decodes what comes would leave time for some hundred datagrams a second.
-``recvmmsg`` by ctypes keeps the interpreter, and never waits.
+Each call of Python's ``socket`` releases the interpreter lock. If another thread is busy, the lock comes back up to
+five milliseconds later. With one call for each datagram, a job that decodes records would leave time for a few hundred
+datagrams a second. ``recvmmsg`` by ctypes keeps the lock, and never blocks.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import numpy as np
 _AT_ONCE_MAX = 1024
 _AREA_BYTES = 32 * 1024**2
 _NAME_BYTES = 28
-#: ``struct mmsghdr`` of 64-bit Linux, little-endian: the gaps are what glibc and musl lay out differently, and are zero.
+#: ``struct mmsghdr`` of 64-bit Linux, little-endian. The padding is where glibc and musl differ; it is zero.
 _HEADER = np.dtype(
     [
         ("name", "<u8"), ("name_length", "<u4"), ("gap", "<u4"), ("parts", "<u8"), ("part_count", "<u8"), ("control", "<u8"),
@@ -27,7 +27,7 @@ _HEADER = np.dtype(
     ]
 )  # fmt: skip
 _PART = np.dtype([("base", "<u8"), ("length", "<u8")])
-#: Where an address lies within ``struct sockaddr_in`` and ``sockaddr_in6``.
+#: Position of the address in ``struct sockaddr_in`` and ``sockaddr_in6``.
 _ADDRESSES = {socket.AF_INET: slice(4, 8), socket.AF_INET6: slice(8, 24)}
 
 
@@ -36,7 +36,8 @@ class DatagramReader(ABC):
 
     @abstractmethod
     def read(self) -> tuple[list[bytes], list[str]]:
-        """Return some datagrams and the address that each came from; none if there is none now. Raises OSError.
+        """Return datagrams that are waiting and the address of each sender; an empty list if none is waiting. Raises
+        OSError.
 
         A datagram that is longer than ``message_bytes`` is cut to one byte more.
         """
@@ -73,7 +74,7 @@ class ManyDatagrams(DatagramReader):
         self._call = _recvmmsg()
         self._stride = message_bytes + 1
         self._count = max(16, min(_AT_ONCE_MAX, _AREA_BYTES // self._stride))
-        # Pages that no datagram touches take no memory.
+        # Pages into which no datagram is written need no memory.
         self._area = np.empty(self._count * self._stride, dtype=np.uint8)
         self._names = np.zeros((self._count, _NAME_BYTES), dtype=np.uint8)
         self._parts = np.zeros(self._count, dtype=_PART)
@@ -115,7 +116,9 @@ def reader_of(of: socket.socket, message_bytes: int) -> DatagramReader:
 
 
 def _recvmmsg() -> ctypes._FuncPointer:
-    """Return the function of the C library, called without giving the interpreter to other threads. Raises OSError."""
+    """Return the function of the C library, called with the interpreter lock held. Raises OSError if the library has no
+    such function.
+    """
     try:
         found = ctypes.PyDLL(None, use_errno=True).recvmmsg
     except AttributeError:

@@ -1,4 +1,4 @@
-"""Takes datagrams in a thread of its own, and puts them into the log, many at once."""
+"""Receives datagrams in its own thread, and appends them to the log, many at once."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from headrace_syslog.source_settings import SyslogSourceSettings
 
 logger = logging.getLogger(__name__)
 _BATCH_BYTES = 1024**2
-#: Between two appends, so that they are not small when there is much to do.
+#: Pause between two appends, so that each append has many datagrams under load.
 _PAUSE_SECONDS = 0.005
 _WAIT_SECONDS = 0.5
 _WAIT_FOR_ROOM = timedelta(seconds=0.5)
@@ -56,14 +56,14 @@ class DatagramReceiver:
         return self._failure
 
     def count_kernel_losses(self) -> None:
-        """Ask the kernel how many datagrams it has dropped."""
+        """Count the datagrams that the kernel has dropped."""
         with self._counting:
             dropped = dropped_datagrams(self._socket)
             self._losses.add(KERNEL, max(0, dropped - self._dropped))
             self._dropped = max(dropped, self._dropped)
 
     def close(self) -> None:
-        """Store what the kernel has taken so far, and end."""
+        """Store the datagrams that the kernel has received so far, and end."""
         self._closing.set()
         self._thread.join()
         self.count_kernel_losses()
@@ -85,7 +85,7 @@ class DatagramReceiver:
             self._failure = error
 
     def _take(self) -> bool:
-        """Append what the kernel has, as much as one append takes; return whether there may be more."""
+        """Append waiting datagrams, at most as many as one append can hold; return whether there may be more."""
         bodies: list[bytes] = []
         headers: list[Mapping[str, bytes]] = []
         cost = refused = too_long = 0
@@ -112,7 +112,9 @@ class DatagramReceiver:
         return more
 
     def _append(self, bodies: hr.Bodies, headers: list[Mapping[str, bytes]]) -> None:
-        """Put messages into the log, and go on as soon as they have their place in the line. Waits while the log is full."""
+        """Append messages to the log; returns as soon as their order is fixed, before they are durable. Waits while the
+        log is full.
+        """
         count = len(bodies)
 
         def done(future: Future[Appended]) -> None:

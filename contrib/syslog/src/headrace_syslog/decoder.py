@@ -1,4 +1,4 @@
-"""Bodies of syslog to columns, a batch at once."""
+"""Decodes bodies of syslog to columns, a batch at once."""
 
 from __future__ import annotations
 
@@ -23,7 +23,9 @@ Integers = NDArray[np.int64]
 
 
 class SyslogDecoder(hr.Decoder):
-    """Decodes bodies to the wanted columns. Whether a body is good does not depend on what is wanted, but for types of a schema."""
+    """Decodes bodies to the wanted columns. Whether a body is bad does not depend on the wanted columns, except on the
+    types that a schema gives them.
+    """
 
     def __init__(
         self, settings: SyslogSettings, wanted: Mapping[str, pl.DataType], metadata: Mapping[str, str]
@@ -33,7 +35,7 @@ class SyslogDecoder(hr.Decoder):
         self._metadata = metadata
 
     def decode(self, bodies: hr.Bodies) -> hr.Decoded:
-        """Decode bodies of which nothing else is known."""
+        """Decode bodies without times and headers."""
         return self._decoded(bodies, None, None)
 
     def decode_records(self, raw: hr.RawBatch) -> hr.Decoded:
@@ -86,7 +88,7 @@ class SyslogDecoder(hr.Decoder):
         return faults
 
     def _times(self, texts: pl.Series, received: Integers | None) -> tuple[pl.Series, dict[int, str]]:
-        """Return the times of messages as microseconds, and what is wrong with those that are none."""
+        """Return the times of messages as microseconds, and what is wrong with invalid ones."""
         there = np.flatnonzero((texts.is_not_null() & (texts != "-")).fill_null(False).to_numpy())
         known = np.zeros(len(texts), dtype=np.int64)
         missing = np.ones(len(texts), dtype=np.bool_)
@@ -111,7 +113,7 @@ class SyslogDecoder(hr.Decoder):
     def _column(
         self, name: str, lines: pl.Series, fields: pl.DataFrame, priorities: Integers, known: pl.Series
     ) -> pl.Series:
-        """Return a column of all lines; of lines with a fault the values mean nothing."""
+        """Return a column for all lines; the values of lines with a fault are undefined."""
         within = np.clip(priorities, 0, PRIORITY_MAX)
         if name == self._settings.line_column:
             return lines
@@ -133,7 +135,7 @@ class SyslogDecoder(hr.Decoder):
 
 
 def _of_headers(headers: Sequence[Mapping[str, bytes]] | None, name: str, count: int) -> pl.Series:
-    """Return a header of each record as text; records of one sender share their headers."""
+    """Return one header of each record as text. Records of one sender share one headers object."""
     if headers is None:
         return pl.Series([None] * count, dtype=pl.String)
     ids = np.fromiter(map(id, headers), dtype=np.int64, count=count)

@@ -1,4 +1,4 @@
-"""Bytes of a connection to messages (RFC 6587): counted octets, or a newline behind each message."""
+"""Splits the bytes of a connection into messages (RFC 6587): octet counting, or a newline after each message."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ _NO_BODIES = hr.Bodies(b"", _NOTHING, _NOTHING)
 
 
 class FramingError(Exception):
-    """What came is no frame: where the next message begins cannot be known. ``whole``: the messages in front of it."""
+    """The bytes do not begin with a valid frame, so the begin of the next message is unknown. ``whole``: the messages
+    before it.
+    """
 
     def __init__(self, text: str, whole: hr.Bodies) -> None:
         super().__init__(text)
@@ -20,20 +22,22 @@ class FramingError(Exception):
 
 
 class Framer:
-    """Cuts what comes over one connection. The first byte decides how: a digit begins a count, all else a line."""
+    """Splits the bytes of one connection. The first byte of a frame decides: a digit begins an octet count, any other
+    byte begins a line.
+    """
 
     def __init__(self, message_bytes: int) -> None:
         self._message_bytes = message_bytes
         self._rest = b""
         self._counted: bool | None = None
-        #: Bytes of a message that is too long, which are still to come.
+        #: How many bytes of a message that is too long are still to be skipped.
         self._skipped_bytes = 0
         self._skips_line = False
-        #: Messages that were left out.
+        #: How many messages were dropped because they are too long.
         self.too_long = 0
 
     def feed(self, data: bytes) -> hr.Bodies:
-        """Return the messages that are whole now. Raises FramingError."""
+        """Return the messages that are complete now. Raises FramingError."""
         if self._rest:
             data = self._rest + data
         if self._counted is None and data:
@@ -41,7 +45,9 @@ class Framer:
         return self._frames(data) if self._counted else self._lines(data)
 
     def end(self) -> tuple[hr.Bodies, bool]:
-        """Return a line that has no newline because the connection has ended, and whether a message is incomplete."""
+        """Called when the connection has ended. Return the last line if it has no newline, and whether a counted
+        message is incomplete.
+        """
         rest, self._rest = self._rest, b""
         if self._counted or self._skips_line:
             return _NO_BODIES, bool(rest.strip()) or self._skipped_bytes > 0

@@ -1,4 +1,6 @@
-"""Lines to the texts of their fields: the grammars of RFC 5424, and of what is sent as RFC 3164."""
+"""Splits lines into the texts of their fields, by the grammar of RFC 5424, or by that of messages that are sent as RFC
+3164.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,8 @@ NAME = r"[!#-<>-\\^-~]+"
 #: A pair within structured data.
 PAIR = rf' {NAME}="(?:[^"\\\]]|\\.)*"'
 ELEMENT = rf"\[{NAME}(?:{PAIR})*\]"
-#: The parts of a message of RFC 5424: what is missing if a line fits up to a part and not with it, and the part.
+#: The parts of a message of RFC 5424, each with a description: it is named if a line matches all parts before, but not
+#: this one.
 _PARTS_5424 = (
     ("a priority such as <13>", r"^<(?P<priority>[0-9]{1,3})>"),
     ("the version 1 and a blank", r"(?P<version>1) "),
@@ -37,8 +40,8 @@ _TIME_3164 = (
     rf"(?:{'|'.join(MONTHS)}) [ 0-9]?[0-9] (?:[0-9]{{4}} )?[0-9][0-9]:[0-9][0-9]:[0-9][0-9](?:[.,][0-9]{{1,9}})?"
     r"|[0-9]{4}-[0-9][0-9]-[0-9][0-9][T ][0-9][0-9]:[0-9][0-9]:[0-9][0-9](?:[.,][0-9]{1,9})?(?:Z|[+-][0-9][0-9]:?[0-9][0-9])?"
 )
-#: Before the time may stand a sequence number, and a sign that the clock is not set, as routers write them.
-#: The host may be missing, as in what programs write to the socket of their machine: then the tag follows, which ends in a colon.
+#: Routers write a sequence number before the time, and a sign if their clock is not set. The host may be missing, as in
+#: messages that programs write to the local socket. Then the tag follows, which ends with a colon.
 _LINE_3164 = (
     r"(?s)^<(?P<priority>[0-9]{1,3})>"
     rf"(?:(?:[0-9]+: )?[*.]?(?P<time>{_TIME_3164}):? (?:(?P<host>[^\s\[\]]*[^\s\[\]:]) (?:: )?)?)?"
@@ -49,7 +52,9 @@ _SHOWN_MAX = 60
 
 
 def fields_of(lines: pl.Series, standard: Standard) -> pl.DataFrame:
-    """Return a row of ``FIELDS``, as texts, for each line. ``priority`` is NULL where a line does not fit; others where it has none."""
+    """Return a row of ``FIELDS``, as texts, for each line. ``priority`` is NULL if the line does not match; another
+    field is NULL if the line does not have it.
+    """
     if standard == "rfc5424":
         return _fields_5424(lines)
     if standard == "rfc3164":
@@ -80,7 +85,7 @@ def _fields_3164(lines: pl.Series) -> pl.DataFrame:
 
 
 def reasons(lines: Sequence[str], standard: Standard) -> list[str]:
-    """Return for lines that do not fit what they should have at which place."""
+    """Return, for lines that do not match, what was expected at which place."""
     texts = pl.Series(lines, dtype=pl.String)
     newer = texts.str.contains(_BEGIN_5424).to_numpy() if standard == "auto" else np.full(len(texts), True)
     if standard == "rfc3164":

@@ -1,4 +1,4 @@
-"""What listens while the source is open: datagrams and connections, both into one log."""
+"""Listens while the source is open: datagrams and connections write into one log."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 
 
 class SyslogListener(Listener):
-    """Listens from when it is made until ``close``. Raises JobError if a port or the certificate cannot be used."""
+    """Listens from its creation until ``close``. Raises JobError if a port or the certificate cannot be used."""
 
     def __init__(self, log: RecordLog, settings: SyslogSourceSettings) -> None:
         self._losses = Losses()
@@ -63,7 +63,7 @@ class SyslogListener(Listener):
         self._losses.tell()
 
     def losses(self) -> Mapping[str, int]:
-        """Return what has arrived since the start and is not in the buffer, by reason."""
+        """Return how many messages were lost since the start, by reason."""
         if self._datagrams is not None:
             self._datagrams.count_kernel_losses()
         return self._losses.counts()

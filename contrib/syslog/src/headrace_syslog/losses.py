@@ -1,4 +1,4 @@
-"""What arrived and is not in the buffer: counted by reason, and told in the log from time to time."""
+"""Counts messages that arrived and were not stored, by reason, and logs the counts from time to time."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 
 logger = logging.getLogger(__name__)
-#: Losses are told at most so often.
+#: Shortest time between two log messages about losses.
 TELL_SECONDS = 10.0
 
 KERNEL = "datagrams that the kernel had no room for (net.core.rmem_max limits it)"
@@ -32,7 +32,7 @@ class Losses:
         self._told_seconds = -TELL_SECONDS
 
     def add(self, reason: str, count: int = 1) -> None:
-        """Count something that is lost."""
+        """Count a loss."""
         if count:
             with self._lock:
                 self._counts[reason] += count
@@ -43,7 +43,7 @@ class Losses:
             return dict(self._counts)
 
     def tell(self, *, at_once: bool = False) -> None:
-        """Log what was lost since it was last told, if that is some time ago."""
+        """Log the losses since the last log message, unless that was a short time ago."""
         with self._lock:
             now = self._clock()
             new = self._counts - self._told

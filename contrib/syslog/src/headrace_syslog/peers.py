@@ -1,16 +1,16 @@
-"""Who sends: addresses as they are shown, and which of them may."""
+"""Senders: the text of their addresses, and which of them are allowed to send."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 
-#: Anybody can forge addresses of datagrams, so what is known of them is limited.
+#: Addresses of datagrams can be forged, so the number of cached addresses is limited.
 _KNOWN_MAX = 10_000
 
 
 class Peers:
-    """Knows for addresses of senders what a record says of them, and whether they may send. Used by one thread."""
+    """Gives the headers of records by the sender's address, and decides whether it may send. Used by one thread."""
 
     def __init__(self, allow: Sequence[str], protocol: str) -> None:
         self._networks: list[IPv4Network | IPv6Network] = [ip_network(network) for network in allow]
@@ -18,7 +18,7 @@ class Peers:
         self._known: dict[str, Mapping[str, bytes] | None] = {}
 
     def headers(self, text: str) -> Mapping[str, bytes] | None:
-        """Return the headers of records of a sender, by its address; None: it may not send.
+        """Return the headers for records of a sender; None if it may not send.
 
         Equal addresses give the same object, which a buffer stores once.
         """

@@ -1,4 +1,4 @@
-"""Rows as messages of RFC 5424, a batch at once."""
+"""Writes rows as messages of RFC 5424, a batch at once."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from headrace_syslog.priorities import FACILITIES, SEVERITIES
 from headrace_syslog.sink_settings import SyslogSinkSettings
 from headrace_syslog.source_settings import refused
 
-#: Fields of the header that are texts, and how long they may be.
+#: Text fields of the header, and their maximum lengths.
 _TEXTS = {"host": 255, "app": 48, "process_id": 128, "message_id": 32}
 _NAME_MAX = 32
 _NO_NAME = re.compile(r"[^!-~]|[=\]\"]")
@@ -41,7 +41,7 @@ class MessageMaker:
             _check(schema, settings)
 
     def messages(self, batch: SinkBatch) -> pl.Series:
-        """Return one message per row. Raises DataError for a row that has no form as a message."""
+        """Return one message for each row. Raises DataError for a row that cannot be written as a message."""
         frame = batch.to_polars()
         rows = frame if frame.width else pl.DataFrame(height=len(batch))
         named = self._settings.message or ("message" if "message" in frame.columns else None)
@@ -88,7 +88,7 @@ class MessageMaker:
         return codes.fill_null(default)
 
     def _header(self, frame: pl.DataFrame, name: str, length: int) -> pl.Series:
-        """Return a field of the header: printable ASCII without blanks, - for none."""
+        """Return a field of the header: printable ASCII without blanks, or - for NULL."""
         default = self._defaults.get(name, "-")
         if name not in frame.columns:
             return pl.Series([default]).new_from_index(0, frame.height)

@@ -1,4 +1,4 @@
-"""The sockets that the source listens on, and what the kernel dropped of them."""
+"""Makes the sockets that the source listens on, and reads how many datagrams the kernel dropped."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def listening(settings: SyslogSourceSettings, port: int, option: str) -> socket.
 
 
 def receiving(settings: SyslogSourceSettings, port: int, option: str) -> socket.socket:
-    """Return a socket that takes datagrams. Raises JobError."""
+    """Return a socket that receives datagrams. Raises JobError."""
     made = socket.socket(_family(settings.host), socket.SOCK_DGRAM)
     try:
         if settings.host == "::" and socket.has_dualstack_ipv6():
@@ -42,7 +42,7 @@ def receiving(settings: SyslogSourceSettings, port: int, option: str) -> socket.
         made.close()
         raise _refused(settings, port, option, error) from error
     made.setblocking(False)
-    # Linux doubles what is asked for, as it counts what it needs itself.
+    # Linux doubles the requested size, because it counts its own overhead, too.
     given = made.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) // 2
     if given < settings.udp_receive_bytes:
         logger.info(
@@ -53,7 +53,7 @@ def receiving(settings: SyslogSourceSettings, port: int, option: str) -> socket.
 
 
 def dropped_datagrams(of: socket.socket) -> int:
-    """Return how many datagrams the kernel had no room for since the socket was made; 0 where it does not tell."""
+    """Return how many datagrams the kernel has dropped since the socket was created; 0 on systems that do not tell."""
     number = str(os.fstat(of.fileno()).st_ino)
     for table in _PROC_TABLES:
         try:
@@ -67,11 +67,11 @@ def dropped_datagrams(of: socket.socket) -> int:
 
 
 def tls_context(settings: SyslogSourceSettings) -> ssl.SSLContext:
-    """Return what connections with TLS are made by. Raises JobError."""
+    """Return the TLS context for connections. Raises JobError."""
     assert settings.ssl_certificate is not None
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    # Senders of syslog often read nothing. If one closes its connection with a ticket unread, its kernel resets it, and ours throws away
-    # what the sender had sent before.
+    # No session tickets are sent. Many senders of syslog never read. If such a sender closes its connection while a
+    # ticket is unread, its kernel resets the connection, and our kernel drops what the sender had sent before.
     context.num_tickets = 0
     try:
         context.load_cert_chain(settings.ssl_certificate, settings.ssl_key)

@@ -1,4 +1,4 @@
-"""The source: ports that take messages of syslog."""
+"""The source: listens on ports for messages of syslog."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ def _networks(text: str) -> Mapping[str, Any]:
 
 
 class SyslogSource(BufferedSource):
-    """Takes messages over UDP, TCP and TLS, and keeps them in a buffer on local disk until a checkpoint covers them.
+    """Receives messages over UDP, TCP and TLS, and keeps them in a buffer on local disk until a checkpoint covers them.
 
-    Bodies are messages as they were sent, without their framing; headers say who sent them (``peer``) and how (``protocol``). Senders of
-    syslog get no answer: what a process has read and not yet stored is lost when it is killed. See ``docs/connectors/syslog.md``.
+    Bodies are messages as they were sent, without their framing; headers say who sent them (``peer``) and how
+    (``protocol``). Syslog has no acknowledgements: messages that the process has read and not yet stored are lost when
+    it is killed. See ``docs/connectors/syslog.md``.
     """
 
     Settings: ClassVar[type[Settings]] = SyslogSourceSettings

@@ -10,9 +10,9 @@ from headrace.foundation.errors import OptionError
 from headrace.interfaces.settings import option
 from headrace_buffer import BufferedSourceSettings
 
-#: What an append needs beside the largest message: heads of blocks, and what is said of the peer.
+#: Bytes that an append needs beside the largest message: heads of blocks, and the headers with the peer.
 _APPEND_SPARE_BYTES = 8 * 1024
-#: A buffer takes this part of its quota at once.
+#: One append may be as large as the buffer's quota divided by this.
 _APPENDS_OF_QUOTA = 8
 
 

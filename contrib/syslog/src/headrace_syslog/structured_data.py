@@ -1,4 +1,4 @@
-"""Structured data of RFC 5424 to JSON, a column at once."""
+"""Converts structured data of RFC 5424 to JSON, a column at once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Texts of times to microseconds since the Unix epoch, a column at once. Each part is checked: no date rolls over into the next month."""
+"""Parses times to microseconds since the Unix epoch, a column at once. Each part is checked: the 31st of June is an
+error, not the 1st of July.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,7 @@ _FAR = np.iinfo(np.int64).max
 
 @dataclass(frozen=True, slots=True)
 class Moments:
-    """Times, and which of them are known to be right. Of times whose year is not known ``no_year`` is set."""
+    """Times, and which of them are valid. ``no_year`` marks times whose year is unknown."""
 
     times: Integers
     good: Flags
@@ -35,8 +37,8 @@ class Moments:
 def moments(texts: pl.Series, zone: str, received: Integers | None, year: int | None) -> Moments:
     """Return the times of texts of RFC 5424 or RFC 3164, none of which is NULL.
 
-    Times without a zone are local times of ``zone``. A time without a year is the one that is nearest to ``received``; without that, it is
-    of ``year``.
+    Times without a zone are local times of ``zone``. A time without a year gets the year that brings it nearest to
+    ``received``; if that is not given, it gets ``year``.
     """
     count = len(texts)
     found = Moments(np.zeros(count, dtype=np.int64), np.zeros(count, dtype=np.bool_), np.zeros(count, dtype=np.bool_))
@@ -124,7 +126,9 @@ def _in_zone(times: Integers, zone: str) -> Integers:
 
 
 def _in_utc(times: Integers, zone: str) -> Integers:
-    """Return times of clocks of the zone. Of an hour that comes twice it is the first, and one that is left out is that behind it."""
+    """Return local times of the zone in UTC. In an hour that comes twice (end of daylight saving time), it is the
+    first. A time in an hour that is skipped is moved to the hour after it.
+    """
     if zone == "UTC":
         return times
     clocks = pl.Series(times).cast(pl.Datetime("us"))

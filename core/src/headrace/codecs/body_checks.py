@@ -11,6 +11,7 @@ import numpy as np
 import polars as pl
 
 from headrace.flow.messages import Bodies
+from headrace.interfaces.codec import BadBody, Decoded
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -120,3 +121,23 @@ def on_fresh_stack(function: Callable[[Argument], Result], argument: Argument) -
     if errors:
         raise errors[0]
     return outcome[0]
+
+
+def decoded_rows(
+    bodies: Bodies,
+    frame: pl.DataFrame,
+    rows: NDArray[np.int64],
+    bad: NDArray[np.bool_] | None,
+    reason: Callable[[bytes], str],
+) -> Decoded:
+    """Return what was decoded, and the other bodies as bad ones.
+
+    ``rows`` says which body each row of ``frame`` is from, ``bad`` which of these rows have a value that does not fit. ``reason`` is
+    called with each bad body.
+    """
+    if bad is not None:
+        frame, rows = frame.filter(~bad), rows[~bad]
+    if len(rows) == len(bodies):
+        return Decoded(frame)
+    refused = other_rows(len(bodies), rows).tolist()
+    return Decoded(frame, rows, [BadBody(row, reason(bodies[row])) for row in refused])

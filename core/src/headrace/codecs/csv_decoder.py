@@ -13,6 +13,7 @@ import polars as pl
 from headrace.codecs.body_checks import (
     BYTE_ORDER_MARK,
     byte_order_mark_rows,
+    decoded_rows,
     invalid_text_rows,
     other_rows,
     oversized_rows,
@@ -29,7 +30,7 @@ from headrace.codecs.text_columns import UNEXPLAINED, TextColumn, either, shown
 from headrace.flow.messages import Bodies, RawBatch
 from headrace.flow.schema import type_name
 from headrace.foundation.errors import DataError
-from headrace.interfaces.codec import BadBody, Decoded, Decoder
+from headrace.interfaces.codec import Decoded, Decoder
 from headrace.interfaces.format_parts import not_utf8, too_large
 
 if TYPE_CHECKING:
@@ -100,12 +101,7 @@ class CsvDecoder(Decoder):
             series.append(converted.alias(name))
             bad = either(bad, bad_here)
         frame = pl.DataFrame(series) if series else pl.DataFrame(height=len(rows))
-        if bad is not None:
-            frame, rows = frame.filter(~bad), rows[~bad]
-        if len(rows) == len(bodies):
-            return Decoded(frame)
-        refused = other_rows(len(bodies), rows).tolist()
-        return Decoded(frame, rows, [BadBody(row, self._reason(bodies[row])) for row in refused])
+        return decoded_rows(bodies, frame, rows, bad, self._reason)
 
     def _texts(self, bodies: Bodies) -> tuple[pl.DataFrame, NDArray[np.bool_] | None]:
         """Return the texts of the wanted fields, by number, and which records are malformed and thus left out."""

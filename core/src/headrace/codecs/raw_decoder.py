@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
-from headrace.codecs.body_checks import invalid_text_rows, other_rows, oversized_rows
+from headrace.codecs.body_checks import decoded_rows, invalid_text_rows, other_rows, oversized_rows
 from headrace.codecs.text_columns import UNEXPLAINED, TextColumn, either, shown
 from headrace.flow.messages import Bodies
 from headrace.flow.schema import RESERVED_PREFIX, type_name
 from headrace.foundation.errors import OptionError
-from headrace.interfaces.codec import BadBody, Decoded, Decoder
+from headrace.interfaces.codec import Decoded, Decoder
 from headrace.interfaces.format_parts import not_utf8, too_large
 
 if TYPE_CHECKING:
@@ -78,12 +78,7 @@ class _RawDecoder(Decoder):
         rows = other_rows(len(bodies), unfit)
         columns, bad = self.columns(self._series(bodies.take(rows) if len(unfit) else bodies))
         frame = pl.DataFrame(columns) if columns else pl.DataFrame(height=len(rows))
-        if bad is not None:
-            frame, rows = frame.filter(~bad), rows[~bad]
-        if len(rows) == len(bodies):
-            return Decoded(frame)
-        refused = other_rows(len(bodies), rows).tolist()
-        return Decoded(frame, rows, [BadBody(row, self._reason(bodies[row])) for row in refused])
+        return decoded_rows(bodies, frame, rows, bad, self._reason)
 
     def _series(self, bodies: Sequence[bytes]) -> pl.Series:
         values = pl.Series(list(bodies), dtype=pl.Binary)

@@ -25,7 +25,10 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class JobState(enum.Enum):
-    """The state of a job."""
+    """The state of a job: STARTING, RUNNING and STOPPING while it runs; then FINISHED, STOPPED or FAILED for good.
+
+    FINISHED: the end of the input was reached. STOPPED: somebody stopped it. FAILED: an error ended it, see ``JobStatus.error``.
+    """
 
     STARTING = "starting"
     RUNNING = "running"
@@ -278,7 +281,13 @@ class JobHandle(ABC):
 
 
 class Backend(ABC):
-    """Runs plans. Made from validated options by name (``job.run(backend="light", **options)``)."""
+    """Runs plans: the base of light, Spark and backends of others. Found by name (``job.run(backend="light", **options)``).
+
+    An object is made from validated options for each ``run``, ``start`` or ``prepare`` of a job, in the process that calls it. Only
+    ``start`` must be implemented. The optional methods belong to features (offsets, savepoints of versions, DataFrames); their
+    defaults do nothing, or raise an error that says so. A backend must keep the guarantees that docs/jobs.md states: records are
+    read again until all rows made from them are stored, and the results do not depend on how the input is cut into batches.
+    """
 
     Settings: ClassVar[type[Settings]] = Settings
 
@@ -287,7 +296,11 @@ class Backend(ABC):
 
     @abstractmethod
     def start(self, plan: Plan, options: RunOptions) -> JobHandle:
-        """Start the plan and return at once. Raises JobError for errors that can be found before anything is read."""
+        """Start the plan and return at once. Called once for each start of a job.
+
+        Raises JobError for what can be found before anything is read: wrong options, missing topics or tables, a checkpoint of another
+        job. What goes wrong later is in ``JobHandle.status().error``, and is raised by ``JobHandle.wait``.
+        """
 
     def make_ready(self, plan: Plan, options: RunOptions) -> None:
         """Do ahead of ``start`` what takes time and touches neither checkpoint nor sources nor sinks: imports, compiling.

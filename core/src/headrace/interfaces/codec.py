@@ -32,8 +32,9 @@ class BadBody:
 class Decoded:
     """The good rows as a frame, and which bodies they are made from (None: one row of each, in order).
 
-    ``rows`` never falls. A body may give several rows, and then stands there several times, or none: a body that is in neither
-    ``rows`` nor ``bad`` says nothing. The frame of a format of changes (``Codec.changes``) has the column ``CHANGE`` behind the others.
+    ``rows`` never decreases. If a body gives several rows, its number is in ``rows`` several times. A body that is in
+    neither ``rows`` nor ``bad`` gives no row and is no error. The frame of a format of changes (``Codec.changes``) has
+    ``CHANGE`` as its last column.
     """
 
     frame: pl.DataFrame
@@ -42,17 +43,22 @@ class Decoded:
 
 
 class Decoder(ABC):
-    """Decodes batches to the columns it was made for. Used by one thread at a time."""
+    """Decodes batches of bodies to the columns it was made for.
+
+    Made by ``Codec.decoder`` in each process that reads, one for each lane. The lane calls it for each batch that a reader returns; calls
+    never overlap. Between two calls it may keep caches, but nothing on which a result depends.
+    """
 
     @abstractmethod
     def decode(self, bodies: Bodies) -> Decoded:
         """Decode all bodies. Never raises for what a body holds: such a body is in ``bad``.
 
-        Whether a body is good, and its values, depend on that body alone, never on its neighbours.
+        Whether a body is good, and its values, depend on that body alone, never on its neighbours. Raises RetriableError when a server
+        that it needs, such as a schema registry, is not available: the same call is repeated.
         """
 
     def decode_records(self, raw: RawBatch) -> Decoded:
-        """Decode records whose ``bodies`` are given, with what else the source says of them. Called by the lane for each batch.
+        """Decode records of which ``bodies`` is given, with their keys and headers. Called by the lane for each batch.
 
         The default decodes the bodies alone. A format that reads keys or headers (``Codec.header_fields``) overrides it.
         """
@@ -62,7 +68,9 @@ class Decoder(ABC):
 
 @dataclass(frozen=True, slots=True)
 class DecoderRequest:
-    """What a faster decoder of a format must do. Given to what ``headrace_decoders`` offers, when a decoder is made."""
+    """What a faster decoder of a format must do. The function that ``headrace_decoders`` offers gets it when a decoder
+    is made.
+    """
 
     #: The columns, in their order.
     columns: Mapping[str, pl.DataType]
@@ -84,17 +92,18 @@ class BodyFilter(ABC):
     def rows(self, queue: Queue, raw: RawBatch) -> NDArray[np.int64] | None:
         """Return the rows to decode, in order; None: all. Called before each batch is decoded, in the lane's thread.
 
-        The others leave no trace: neither rows nor, where they are damaged, dead letters.
+        The other bodies give neither rows nor, if they are damaged, dead letters.
         """
 
 
 @dataclass(frozen=True, slots=True)
 class FormatFraming:
-    """What a source of files asks a format, to find where records begin and end: see ``Codec.framing``."""
+    """What a source of files must know of a format to find the borders of records: see ``Codec.framing``."""
 
     #: The largest body that the format decodes, in bytes; 0: it sets no limit.
     body_bytes_max: int = 0
-    #: Of formats whose records have fields: what stands between fields, and around a field that holds delimiters or newlines.
+    #: For formats whose records have fields: the character between fields, and the character around a field that holds
+    #: delimiters or newlines.
     delimiter: str = ","
     quote: str | None = '"'
     #: The names of the fields in their order, if options of the format give them.
@@ -102,26 +111,39 @@ class FormatFraming:
 
 
 class Encoder(ABC):
-    """Encodes rows, one body per row. Used by one thread at a time."""
+    """Encodes rows, one body for each row.
+
+    Made by ``Codec.encoder`` in each process that writes. Sinks call it in ``batch_insert``; calls never overlap.
+    """
 
     @abstractmethod
     def encode(self, frame: pl.DataFrame) -> Sequence[bytes]:
-        """Return one body per row of ``frame``: user columns, and with ``Codec.encodes_changes`` perhaps the column ``CHANGE``."""
+        """Return one body per row of ``frame``: user columns, and with ``Codec.encodes_changes`` perhaps the column ``CHANGE``.
+
+        Raises DataError for a row that the format cannot hold, and RetriableError when a server that it needs is not available.
+        """
 
     def encode_lines(self, frame: pl.DataFrame) -> bytes:
-        """Return all bodies, each ended by a newline: what a file of records holds."""
+        """Return all bodies, each followed by a newline, as a file of records holds them."""
         return b"".join(body + b"\n" for body in self.encode(frame))
 
 
 class Codec(ABC):
-    """A format by name: json, csv, raw, … Made from options; gives decoders and encoders for a schema."""
+    """A format by name: json, csv, raw, … It gives decoders and encoders for a schema.
+
+    Made from validated options when the job is built, one for each source or sink that names the format. It travels in the plan, so it
+    must survive ``cloudpickle``. ``decoder`` and ``encoder`` must be implemented; a format that only reads raises OptionError in
+    ``encoder``. They are called when the job is built, to check columns and types, and again in each process that reads or writes.
+    """
 
     Settings: ClassVar[type[Settings]] = Settings
     #: Header fields that its decoders read beside the bodies: ``key``, ``time``, ``headers``.
     header_fields: frozenset[str] = frozenset()
-    #: Of ``metadata_types``: what is the same for all changes of a row, such as its table. The others are not known of old rows.
+    #: The ``metadata_types`` that are the same for all changes of a row, such as its table. All others are unknown for
+    #: old rows.
     constant_metadata: frozenset[str] = frozenset()
-    #: Whether its encoders write what a row changes. Then a sink may give them the column ``CHANGE``; without it rows are added.
+    #: Whether its encoders write the kind of change of a row. Then a sink may give them the column ``CHANGE``; without
+    #: that column rows are inserts.
     encodes_changes: ClassVar[bool] = False
 
     def __init__(self, settings: Any = None) -> None:
@@ -140,7 +162,7 @@ class Codec(ABC):
         return FormatFraming(body_bytes_max=self.settings.max_body_bytes if declares_limit else 0)
 
     def changes(self) -> SourceChanges | None:
-        """Return what the decoded rows say of changes; None, the default: rows are only added.
+        """Return how the decoded rows describe changes of a table; None, the default, means that rows are only added.
 
         If it is not None, decoded frames have the column ``CHANGE`` (Int8, values of ``ChangeKind``).
         """
@@ -150,7 +172,8 @@ class Codec(ABC):
         """Get the key of the table whose changes are read. Called when the job is built, before the first decoder. Raises JobError."""
 
     def metadata_types(self) -> Mapping[str, pl.DataType]:
-        """Return what can be asked of a record beside its columns, and of which type it is: ``{"source.table": String}``.
+        """Return the metadata of a record that a job can have as columns, with their types: ``{"source.table":
+        String}``.
 
         ``metadata={"table": "source.table"}`` of a job makes a column of it.
         """
@@ -159,7 +182,8 @@ class Codec(ABC):
     def record_decoder(
         self, schema: Schema, columns: Sequence[str] | None = None, metadata: Mapping[str, str] | None = None
     ) -> Decoder:
-        """Return the decoder that a source is read with. ``metadata``: a column name for each of ``metadata_types`` that is wanted.
+        """Return the decoder that a source uses. ``metadata``: the names of wanted columns, and which of
+        ``metadata_types`` each holds.
 
         Its frames have ``columns``, then the columns of ``metadata`` in their order. The default is ``decoder``, for formats without
         metadata.
@@ -168,15 +192,24 @@ class Codec(ABC):
 
     @abstractmethod
     def decoder(self, schema: Schema, columns: Sequence[str] | None = None) -> Decoder:
-        """Return a decoder to ``columns`` (in that order; None: all of the schema)."""
+        """Return a decoder to ``columns`` (in that order; None: all of the schema).
+
+        Raises OptionError for columns, or types of columns, that the format cannot give. It must not depend on ``columns`` which bodies
+        are bad, except that columns that are not wanted need not be checked.
+        """
 
     @abstractmethod
     def encoder(self, schema: Schema | None) -> Encoder:
-        """Return an encoder. ``schema`` is None for a stream whose columns are not known when the job is built."""
+        """Return an encoder. ``schema`` is None for a stream whose columns are not known when the job is built.
+
+        Raises OptionError for columns whose types the format cannot hold, or if it needs to know the columns.
+        """
 
 
 def encodes_changes(format: str) -> bool:
-    """Return whether the format of this name writes what a row changes. For sinks, which then take changelogs; False if there is none."""
+    """Return whether the format of this name writes kinds of changes, so that a sink can accept changelogs; False for
+    an unknown format.
+    """
     from headrace.interfaces.registry import default_registry
 
     registry = default_registry()

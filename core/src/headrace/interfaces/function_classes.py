@@ -246,8 +246,8 @@ def _emitted(emit: Any, state: Any) -> list[Any]:
     return rows
 
 
-class OfPandas(Wrapper):
-    """A scalar function of pandas Series, as PyFlink calls it: once for the rows of a batch."""
+class _PandasWrapper(Wrapper):
+    """Holds a function of pandas Series, and the type that it returns."""
 
     def __init__(self, function: Callable[..., Any], returns: pl.DataType) -> None:
         self._function, self._returns = function, returns
@@ -255,6 +255,10 @@ class OfPandas(Wrapper):
     @property
     def target(self) -> Any:
         return self._function
+
+
+class OfPandas(_PandasWrapper):
+    """A scalar function of pandas Series, as PyFlink calls it: once for the rows of a batch."""
 
     @property
     def __signature__(self) -> inspect.Signature:
@@ -264,15 +268,8 @@ class OfPandas(Wrapper):
         return from_pandas(self._function(*map(to_pandas, arguments)), self._returns)
 
 
-class AggregatingPandas(Wrapper):
+class AggregatingPandas(_PandasWrapper):
     """An aggregate function of pandas Series. Its state is the arguments of all rows of a group."""
-
-    def __init__(self, function: Callable[..., Any], returns: pl.DataType) -> None:
-        self._function, self._returns = function, returns
-
-    @property
-    def target(self) -> Any:
-        return self._function
 
     keeps_all_values = True
 

@@ -54,7 +54,10 @@ class AggregateFunction:
     """A user aggregate: a class with ``create() -> state``, ``add(state, *values) -> state``,
     ``merge(state, other) -> state`` and ``result(state)``. ``retract(state, *values) -> state`` is optional.
 
-    State must be made of MessagePack types, so that it can be stored.
+    The operator calls ``create`` for each new group, ``add`` for each row of it in order, ``merge`` when two parts of a group become one
+    (sessions, panes of sliding windows, partial results before a shuffle), and ``result`` when a result is given. Adding rows to one state
+    and merging the states of parts of these rows must give the same result. State must be made of MessagePack types, so that it can be
+    stored. An error in ``add`` or ``merge`` stops the job; one in ``result`` makes the last row of the group a dead letter.
     """
 
     name: str
@@ -90,7 +93,9 @@ def udf(
     """Make a Python function usable in SQL expressions by its name.
 
     The result type comes from ``returns`` (a type name such as ``"string"``) or from the return annotation. Raises
-    FunctionError when there is neither.
+    FunctionError when there is neither. ``name``: its name in SQL; default: that of the function. ``vectorized``: it gets polars Series in
+    place of single values. ``deterministic=False``: equal arguments may give different results, so that calls are never combined or cached.
+    An error that it raises makes the row a dead letter, except RetriableError and JobError (docs/jobs.md).
     """
 
     def make(target: Callable[..., Any]) -> ScalarFunction:
@@ -102,7 +107,11 @@ def udf(
 
 
 def udtf(*, returns: Mapping[str, Any], name: str | None = None) -> Callable[[Callable[..., Any]], TableFunction]:
-    """Make a Python generator usable as a table function; ``returns`` gives its columns and types."""
+    """Make a Python generator usable as a table function (``LATERAL TABLE(f(x))`` in SQL). ``returns`` gives its columns and types.
+
+    The function is called once for each row, with Python values. It yields dicts, tuples in the order of ``returns``, or single values if
+    there is one column. An error that it raises makes the row a dead letter. ``name``: its name in SQL; default: that of the function.
+    """
 
     def make(target: Callable[..., Any]) -> TableFunction:
         made = TableFunction(name or _name_of(target), target, Schema.of(returns))
@@ -112,7 +121,11 @@ def udtf(*, returns: Mapping[str, Any], name: str | None = None) -> Callable[[Ca
 
 
 def udaf(*, returns: Any, name: str | None = None) -> Callable[[Any], AggregateFunction]:
-    """Make a class with ``create``, ``add``, ``merge`` and ``result`` usable as an aggregate function."""
+    """Make a class with ``create``, ``add``, ``merge`` and ``result`` usable as an aggregate function: see ``AggregateFunction``.
+
+    ``returns``: the type of the result, such as ``"float64"``. ``name``: its name in SQL; default: that of the class. Raises FunctionError
+    when a method is missing.
+    """
 
     def make(target: Any) -> AggregateFunction:
         own_name = name or _name_of(target)

@@ -15,16 +15,21 @@ if TYPE_CHECKING:
 
 
 class Language(ABC):
-    """A language for jobs. What its texts know of each other is the language's own affair."""
+    """A language in which jobs are written as texts, such as SQL. Offered by the hook ``headrace_languages``.
+
+    An object is made for each call of ``headrace.sql``, ``table`` or ``register``, and by ``headrace run`` for a file with one of its
+    ``suffixes``. Definitions that one text makes for later ones, such as tables, are kept by the language itself, in a session.
+    """
 
     #: Endings of the names of files that hold texts of the language, for the console.
     suffixes: ClassVar[tuple[str, ...]] = ()
 
     @classmethod
     def is_job(cls, content: bytes) -> bool:
-        """Return whether a file with one of the suffixes is a job, for a server that looks through a directory.
+        """Return whether a file with one of the suffixes is a job. Called by a server that scans a directory.
 
-        Override it if other files have the suffix too, as YAML has. It should answer for damaged files also, and not load much.
+        Override it if other files have the suffix too, as with YAML. It must not raise for damaged files, and should
+        import little.
         """
         return True
 
@@ -34,14 +39,16 @@ class Language(ABC):
 
     @abstractmethod
     def table(self, name: str, **options: Any) -> Stream:
-        """Return what a text has defined under a name as a stream. Raises JobError when there is none."""
+        """Return a table or view that a text has defined as a stream. Raises JobError if there is none of that name."""
 
     @abstractmethod
     def register(self, name: str, data: Any, **options: Any) -> None:
         """Let texts read a frame or a stream under a name."""
 
     def lint(self, path: str, parameters: Mapping[str, str]) -> list[str]:
-        """Return what a person should know of the text in a file that compiles: parts without effect, doubtful ones."""
+        """Return notices about a file that compiles: parts that have no effect, or are doubtful. Called by ``headrace
+        lint``.
+        """
         return []
 
 

@@ -39,10 +39,11 @@ class RejectedRows:
 
 
 class Operator(ABC):
-    """A running operator: one object per lane (per queue, or per shard behind a shuffle). Used by one thread.
+    """A running operator: one object per lane (per queue, or per shard behind a shuffle). Made by ``OperatorSpec.open``.
 
-    The output must depend only on the input rows and their order, not on the clock, on batch borders or on other
-    queues.
+    The lane calls ``process`` for each batch and ``on_system`` for each system message, in order and in one thread at a time. The output
+    must depend only on the input rows and their order, not on the clock, on batch borders or on other queues: after a crash, rows are
+    processed again, and must give the same rows under the same positions.
     """
 
     #: Counts figures of the operator's own (hook ``headrace_metrics``). The lane sets it before the first batch.

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import timedelta
+from typing import Protocol, TypeVar
 
 from headrace.flow.messages import RawBatch, ReadPosition
-from headrace.interfaces.source import Reader
+from headrace.interfaces.source import EARLIEST, Reader, StartPosition
 
 
 class OffsetReader(Reader):
@@ -72,3 +73,31 @@ class ForwardingReader(Reader):
 
     def close(self) -> None:
         self._reader.close()
+
+
+class StartingReader(Protocol):
+    """A reader that asks its server where it begins."""
+
+    def begin(self, *, latest: bool) -> None:
+        """Begin in a queue that no checkpoint knows: at its first record, or behind its last one."""
+
+    def restore(self, position: ReadPosition) -> None:
+        """Go on at a checkpoint's position. Raises DataError when the queue cannot have reached it."""
+
+    def close(self) -> None: ...
+
+
+StartingReaderT = TypeVar("StartingReaderT", bound=StartingReader)
+
+
+def started(reader: StartingReaderT, start: StartPosition) -> StartingReaderT:
+    """Return the reader at its start position: for ``Source.open``. The reader is closed when that fails. A time is no start here."""
+    try:
+        if isinstance(start, ReadPosition):
+            reader.restore(start)
+        else:
+            reader.begin(latest=start is not EARLIEST)
+    except BaseException:
+        reader.close()
+        raise
+    return reader

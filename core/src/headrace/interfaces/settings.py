@@ -213,7 +213,11 @@ def converted(value: Any, annotation: Any, *, plugin: str | None, option: str) -
 
 
 def option(description: str, **constraints: Any) -> msgspec.Meta:
-    """Describe an option, for use in ``Annotated``. Constraints are those of ``msgspec.Meta``: ge, le, pattern, …"""
+    """Describe an option of a plug-in, for use in ``Annotated`` in a class of settings.
+
+    The description is a phrase without a full stop; help, docs and errors show it. Constraints are those of ``msgspec.Meta``: ge, le,
+    pattern, …; a value that breaks one raises OptionError when the job is built.
+    """
     return msgspec.Meta(description=description, **constraints)
 
 

@@ -45,9 +45,10 @@ class SinkBatch:
     queue: Queue
     #: User columns and header columns.
     frame: pl.DataFrame
-    #: Position up to which the writer knows this sink's rows of the queue to be stored; None: none known.
+    #: The position up to which this sink's rows of the queue are stored, as far as the writer knows; None if it knows
+    #: of none.
     after: Position | None = None
-    #: The sink's ``writer_name``: tells apart what two jobs make of one record.
+    #: The sink's ``writer_name``: it distinguishes the rows that two jobs make from one record.
     writer: str = ""
 
     def __len__(self) -> int:
@@ -117,20 +118,23 @@ class Sink(ABC):
     table_options: ClassVar[Mapping[str, TableOptions]] = {}
     #: How rows are cached and retried. Instances made from options have their own.
     settings: SinkSettings = SinkSettings()
-    #: ``namespace.pipeline.node``, set when the job is built: under it a transactional sink keeps its positions, so that
-    #: two jobs that write to one place do not take each other's rows for replays.
+    #: ``namespace.pipeline.node``, set when the job is built. A transactional sink stores its positions under this
+    #: name, so that of two jobs which write to one place neither drops rows because of the other's positions.
     writer_name: str = ""
-    #: ``namespace.pipeline``, set when the job is built. Another job is refused the object: it would write under its own names.
+    #: ``namespace.pipeline``, set when the job is built. Another job cannot use the object, because it would write
+    #: under this job's names.
     writer_job: str = ""
-    #: Whether the rows of each definition of the job are written under a name of their own: for outputs that nobody asked for.
+    #: Whether each definition of the job has a writer name of its own: for outputs that the user did not name, such as
+    #: default dead letters.
     names_writer_by_definition: bool = False
     #: Calls for one queue never overlap. Set to True if calls for different queues may.
     concurrent: bool = False
     #: Which changes the sink takes: "append", "upsert" (by key) or "changelog".
     accepts: str = "append"
-    #: Whether ``adopt`` removes what is there when it is told to (``output.replace``).
+    #: Whether ``adopt`` can remove the stored rows when ``output.replace`` is set.
     can_replace: bool = False
-    #: Whether what is there is removed when the job begins anew, but not when it goes on: ``INSERT OVERWRITE``. For sinks that can.
+    #: Whether stored rows are removed when the job starts without a checkpoint, as by ``INSERT OVERWRITE``. Only for
+    #: sinks with ``can_replace``.
     replaces: bool = False
     #: Whether rows change earlier results, and by which key; set when the job is built. Then ``SinkBatch.frame`` has the
     #: ``CHANGE`` column, and the sink's own settings say what it does with it.
@@ -166,10 +170,11 @@ class Sink(ABC):
         return None
 
     def completed(self, read: InputRead) -> None:
-        """A run without a checkpoint has reached the end of its input, so all results for this input are stored. Store that for ``adopt``.
+        """Store, for ``adopt``, that all results for this input are stored. Called when a run without a checkpoint has
+        reached the end of its input.
 
-        Called by the process that called ``adopt``, when everything is stored. It may raise RetriableError: then it is called again.
-        The default does nothing.
+        Called in the process that called ``adopt``, after all rows are stored. If it raises RetriableError, it is
+        called again. The default does nothing.
         """
 
     def open(self) -> None:

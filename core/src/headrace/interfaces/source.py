@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 
 
 class Start(enum.Enum):
-    """Where to start in a queue that is not in the checkpoint."""
+    """Where to start in a queue that is not in the checkpoint: EARLIEST is the first record that the queue still holds, LATEST the
+    next record that comes.
+    """
 
     EARLIEST = "earliest"
     LATEST = "latest"
@@ -94,10 +96,13 @@ class Reader(ABC):
         return ()
 
     def use_waypoints(self, positions: Sequence[ReadPosition]) -> None:
-        """Get what ``waypoints`` of another reader of this queue returned, so that ``position_after`` need not count again."""
+        """Receive what ``waypoints`` of another reader of this queue returned, so that ``position_after`` need not
+        count again.
+        """
 
     def skip_range(self, max_records: int) -> ReadPosition | None:
-        """Go on behind the next records, at most ``max_records``, and return where that is: a copy of the source reads them.
+        """Skip the next records, at most ``max_records``, and return the position after them: another process reads
+        them from a copy of the source.
 
         None, the default: the records are read here. Called by a runtime with several processes on one machine, for sources with
         ``read_by_workers``. The other process reads the range by ``seek`` and ``limit``. Worth it only where the end of a range is found
@@ -106,7 +111,7 @@ class Reader(ABC):
         return None
 
     def limit(self, end: ReadPosition) -> None:
-        """Get the end of a planned range before it is read.
+        """Receive the end of a planned range before it is read.
 
         Readers whose ranges are defined by offsets alone can ignore it.
         """
@@ -168,10 +173,11 @@ class Source(ABC):
         """Get whether the run ends with the input. Called by a backend in every process, before the first ``queues``."""
 
     def begin_listening(self) -> None:
-        """Begin to take what others send, if the source listens. A backend may call it before it waits for sinks and brokers.
+        """Begin to accept what others send, if the source listens. A backend may call it before it waits for sinks and
+        brokers.
 
-        So senders are heard while a receiver is away when the job starts. It is called after ``use_run`` and before ``queues``, again
-        after a RetriableError. Any other error ends the start.
+        So nothing that is sent is lost while the job waits for a sink at its start. It is called after ``use_run`` and
+        before ``queues``, again after a RetriableError. Any other error ends the start.
         """
 
     def check(self) -> None:
@@ -185,7 +191,8 @@ class Source(ABC):
         return None
 
     def changes(self) -> SourceChanges | None:
-        """Return what the rows say of changes, of a source that gives rows that change; None, the default: they are only added.
+        """Return how the rows describe changes of a table, for a source of changes; None, the default, means that rows
+        are only added.
 
         Called when the job is built, after ``schema``; it may connect. If it is not None, the frames of readers have the column
         ``CHANGE``, and a record may give several rows (see ``RawBatch``).
@@ -193,7 +200,8 @@ class Source(ABC):
         return None
 
     def identity(self) -> Mapping[str, Any]:
-        """Return what identifies the data that this source reads. If it changes, the state of verbs behind the source no longer fits.
+        """Return what identifies the data that this source reads. If it changes, the stored state of verbs behind the
+        source is refused.
 
         The default returns the required options. Values are JSON values, without secrets and without options of how
         data is fetched.
@@ -224,9 +232,10 @@ class Source(ABC):
     def stored(self, positions: Mapping[Queue, ReadPosition]) -> None:
         """Get the positions of a checkpoint that is stored: the job will never read before them.
 
-        Called in a process that has opened queues (light), or in the one that plans (Spark), for sources that are no group; for
-        those that let a server keep what is not read yet. What is thrown away may be needed by older savepoints. The default does
-        nothing. Raises RetriableError when the server is away: it is called again after the next checkpoint.
+        Called for sources that are no group, in a process that has opened queues (light) or in the planner (Spark). It
+        is for sources that keep records until they are read: they may delete what lies before these positions. Older
+        savepoints may still need deleted records. The default does nothing. Raises RetriableError when the server is
+        away: it is called again after the next checkpoint.
         """
 
     def close(self) -> None:
@@ -234,15 +243,21 @@ class Source(ABC):
 
 
 class GroupListener(ABC):
-    """What a group source calls when queues are assigned or revoked, on the thread that called ``poll_group`` or ``poll``."""
+    """Receives the assignments of a group source. The source calls it when queues are assigned or revoked, in the
+    thread that called ``poll_group`` or ``poll``.
+    """
 
     @abstractmethod
     def assigned(self, queues: Iterable[Queue]) -> None:
-        """These queues are now ours to read. Raises RetriableError when reading cannot begin now: call it again, from ``poll_group``."""
+        """This instance reads these queues from now on. Raises RetriableError if reading cannot begin now; the source
+        calls it again, from ``poll_group``.
+        """
 
     @abstractmethod
     def revoked(self, queues: Iterable[Queue], *, lost: bool = False) -> None:
-        """These queues go to another instance. When this returns, their work is in a checkpoint, unless they are ``lost`` already."""
+        """These queues go to another instance. On return, what was read of them is in a checkpoint, unless they are
+        ``lost`` already.
+        """
 
 
 class GroupSource(Source):
@@ -254,11 +269,12 @@ class GroupSource(Source):
 
     @abstractmethod
     def join(self, listener: GroupListener) -> None:
-        """Become a member. Assignments come through the listener, from ``poll_group`` or a reader's ``poll``."""
+        """Become a member of the group. Assignments reach the listener during ``poll_group`` or a reader's ``poll``."""
 
     @abstractmethod
     def poll_group(self, timeout: timedelta) -> None:
-        """Let the client do the work of a group member. The runtime calls this at least every second, also if nothing is read.
+        """Do the work of a group member, such as heartbeats and rebalances. The runtime calls it at least every second,
+        also if nothing is read.
 
         It may wait up to ``timeout``, and returns earlier if something has happened. An idle runtime waits
         here, so a source that notices new records should return at once.

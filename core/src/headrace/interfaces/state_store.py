@@ -1,4 +1,4 @@
-"""What a state store is: where a stateful operator's deltas and snapshots live."""
+"""What a state store implements: it keeps the deltas and snapshots of stateful operators."""
 
 from __future__ import annotations
 
@@ -11,7 +11,13 @@ from headrace.interfaces.settings import Settings
 
 
 class StateStore(ABC):
-    """Keeps, per shard, an ordered log of state versions. Made from validated options; opened lazily."""
+    """Keeps an ordered log of state versions for each shard of a job. Offered by the hook ``headrace_state_stores``.
+
+    Made from validated options by a backend; it connects at the first call. A version is a delta or a snapshot, as bytes that the store
+    does not interpret; versions of a shard are integers that grow. A backend calls ``load`` once for each shard at a start, then ``save``
+    at checkpoints, then ``remove``. If ``shared``, the store must refuse a process that no longer owns the shard. Methods raise
+    RetriableError while the server is not available, JobError when a person must fix something, and CheckpointError for damaged versions.
+    """
 
     Settings: ClassVar[type[Settings]] = Settings
     #: Whether every instance of a job, on whatever machine, sees what one of them stores.
@@ -19,7 +25,8 @@ class StateStore(ABC):
 
     @classmethod
     def defaults(cls, job: str, directory: str) -> Mapping[str, Any]:
-        """Return the options that a job need not give, such as a path below ``directory``, where its checkpoint is, or its name.
+        """Return defaults of options that depend on the job, such as its name, or a path below ``directory``, the
+        directory of its checkpoint.
 
         Called by a backend before it makes the store. An option that the job gives has priority. The default has none.
         """
@@ -30,46 +37,50 @@ class StateStore(ABC):
 
     @abstractmethod
     def save(self, shard: str, version: int, delta: bytes, *, snapshot: bool = False) -> None:
-        """Store the change from the version before (or, for a snapshot, the whole state) atomically and durably."""
+        """Store a delta to the version before (or, with ``snapshot``, the whole state) atomically and durably."""
 
     @abstractmethod
     def load(self, shard: str, version: int | None = None) -> Iterator[tuple[int, bytes, bool]]:
-        """Yield (version, bytes, is snapshot) from the newest snapshot at or before ``version``, in order."""
+        """Yield (version, bytes, is snapshot) in order, beginning with the newest snapshot at or before ``version``;
+        None: the newest one.
+        """
 
     @abstractmethod
     def remove(self, shard: str, *, before: int) -> None:
-        """Forget versions that no load from ``before`` on needs."""
+        """Remove versions that are older than the newest snapshot at or before ``before``: no later load needs them."""
 
     def forget_before(self, shard: str, version: int) -> None:
-        """Forget all versions before this one, though it need not be a snapshot: the caller knows that those from it on are all it needs.
+        """Remove all versions before this one, even if it is not a snapshot: the caller knows that it needs only the
+        versions from this one on.
 
-        Where that is interrupted, some are forgotten and others are not. After it, ``load`` begins with ``version``.
+        If it is interrupted, some may be left. Afterwards ``load`` begins with ``version``.
         """
         raise NotImplementedError(f"{type(self).__name__} says that it forgets versions, and has no forget_before()")
 
     def place(self, shard: str, version: int) -> str:
-        """Return where a version is, for messages: a file where it is one."""
+        """Return the place of a version for messages, such as the path of its file."""
         return f"version {version} of the state of shard {shard}"
 
     def close(self) -> None:
-        """Give back what the store holds. May be called twice."""
+        """Release connections and files. May be called twice."""
 
 
 class ReadableStateStore(StateStore):
-    """A state store that a second process may read while the first one writes: the next process of a job has most of its state
-    before the one that runs has stopped.
+    """A state store that another process may read while the first one writes. So the next process of a job can load
+    most of its state before the running one has stopped.
     """
 
     @abstractmethod
     def stored(self, shard: str, version: int) -> tuple[bytes, bool] | None:
-        """Return a version and whether it is a snapshot; None: it is not there any more, or not yet. Changes nothing.
+        """Return a version and whether it is a snapshot; None if it does not exist yet, or no longer. Changes nothing.
 
         Called by a process beside the one that writes, which may replace the version at any time: the caller checks its checksum.
         """
 
     @abstractmethod
     def go_on_from(self, shard: str, version: int) -> None:
-        """Do what ``load`` does beside giving versions: forget those newer than ``version``, which belong to no finished checkpoint.
+        """Remove versions newer than ``version``, which belong to no finished checkpoint, as ``load`` does, but without
+        reading any.
 
         Called instead of ``load``, before the first ``save`` of the shard, by the only process that has the store then.
         """
@@ -85,22 +96,25 @@ class StoredVersion:
 
 
 class KeyedStateStore(StateStore):
-    """A state store that can also keep a version in parts and give single ones, so that some keys need not wait for all.
+    """A state store that can keep a version in parts and load single parts, so that a job can use some keys before all
+    are loaded.
 
-    What is in which part is the caller's affair. ``load`` gives such a version too: its parts, joined.
+    The caller decides what each part holds. ``load`` gives such a version as its parts joined.
     """
 
     @abstractmethod
     def save_parts(self, shard: str, version: int, parts: Sequence[bytes], *, snapshot: bool = False) -> None:
-        """Store a version as ``save`` does, atomically and durably, of which each part can be loaded by itself."""
+        """Store a version as ``save`` does, atomically and durably, so that each part can be loaded by itself."""
 
     @abstractmethod
     def versions(self, shard: str) -> Sequence[StoredVersion]:
-        """Return the versions that ``load`` would give, without their content; as a load it comes before a shard's ``save``."""
+        """Return the versions that ``load`` would give, without their content. Like ``load``, it is called before the
+        first ``save`` of a shard.
+        """
 
     @abstractmethod
     def load_parts(self, shard: str, wanted: Mapping[int, Sequence[range]]) -> Iterator[tuple[int, int, bytes]]:
-        """Yield (version, number of the part, part) for parts of versions that ``versions`` has given, in any order.
+        """Yield (version, number of the part, part) for parts of versions that ``versions`` has returned, in any order.
 
         Parts are numbered from 0. Raises RetriableError when a version is not what it was then, as another instance has stored the
         shard meanwhile: never is another version's part given for it.

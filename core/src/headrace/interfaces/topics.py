@@ -1,4 +1,4 @@
-"""Topics that a runtime of several instances makes for itself on the broker of a job's source: for shuffles and state."""
+"""Topics that several instances of a job create on the broker of its source, for shuffles and state."""
 
 from __future__ import annotations
 
@@ -17,52 +17,55 @@ if TYPE_CHECKING:
 class Topics(ABC):
     """Durable topics with a fixed number of queues, each an ordered log of records. Given by ``GroupSource.topics``.
 
-    Used by one thread. Records of one process keep their order in a queue; when an answer of the broker was lost, a run of
-    them may be there twice.
+    Used by one thread. Records of one process keep their order in a queue. If an answer of the broker was lost,
+    consecutive records may be stored twice.
     """
 
-    #: The largest record that ``append`` takes. Who has more to say divides it.
+    #: The largest record that ``append`` accepts. The caller splits larger ones.
     max_record_bytes: int
 
     @abstractmethod
     def create(self, topic: str, queues: int) -> None:
-        """Make a topic unless it is there; it can be written and read on return. Several instances may do it at once.
+        """Create a topic unless it exists. On return it can be written and read. Several instances may call it at the
+        same time.
 
-        Raises JobError when it exists with another number of queues, RetriableError when the broker is away.
+        Raises JobError if it exists with another number of queues, RetriableError if the broker is not available.
         """
 
     @abstractmethod
     def append(self, topic: str, queue: int, bodies: Sequence[bytes]) -> None:
         """Append records to the queue of that number, in order. They are durable when ``flush`` has returned.
 
-        Does not raise because the broker is away: they are kept until ``flush``.
+        It does not raise while the broker is not available: records are kept until ``flush``.
         """
 
     @abstractmethod
     def flush(self) -> None:
         """Return when everything appended is durable.
 
-        Raises RetriableError when the broker is away: what may be missing is kept and sent again, in order, by the next
-        ``flush``. Raises JobError when the broker refuses it for good.
+        Raises RetriableError if the broker is not available: records that may be missing are kept and sent again, in
+        order, by the next ``flush``. Raises JobError if the broker refuses them permanently.
         """
 
     @abstractmethod
     def source(self, topic: str, group: str) -> GroupSource:
-        """Return a source of the topic that can join ``group`` and begins queues without commit at EARLIEST.
+        """Return a source of the topic that can join ``group``. Queues without a commit begin at EARLIEST.
 
-        Its ``queues`` are all of the topic, its readers give the bodies as they were appended. The caller sets its
-        ``node_name`` and closes it.
+        Its ``queues`` are all queues of the topic; its readers give the bodies as they were appended. The caller sets
+        its ``node_name`` and closes it.
         """
 
     @abstractmethod
     def number_of(self, queue: Queue) -> int:
-        """Return the number, as in ``append``, of a queue that a source of a topic has."""
+        """Return the number of a queue of a topic's source, as ``append`` takes it."""
 
     def trim(self, topic: str, queue: int, before: int) -> None:
-        """Let the broker forget the records of a queue before an offset. The default leaves it to its retention."""
+        """Tell the broker to delete the records of a queue before an offset. The default leaves that to the broker's
+        retention.
+        """
 
     def close(self) -> None:
-        """Give back connections, after a last flush if it is possible. May be called twice."""
+        """Flush if possible, and close connections. May be called twice."""
 
 
 def is_own_topic(name: str) -> bool:

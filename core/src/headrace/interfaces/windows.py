@@ -48,13 +48,21 @@ class Emit:
 
 
 def tumbling(size: Duration, *, on: str | None = None, offset: Duration = "0 s") -> Window:
-    """Windows of one size that follow each other. ``on``: the event-time column; without it windows use processing time."""
+    """Return windows of one size that follow each other, for ``window(…)``. A row belongs to exactly one of them.
+
+    ``size`` is a text such as ``"10 s"`` or a timedelta. ``on``: the event-time column; without it windows use processing time.
+    ``offset`` moves the beginnings, which are whole multiples of ``size`` since 1970 in UTC. Raises OptionError for a length that is no
+    duration, or not more than 0.
+    """
     length = _microseconds(size, "size")
     return Window("tumbling", length, length, on, _microseconds(offset, "offset", positive=False))
 
 
 def sliding(size: Duration, every: Duration, *, on: str | None = None, offset: Duration = "0 s") -> Window:
-    """Windows of one size; one begins every ``every``. A row belongs to all windows that contain its time (hop windows)."""
+    """Return windows of one size of which one begins every ``every`` (hop windows). A row belongs to all windows that contain its time.
+
+    For ``on``, ``offset`` and errors see ``tumbling``. Raises OptionError when ``every`` is longer than ``size``.
+    """
     length, step = _microseconds(size, "size"), _microseconds(every, "every")
     if step > length:
         raise OptionError(
@@ -64,13 +72,20 @@ def sliding(size: Duration, every: Duration, *, on: str | None = None, offset: D
 
 
 def session(gap: Duration, *, on: str | None = None) -> Window:
-    """Windows of activity: one ends when its key had no row for ``gap``. A row exactly ``gap`` after the last one belongs to it."""
+    """Return windows of activity: a window ends when its key had no row for ``gap``.
+
+    A row exactly ``gap`` after the last one belongs to the same window. A row between two windows merges them. For ``on`` and errors see
+    ``tumbling``.
+    """
     length = _microseconds(gap, "gap")
     return Window("session", length, length, on)
 
 
 def cumulative(size: Duration, every: Duration, *, on: str | None = None, offset: Duration = "0 s") -> Window:
-    """Windows that begin every ``size`` and grow by ``every``. Each gives the result from the beginning up to its end."""
+    """Return windows that begin every ``size`` and grow by ``every``: the first hour of a day, the first two hours, …, the day.
+
+    For ``on``, ``offset`` and errors see ``tumbling``. Raises OptionError when ``size`` is no multiple of ``every``.
+    """
     length, step = _microseconds(size, "size"), _microseconds(every, "every")
     if length % step:
         raise OptionError("the size must be a multiple of the step", option="every")
@@ -84,7 +99,7 @@ def emit(*, before: Duration | None = None, after: Duration | None = None, until
     1970) gives a result for every key with new rows; "0 s": each row gives one. ``until``: how long after its end the window
     accepts rows (default: not at all). ``after`` (needs ``until``): after the window's end, each ``after`` of event time gives
     an update for every key with new rows, and so does the end of ``until``; "0 s": each row gives one. Without ``after`` there
-    is one update, at the end of ``until``.
+    is one update, at the end of ``until``. Raises OptionError for ``after`` without ``until``, and for negative lengths.
     """
     if after is not None and until is None:
         raise OptionError("updates after the end need 'until': how long a window is kept", option="after")

@@ -12,17 +12,7 @@ from dataclasses import replace
 import polars as pl
 from headrace.codecs.json import JsonCodec
 from headrace.flow.schema import Schema
-from headrace.plan.graph import (
-    Node,
-    OperatorNode,
-    Plan,
-    ShuffleNode,
-    SinkNode,
-    SourceNode,
-    UnionNode,
-    input_schema,
-    rebuilt,
-)
+from headrace.plan import graph
 from headrace_columnar.expressions import CompiledExpression
 from headrace_columnar.verbs.projection import Drop, Rename, Select, WithColumns
 from headrace_columnar.verbs.selection import Where
@@ -31,15 +21,15 @@ from headrace_columnar.verbs.selection import Where
 Reads = dict[str, frozenset[str] | None]
 
 
-def pruned(plan: Plan) -> Plan | None:
+def pruned(plan: graph.Plan) -> graph.Plan | None:
     """Return the plan without what nobody reads; None when there is no such thing."""
-    changes: dict[Node, Node] = {}
+    changes: dict[graph.Node, graph.Node] = {}
     #: Per node what is read of what it gives; None: everything.
     wanted: dict[int, Reads | None] = {}
     for node in reversed(plan.nodes.values()):
         after = wanted.get(id(node), {})
-        if isinstance(node, OperatorNode):
-            before = input_schema(node.input)
+        if isinstance(node, graph.OperatorNode):
+            before = graph.input_schema(node.input)
             if before is None:
                 _add(wanted, node.input.node, None)
                 continue
@@ -48,25 +38,25 @@ def pruned(plan: Plan) -> Plan | None:
             if changed is not node:
                 changes[node] = changed
             _add(wanted, node.input.node, _read_by(changed, after, before))
-        elif isinstance(node, ShuffleNode):
+        elif isinstance(node, graph.ShuffleNode):
             single = len(node.sides) == 1
             read = None if after is None or not single else _whole([*after, *node.keys[0]])
             for edge in node.sides:
                 _add(wanted, edge.node, read)
-        elif isinstance(node, UnionNode):
+        elif isinstance(node, graph.UnionNode):
             for edge in node.merged:
                 # The branches must have one type.
                 _add(wanted, edge.node, None if after is None else _whole(after))
-        elif isinstance(node, SinkNode):
+        elif isinstance(node, graph.SinkNode):
             _add(wanted, node.input.node, None)
-        elif isinstance(node, SourceNode):
+        elif isinstance(node, graph.SourceNode):
             narrowed = _narrowed(node, after)
             if narrowed is not None:
                 changes[node] = narrowed
-    return rebuilt(plan, changes) if changes else None
+    return graph.rebuilt(plan, changes) if changes else None
 
 
-def _add(wanted: dict[int, Reads | None], node: Node, reads: Reads | None) -> None:
+def _add(wanted: dict[int, Reads | None], node: graph.Node, reads: Reads | None) -> None:
     known = wanted.get(id(node), {})
     wanted[id(node)] = None if reads is None or known is None else _merged([known, reads])
 
@@ -88,7 +78,7 @@ def _reads_of(compiled: CompiledExpression) -> Reads:
     return {name: compiled.fields.get(name) for name in compiled.columns}
 
 
-def _read_by(node: OperatorNode, after: Reads | None, before: Schema) -> Reads | None:
+def _read_by(node: graph.OperatorNode, after: Reads | None, before: Schema) -> Reads | None:
     """Return what an operator reads of its input when ``after`` is read of what it gives."""
     spec = node.spec
     if isinstance(spec, Select):
@@ -114,7 +104,7 @@ def _read_by(node: OperatorNode, after: Reads | None, before: Schema) -> Reads |
     return None if columns is None else _whole(columns)
 
 
-def _without_unread(node: OperatorNode, after: Reads | None, before: Schema) -> OperatorNode:
+def _without_unread(node: graph.OperatorNode, after: Reads | None, before: Schema) -> graph.OperatorNode:
     """Return the operator without the items that nobody reads and that cannot fail; one item always stays."""
     spec = node.spec
     if after is None or not isinstance(spec, Select | WithColumns):
@@ -128,7 +118,7 @@ def _without_unread(node: OperatorNode, after: Reads | None, before: Schema) -> 
     return replace(node, spec=type(spec)(functions=spec.functions, **kept))
 
 
-def _narrowed(node: SourceNode, after: Reads | None) -> SourceNode | None:
+def _narrowed(node: graph.SourceNode, after: Reads | None) -> graph.SourceNode | None:
     """Return the source with only those fields of its structs that are read; None when it stays as it is.
 
     Of the formats only JSON is known to find fields by their names.

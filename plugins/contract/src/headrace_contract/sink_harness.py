@@ -18,13 +18,14 @@ from headrace.runtime.sink_writer import SinkWriter
 
 from headrace_contract.contract import ContractViolation, expect, optional_hook, shortened, violated
 from headrace_contract.options import OptionChecks
+from headrace_contract.outages import WithOutages
 from headrace_contract.values import BASIC_TYPES, counted, edge_values, sample
 
 #: Columns of the rows in most checks, unless an author says otherwise.
 DEFAULT_SCHEMA: Mapping[str, Any] = {"id": "int64", "text": "string", "amount": "float64", "flag": "boolean"}
 
 
-class SinkHarness(OptionChecks):
+class SinkHarness(WithOutages, OptionChecks):
     """The part of ``SinkContract`` that an author fills in."""
 
     #: The columns of the rows that most checks write. Their values are unique per row in int64 and string columns.
@@ -78,16 +79,6 @@ class SinkHarness(OptionChecks):
     @optional_hook
     def bad_row(self) -> dict[str, Any]:
         """Return a row of ``schema`` that the target refuses."""
-        raise NotImplementedError
-
-    @optional_hook
-    def begin_outage(self) -> None:
-        """Make the target unreachable."""
-        raise NotImplementedError
-
-    @optional_hook
-    def end_outage(self) -> None:
-        """Make the target reachable again; return when it is."""
         raise NotImplementedError
 
     @optional_hook

@@ -18,6 +18,7 @@ from headrace.interfaces.source import EARLIEST, Reader, Source, StartPosition
 
 from headrace_contract.contract import expect, optional_hook, shortened, violated
 from headrace_contract.options import OptionChecks
+from headrace_contract.outages import WithOutages
 
 #: How long one poll may wait while a check waits for records.
 _POLL = timedelta(milliseconds=100)
@@ -49,7 +50,7 @@ class Reading:
         return len(self.offsets)
 
 
-class SourceHarness(OptionChecks):
+class SourceHarness(WithOutages, OptionChecks):
     """The part of ``SourceContract`` that an author fills in."""
 
     #: False when the source has one queue only.
@@ -108,16 +109,6 @@ class SourceHarness(OptionChecks):
     @optional_hook
     def forget(self, queue: str, before: int) -> None:
         """Delete the records of a queue before this offset, as retention does."""
-        raise NotImplementedError
-
-    @optional_hook
-    def begin_outage(self) -> None:
-        """Make the external system (server, directory) unreachable."""
-        raise NotImplementedError
-
-    @optional_hook
-    def end_outage(self) -> None:
-        """Make the external system reachable again; return when it is."""
         raise NotImplementedError
 
     @optional_hook

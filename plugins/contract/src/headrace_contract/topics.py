@@ -16,14 +16,15 @@ from headrace.foundation.errors import HeadraceError, JobError, RetriableError
 from headrace.interfaces.source import EARLIEST, GroupSource, Reader
 from headrace.interfaces.topics import Topics
 
-from headrace_contract.contract import Contract, expect, optional_hook, shortened, violated
+from headrace_contract.contract import expect, shortened, violated
 from headrace_contract.group_member import Member, RunningMember
+from headrace_contract.outages import WithOutages
 from headrace_contract.processes import Mends, run_and_kill
 
 _POLL = timedelta(milliseconds=100)
 
 
-class TopicsContract(Contract):
+class TopicsContract(WithOutages):
     """What every ``Topics`` must do. An author gives ``make_topics``.
 
     class TestMyTopics(TopicsContract):
@@ -38,16 +39,6 @@ class TopicsContract(Contract):
 
     def make_topics(self) -> Topics | None:
         """Return a new object; within one check all use the same broker. Some checks call it in several threads."""
-        raise NotImplementedError
-
-    @optional_hook
-    def begin_outage(self) -> None:
-        """Make the broker unreachable."""
-        raise NotImplementedError
-
-    @optional_hook
-    def end_outage(self) -> None:
-        """Make the broker reachable again; return when it is."""
         raise NotImplementedError
 
     # ------------------------------------------------------------------------------------------------ topics

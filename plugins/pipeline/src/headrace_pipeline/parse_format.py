@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import headrace as hr
-import numpy as np
 import polars as pl
-from headrace.flow.messages import Bodies
+from headrace.codecs.decoded_columns import DecodedColumn
 from headrace.foundation.errors import did_you_mean
 from headrace.interfaces.registry import default_registry
-from numpy.typing import NDArray
 
 
 class ParseFormat(hr.OperatorSpec):
@@ -74,45 +72,11 @@ class ParseFormat(hr.OperatorSpec):
         return [self.on, *(name for name in wanted if name in schema and name != self.on)]
 
     def open(self, schema: hr.Schema | None) -> hr.Operator:
-        return _Running(self.on, self._codec.decoder(self._fields))
+        return DecodedColumn(self.on, self._codec.decoder(self._fields))
 
     def describe(self) -> str:
-        """Return what explain shows, and what a state behind this verb is compared by."""
+        """Return a text with everything on which the columns depend. ``explain`` shows it, and the definition of state
+        behind this verb contains it.
+        """
         given = "".join(f", {name}={value!r}" for name, value in sorted(self._options.items()))
         return f"{self.on} as {self.format}{given}: {', '.join(self._fields)}"
-
-
-class _Running(hr.Operator):
-    """Runs in the lane of one queue."""
-
-    def __init__(self, on: str, decoder: hr.Decoder) -> None:
-        self._on = on
-        self._decoder = decoder
-
-    def process(self, batch: hr.Batch) -> Iterable[hr.Batch | hr.RejectedRows]:
-        frame = batch.frame
-        present = np.flatnonzero(frame[self._on].is_not_null().to_numpy())
-        decoded = self._decoder.decode(_bodies_of(frame[self._on].drop_nulls()))
-        bad = np.array([each.row for each in decoded.bad], dtype=np.int64)
-        rows = decoded.rows if decoded.rows is not None else np.setdiff1d(np.arange(len(present)), bad)
-        # For each row the place of its fields; rows without a text get the row of NULLs behind them.
-        places = np.full(frame.height, decoded.frame.height, dtype=np.int64)
-        places[present[rows]] = np.arange(len(rows))
-        good = np.ones(frame.height, dtype=np.bool_)
-        good[present[bad]] = False
-        kept = np.flatnonzero(good)
-        fields = [column.extend_constant(None, 1).gather(places[kept]) for column in decoded.frame]
-        out: list[hr.Batch | hr.RejectedRows] = [batch.with_frame(frame[kept].with_columns(fields))]
-        if len(bad):
-            out.append(hr.RejectedRows(frame[present[bad]], [each.reason for each in decoded.bad]))
-        return out
-
-
-def _bodies_of(texts: pl.Series) -> Bodies:
-    """Return texts or bytes as bodies in one buffer; of texts no Python object is made for each."""
-    if texts.dtype != pl.String():
-        return Bodies.of(texts.to_list())
-    lengths: NDArray[np.int64] = texts.str.len_bytes().cast(pl.Int64).to_numpy()
-    ends = np.cumsum(lengths + 1) - 1
-    joined = texts.str.join("\n").item() if len(texts) else ""
-    return Bodies(joined.encode(), ends - lengths, ends, newline_separated=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
@@ -88,7 +88,12 @@ class TableSink(TransactionalSink):
     @property
     @abstractmethod
     def offsets(self) -> OffsetsTable:
-        """The positions of this writer, whose name is ``writer_name`` or ``table.NAME``."""
+        """The positions of this writer, whose name is ``positions_name``."""
+
+    @property
+    def positions_name(self) -> str:
+        """The name under which this writer's positions are stored: that of the job's sink, or the table's without a job."""
+        return self.writer_name or f"table.{self.settings.table}"
 
     @abstractmethod
     def quoted(self, name: str, *, option: str | None = None) -> str:
@@ -111,8 +116,19 @@ class TableSink(TransactionalSink):
         """Return the error for a table that does not exist."""
 
     @abstractmethod
-    def create(self, connection: Any, schema: Schema) -> Table[Any]:
+    def create(self, connection: Any, schema: Schema) -> None:
         """Create the table, unless another instance creates it first. Positions of one that had its name are forgotten before."""
+
+    def create_statement(self, schema: Schema, declared: Callable[[pl.DataType, bool], str]) -> str:
+        """Return the statement that creates the table. ``declared`` gives the type of a column, and whether it may be NULL.
+
+        ``declared`` is called with the type of the stream's column, and whether the column is a part of the key.
+        """
+        key = self.settings.key or []
+        parts = [f"{self.quoted(self.target(name))} {declared(kind, name in key)}" for name, kind in schema.items()]
+        if key:
+            parts.append(f"PRIMARY KEY ({', '.join(self.quoted(self.target(name)) for name in key)})")
+        return f"CREATE TABLE {self.quoted_table} ({', '.join(parts)})"
 
     @abstractmethod
     def check_kind(self, table: Any, targets: Sequence[str] | None) -> None:
@@ -202,7 +218,8 @@ class TableSink(TransactionalSink):
             self.offsets.prepare(connection)
             if table is None:
                 assert schema is not None  # checked above
-                table = self.create(connection, schema)
+                self.create(connection, schema)
+                table = self._found(connection)
             self._check_table(table, schema)
             if self.changes is not None and self.key_is_missing(table):
                 raise self._no_key(table)
@@ -361,15 +378,20 @@ class TableSink(TransactionalSink):
         if self._connection is None or self._table is None:
             connection = self.connect()
             try:
-                table = self.describe(connection)
-                if table is None:
-                    raise self.no_such_table(connection, "")
+                table = self._found(connection)
                 self.begin_session(connection)
             except BaseException:
                 connection.close()
                 raise
             self._connection, self._table = connection, table
         return self._connection, self._table
+
+    def _found(self, connection: Any) -> Any:
+        """Return the table, which must be there. Raises JobError."""
+        table = self.describe(connection)
+        if table is None:
+            raise self.no_such_table(connection, "")
+        return table
 
     def _disconnect(self) -> None:
         connection, self._connection = self._connection, None

@@ -89,15 +89,8 @@ class RunningOverChanging(KeptRowsWithTicks):
         user = frame.select(list(self._schema))
         signs = changelog.signs(frame)
         keys, groups = self._keys_of(user)
-        at, before = log.find(keys, keys.columns if self._spec.keys else ())
-        back, more = np.flatnonzero(signs < 0), np.flatnonzero(signs > 0)
-        added = log.append(user[more] if back.size else user, **{TICK: np.full(more.size, self._now_us)})
-        if back.size:
-            # What is taken back is the oldest of equal rows, so that it does not matter that rows are added first.
-            gone = log.find_equal(user[back])
-            log.remove(gone[gone >= 0])
-        places = np.concatenate([before, added])
-        old, new = self._results(places, np.concatenate([at, groups[more]]), before.size)
+        places, of_keys, before = self.take_in(user, signs, keys, groups, by_key=bool(self._spec.keys))
+        old, new = self._results(places, of_keys, before)
         parts = self._changes(old, new, watermark_times(frame))
         result = assembled(parts, with_watermark=WATERMARK in frame.columns, with_change=True)
         log.tidy()

@@ -188,15 +188,8 @@ class RunningTopN(KeptRowsWithTicks):
         user = frame.select(self._columns)
         signs = changelog.signs(frame)
         keys, last, groups = self._keys_of(user)
-        at, before = log.find(keys, keys.columns if self._spec.keys else ())
-        back, more = np.flatnonzero(signs < 0), np.flatnonzero(signs > 0)
-        added = log.append(user[more] if back.size else user, **{TICK: np.full(more.size, self._now_us)})
-        if back.size:
-            # What is taken back is the oldest of equal rows, so that it does not matter that rows are added first.
-            gone = log.find_equal(user[back])
-            log.remove(gone[gone >= 0])
-        places = np.concatenate([before, added])
-        old, new = self._first(places, np.concatenate([at, groups[more]]), before.size)
+        places, of_keys, before = self.take_in(user, signs, keys, groups, by_key=bool(self._spec.keys))
+        old, new = self._first(places, of_keys, before)
         parts = self._changes(old, new, watermark_times(frame)[last])
         if not self._takes_back:
             log.remove(np.setdiff1d(places, new[_PLACE].to_numpy(), assume_unique=True))

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+import numpy as np
+import polars as pl
 from headrace.flow.messages import Batch, SystemMessage, Tick
 from headrace.interfaces.frozen_state import FrozenState
 from headrace.interfaces.key_shares import KeyShare
 from headrace.interfaces.mapped_memory import MappedMemory
 from headrace.interfaces.operator import MappedOperator, RejectedRows
+from numpy.typing import NDArray
 
+from headrace_stateful.keys.columns import Places
 from headrace_stateful.keys.row_log import RowLog
 from headrace_stateful.keys.shares import log_share, snapshots
 from headrace_stateful.keys.state_bytes import pack, unpack
@@ -66,3 +70,21 @@ class KeptRowsWithTicks(KeptRows):
                 self._log.remove(self._log.places_where_below(TICK, self._now_us - self._ttl_us + 1))
                 self._log.tidy()
         return ()
+
+    def take_in(
+        self, user: pl.DataFrame, signs: NDArray[np.int64], keys: pl.DataFrame, groups: Places, *, by_key: bool
+    ) -> tuple[Places, Places, int]:
+        """Store the rows of a batch and remove those that it takes back.
+
+        ``keys`` are the different keys of the batch, ``groups`` says which of them each row has. Returns the places of all rows of these
+        keys, which key each has, and how many of them were there before: they come first.
+        """
+        log = self._log
+        at, before = log.find(keys, keys.columns if by_key else ())
+        back, more = np.flatnonzero(signs < 0), np.flatnonzero(signs > 0)
+        added = log.append(user[more] if back.size else user, **{TICK: np.full(more.size, self._now_us)})
+        if back.size:
+            # What is taken back is the oldest of equal rows, so that it does not matter that rows are added first.
+            gone = log.find_equal(user[back])
+            log.remove(gone[gone >= 0])
+        return np.concatenate([before, added]), np.concatenate([at, groups[more]]), before.size
