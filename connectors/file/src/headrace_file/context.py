@@ -1,4 +1,4 @@
-"""What all cursors of a file source share: its options, its clock, and what is known of its files."""
+"""What all cursors of a file source share: its options, its clock, and the state of its files."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ class MultilineFraming(Framing):
     """
 
     def __init__(self, *, first_line: str | None, continuation: str | None, lines_max: int) -> None:
-        """Raises ValueError for a pattern that is none."""
+        """Raises ValueError for an invalid pattern."""
         pattern = first_line if first_line is not None else continuation
         assert pattern is not None
         try:

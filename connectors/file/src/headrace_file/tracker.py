@@ -130,7 +130,9 @@ class Tracker:
     # ------------------------------------------------------------------------------------------------ what is known
 
     def queue(self, name: str) -> QueueFiles:
-        """Return what is known of a queue; the first time, that reading begins with the file at its path."""
+        """Return the state of a queue. When it is asked for the first time, reading begins with the file at its
+        path.
+        """
         with self._lock:
             if name not in self._queues:
                 self._add(name, None)

@@ -64,7 +64,9 @@ class Liveness:
         self._uncommitted_since = None
 
     def not_committed(self, error: Any) -> None:
-        """A commit has failed. Only what is said of the coordinator counts: a rebalance may take long."""
+        """Called when a commit has failed. Only errors about the coordinator count, because a rebalance may take
+        long.
+        """
         if not is_away(error):
             self._uncommitted_since = None
         elif self._uncommitted_since is None:

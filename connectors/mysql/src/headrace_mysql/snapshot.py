@@ -148,7 +148,7 @@ class Snapshot:
         return merged.select(list(self._wanted)), keys
 
     def close(self) -> None:
-        """End the connections; what is known of changes stays."""
+        """End the connections; the collected changes stay."""
         self._log.close()
         connection, self._connection = self._connection, None
         if connection is not None and connection.open:
@@ -277,7 +277,7 @@ class Snapshot:
         return _greater(self._orders, literals)
 
     def _as_it_was(self, found: pl.DataFrame, last: Mapping[str, Any] | None) -> pl.DataFrame:
-        """Return a chunk with the rows that it had at the position, and forget what is known of changes in it."""
+        """Return a chunk with the rows that it had at the position, and forget the collected changes of it."""
         if self._changed is None or not self._changed.height:
             return found
         changed = self._changed

@@ -25,7 +25,9 @@ ANOTHER = "was dropped and made anew, or another table has its name now"
 
 
 def another_table(settings: PostgresChangesSettings, problem: str) -> JobError:
-    """Return the error for a table that is not the one that was followed: the log does not tell what became of its rows."""
+    """Return the error for a table that replaced the one that was followed: the log does not contain what happened to
+    the rows of the old one.
+    """
     return JobError(
         f"table {settings.database}.{settings.schema}.{settings.table} {problem}", plugin="postgres_changes", option="table",
         hint="start with a new checkpoint, which reads the table anew, and an emptied target",

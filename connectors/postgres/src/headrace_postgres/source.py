@@ -144,7 +144,7 @@ class PostgresReader(Reader):
         self._ended = False
 
     def restore(self, position: ReadPosition) -> None:
-        """Take a checkpoint's position. Raises DataError when it is none of this source's."""
+        """Take a checkpoint's position. Raises DataError for a position that this source has not made."""
         self._check(position)
         self._position = position
 

@@ -142,7 +142,9 @@ class CsvDecoder(Decoder):
         return self._with_nulls(texts.slice(1), records)
 
     def _with_nulls(self, texts: pl.DataFrame, records: Bodies) -> pl.DataFrame:
-        """Make NULL what stands for it. polars has made NULL of unquoted empty fields, and only of these."""
+        """Turn the texts that mean NULL into NULL. polars has already done that for unquoted empty fields, and only for
+        these.
+        """
         null_value = self._dialect.null_value
         if not null_value:
             return texts

@@ -33,7 +33,7 @@ class Field(NamedTuple):
     quoted: bool
 
     def value(self, dialect: Dialect) -> str | None:
-        """Return the text, or None where it stands for NULL."""
+        """Return the text, or None if it means NULL."""
         return None if not self.quoted and self.text == dialect.null_value else self.text
 
 

@@ -138,7 +138,7 @@ class ExpressionError(JobError):
 
 
 def _around(line: str, column: int) -> tuple[str, int]:
-    """Return a line, or of a very long one what stands around a column, and where the column is in that."""
+    """Return a line and a column in it. Of a very long line, return only the part around the column."""
     if len(line) <= _LINE_CHARACTERS:
         return line, column
     begin = max(0, min(column, len(line)) - _LINE_CHARACTERS // 2)

@@ -1,6 +1,6 @@
-"""What a local store is: a database on this machine's disk for state that does not fit in memory.
+"""What a local store implements: a database on this machine's disk for state that does not fit in memory.
 
-It is a cache. What counts is in the state store; a local store may be lost, and is then filled again from there.
+It is a cache. The state store has the state; a local store may be lost, and is then filled again from the state store.
 """
 
 from __future__ import annotations
@@ -89,7 +89,9 @@ class LocalTable:
         self._about: dict[str, Any] = {} if stored is None else msgspec.msgpack.decode(stored)
 
     def fits(self, definition: str, chain: Sequence[Epoch]) -> Epoch | None:
-        """Return the version from which on a chain has what is missing here; None: what is here is of no use."""
+        """Return the version after which the versions of a chain must be applied to the stored rows; None if the stored
+        rows cannot be used.
+        """
         base, newest = self._about.get("base"), self._about.get("newest")
         if self._about.get("definition") != definition or base is None or newest is None:
             return None
@@ -99,24 +101,28 @@ class LocalTable:
         return int(base[0]), str(base[1])
 
     def begin(self, definition: str) -> None:
-        """Begin with nothing: what is there is of no use."""
+        """Remove all stored rows and begin with none."""
         self._store.clear(self._prefix, self._prefix + _END)
         self._about = {"definition": definition}
         self.base = self._newest = None
 
     def go_on(self, newest: Epoch) -> None:
-        """Begin with what is there, which ``fits``; rows of versions up to ``newest`` are going to be written."""
+        """Begin with the stored rows, for which ``fits`` returned a version. Rows of versions up to ``newest`` will be
+        written.
+        """
         base = self._about["base"]
         self.base = int(base[0]), str(base[1])
         self._epoch = newest
         self._write_about([], [], [])
 
     def settle(self, epoch: Epoch | None) -> None:
-        """A checkpoint has been made: from now on rows of this version may be written."""
+        """Called when a checkpoint was made: from now on rows of this version may be written."""
         self._epoch = epoch
 
     def has_all(self, epoch: Epoch | None) -> None:
-        """All rows have been written as they were in this version or later, except those that are in the versions behind it."""
+        """Note that each row was written as it was in this version or later, except rows that later versions
+        contain.
+        """
         self.base = epoch
         self._write_about([], [], [])
 
@@ -132,13 +138,15 @@ class LocalTable:
             self._store.write(keys, values, removed)
 
     def scan(self, begin: int, end: int | None, rows: int) -> Iterator[tuple[list[bytes], list[bytes]]]:
-        """Yield the rows whose hashes are from ``begin`` to before ``end`` (None: the last), at most so many at a time."""
+        """Yield the rows whose hashes are from ``begin`` to before ``end`` (None: to the last), at most ``rows`` at a
+        time.
+        """
         last = self.row_prefix + (_END if end is None else end.to_bytes(8, "big"))
         return self._store.scan(self.row_prefix + begin.to_bytes(8, "big"), last, rows)
 
     @property
     def row_prefix(self) -> bytes:
-        """With what the keys of rows begin; the hash of the key follows, most significant byte first."""
+        """The prefix of the keys of rows. The hash of the row's key follows, most significant byte first."""
         return self._prefix + _ROWS
 
     @property

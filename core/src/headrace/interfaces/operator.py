@@ -91,9 +91,11 @@ class StatefulOperator(Operator):
         """Return the whole state. Deltas made later build on it."""
 
     def frozen(self, *, whole: bool) -> FrozenState:
-        """Return what makes the bytes of ``snapshot`` (``whole``) or ``delta`` later, as they would be now.
+        """Return an object that can make the bytes of ``snapshot`` (``whole``) or ``delta`` later, as they would be
+        now.
 
-        Called in their place, so that the bytes can be made while the operator goes on. The default makes them at once.
+        Called in place of these methods, so that another thread can make the bytes while the operator continues. The
+        default makes them at once.
         """
         from headrace.interfaces.frozen_state import FrozenState
 
@@ -144,7 +146,7 @@ class MappedOperator(StatefulOperator):
 
     @abstractmethod
     def use_mapped(self, memory: MappedMemory) -> None:
-        """Use this memory for what is kept for long. Called once, on a new operator, where its spec ``maps_state``."""
+        """Put long-lived state into this memory. Called once, on a new operator, if its spec has ``maps_state``."""
 
 
 class SpillingOperator(StatefulOperator):
@@ -160,23 +162,27 @@ class SpillingOperator(StatefulOperator):
 
     @abstractmethod
     def local_layout(self) -> str:
-        """Return how rows are laid out in the local store: rows of another layout are of no use."""
+        """Return the layout of rows in the local store. Rows of another layout are not used."""
 
     @abstractmethod
     def begin_anew(self, definition: str) -> None:
-        """What the local store has is of no use: forget it. All versions are going to be applied."""
+        """Forget the rows of the local store, which cannot be used. All versions will be applied."""
 
     @abstractmethod
     def go_on(self, newest: Epoch) -> None:
-        """What the local store has is of use: only versions that it does not have, or not completely, are applied, up to this one."""
+        """Use the rows of the local store. Only the versions that it lacks, or has in part, will be applied, up to this
+        one.
+        """
 
     @abstractmethod
     def restored(self, epoch: Epoch | None) -> None:
-        """Everything was applied. ``epoch``: the last version of the chain; None: there is none."""
+        """Called when all versions were applied. ``epoch``: the last version of the chain; None if there is none."""
 
     @abstractmethod
     def settle(self, epoch: Epoch | None) -> None:
-        """The checkpoint is made that has the last delta or snapshot. ``epoch``: the last version of the chain."""
+        """Called when the checkpoint with the last delta or snapshot is stored. ``epoch``: the last version of the
+        chain.
+        """
 
     @property
     @abstractmethod

@@ -1,4 +1,6 @@
-"""Rows of a job as a frame: the sink behind ``collect``, and what is made of the changes that it keeps."""
+"""Rows of a job as a frame: the sink behind ``collect``, and the functions that turn the stored changes into a
+frame.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +55,7 @@ class CollectSink(Sink):
         name = f"{first.offset:020d}-{first.index:010d}-{uuid.uuid4().hex}.arrow"
         target = os.path.join(self.settings.path, name)
         batch.frame.write_ipc(f"{target}.part")
-        os.replace(f"{target}.part", target)  # whoever looks while the job runs finds whole files
+        os.replace(f"{target}.part", target)  # a reader finds only complete files while the job runs
 
 
 #: The column of ``collected`` that holds the kind of a change: no column of a result has this name.
@@ -74,12 +76,13 @@ def collected(path: str, types: dict[str, Any]) -> pl.DataFrame:
 
 
 def materialized(changes: pl.DataFrame) -> pl.DataFrame:
-    """Return the rows that are left when all changes are applied, in the order in which they came last."""
+    """Return the rows that exist after all changes, each at the place of its last change."""
     columns = [name for name in changes.columns if name != MARK]
     if not changes[MARK].is_in(["-U", "-D", "+U"]).any():
         return changes.select(columns)
     rows = changes.select(columns)
-    # Equal rows have equal hashes, and of 128 bits different ones differ. To compare wide rows themselves takes three times as long.
+    # Rows are compared by hashes of 128 bits, which practically never collide. Comparing wide rows themselves takes
+    # three times as long.
     sign = pl.when(changes[MARK].is_in(["+I", "+U"])).then(1).otherwise(-1)
     marked = pl.select(
         rows.hash_rows(1).alias("one"), rows.hash_rows(2).alias("two"), sign.alias("sign")
@@ -92,7 +95,7 @@ def materialized(changes: pl.DataFrame) -> pl.DataFrame:
 def collect_all(streams: Mapping[str, Stream], backend: str, **options: Any) -> dict[str, pl.DataFrame]:
     """Run streams as one job to the end of what is there, and return their changes, by name.
 
-    Says in the log how many records became dead letters, and why. Raises JobError as ``Job.run`` does.
+    Logs how many records became dead letters, and why. Raises JobError as ``Job.run`` does.
     """
     with _collecting(streams) as (jobs, paths):
         report = jobs[0].also(*jobs[1:]).run(backend, **options)
@@ -101,7 +104,7 @@ def collect_all(streams: Mapping[str, Stream], backend: str, **options: Any) -> 
 
 
 def first_rows(stream: Stream, rows: int, backend: str, **options: Any) -> pl.DataFrame:
-    """Return the rows that come first. The job is stopped as soon as there are enough. For rows that are only added."""
+    """Return the first rows, and stop the job as soon as there are enough. Only for streams whose rows never change."""
     with _collecting({"rows": stream}) as (jobs, paths):
         handle = jobs[0].start(backend, **{"until": "end", **options})
         while True:
@@ -149,7 +152,7 @@ def _height(path: str) -> int:
 
 
 def tell_dead_letters(report: JobReport) -> None:
-    """Say in the log how many records of a run became dead letters, where they are, and the most frequent reasons."""
+    """Log how many records of a run became dead letters, where they are, and the most frequent reasons."""
     if not report.dead_letters:
         return
     places = ", ".join(report.dead_letter_places)

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 _IN_A_JOB = "a stream is run by its sink: stream.to_print().run()"
-#: Verbs by which people look for others, and what to write here.
+#: Names of verbs in other libraries, and what to write here instead.
 _BY_OTHER_NAMES = {
     **dict.fromkeys(("run", "start"), _IN_A_JOB),
     **dict.fromkeys(("group_by", "groupby", "groupBy", "keyBy"), "write key_by(…).agg(…)"),
@@ -79,18 +79,18 @@ class FunctionCatalog(Mapping[str, user_functions.UserFunction]):
 
     @property
     def own(self) -> Mapping[str, user_functions.UserFunction]:
-        """The stream's own functions; what else it has is the same for all streams of a process."""
+        """The stream's own functions. All other functions are the same for all streams of a process."""
         return self._own
 
     def with_function(self, name: str, function: user_functions.UserFunction) -> FunctionCatalog:
         return FunctionCatalog({**self._own, name.lower(): function})
 
     def add(self, name: str, function: user_functions.UserFunction) -> None:
-        """Let this catalog's streams call a function, those that exist already too."""
+        """Add a function for this catalog's streams, including those that exist already."""
         self._own[name.lower()] = function
 
     def remove(self, name: str) -> None:
-        """Take a function of this catalog's own away, if it has one of the name."""
+        """Remove one of this catalog's own functions, if there is one of this name."""
         self._own.pop(name.lower(), None)
 
     def _look_up(self, name: str) -> user_functions.UserFunction | None:
@@ -193,7 +193,7 @@ class Stream:
 
     _pipeline: Pipeline
     _edge: Input
-    #: Sinks that were attached on the way and belong to the job whatever comes after.
+    #: Sinks that were attached to earlier points of the stream; they belong to the job, too.
     _extras: tuple[SinkNode, ...] = ()
 
     @property
@@ -203,12 +203,16 @@ class Stream:
 
     @property
     def pipeline(self) -> Pipeline:
-        """What the stream began with: names of the job, and the functions that its expressions can call."""
+        """The pipeline with which the stream began: the names of the job, and the functions that expressions can
+        call.
+        """
         return self._pipeline
 
     @property
     def edge(self) -> Input:
-        """Where the stream is in the plan that is being built: for languages, and for operators that take whole streams."""
+        """The place of the stream in the plan that is being built. For languages, and for operators that take whole
+        streams.
+        """
         return self._edge
 
     @property
@@ -226,9 +230,9 @@ class Stream:
     def collect(self, backend: str = "light", *, changes: bool = False, **options: Any) -> pl.DataFrame:
         """Run to the end of what is there and return the rows as a polars frame.
 
-        Rows that change are given as they are at the end; with ``changes`` each change is a row, its kind in the last column ``op``
-        (``+I``, ``-U``, ``+U``, ``-D``). For bounded input that fits into memory. How many records became dead letters is said in
-        the log. ``options`` are those of ``run``. Raises JobError as ``run`` does.
+        Of a changelog the final rows are returned; with ``changes``, each change is a row with its kind in the last
+        column, ``op`` (``+I``, ``-U``, ``+U``, ``-D``). For bounded input that fits into memory. How many records
+        became dead letters is said in the log. ``options`` are those of ``run``. Raises JobError as ``run`` does.
         """
         from headrace.jobs.collecting import collect_all, materialized, with_kinds
 
@@ -236,7 +240,9 @@ class Stream:
         return with_kinds(made) if changes else materialized(made)
 
     def head(self, rows: int = 10, backend: str = "light", **options: Any) -> pl.DataFrame:
-        """Return the rows that come first, and stop reading then. Of rows that change it returns the first of those at the end."""
+        """Return the first rows, and stop reading then. Of a changelog, read everything and return the first of the
+        final rows.
+        """
         from headrace.jobs.collecting import first_rows
 
         if self.changes is not None:
@@ -244,7 +250,7 @@ class Stream:
         return first_rows(self, rows, backend, **options)
 
     def show(self, rows: int = 10, backend: str = "light", **options: Any) -> None:
-        """Print the rows that come first."""
+        """Print the first rows."""
         print(self.head(rows, backend, **options))
 
     def __repr__(self) -> str:
@@ -326,8 +332,8 @@ class Stream:
         return self.operator("script", text)
 
     def operator(self, verb: str, *arguments: Any, **options: Any) -> Stream:
-        """Append the operator that a plug-in offers as a verb: what ``stream.<verb>(...)`` does, also where the class has
-        a method of that name. For languages; state needs a shuffle before it (``headrace.jobs.keyed.shuffled``).
+        """Append the operator that a plug-in offers as a verb: as ``stream.<verb>(...)``, but also if the class has a
+        method of that name. For languages; state needs a shuffle before it (``headrace.jobs.keyed.shuffled``).
         """
         spec_class = default_registry().find("operator", verb)
         if spec_class.takes_functions:
@@ -503,7 +509,8 @@ class Stream:
     def _append(self, spec: OperatorSpec, label: str) -> Stream:
         before = self.schema
         if isinstance(spec, StatefulSpec) and not is_behind_shuffle(self._edge):
-            # In the lane of a queue it would see the rows of that queue alone, and its state would end with the process.
+            # In the lane of a queue it would get only the rows of that queue, and its state would be lost with the
+            # process.
             raise PlanError(
                 f"{label}() keeps state, but the rows of a key do not all come to the same place here",
                 job=self._job_name,

@@ -1,4 +1,6 @@
-"""Options as users give them to ``from_<name>`` and ``to_<name>``: divided among those who declare them, unknown ones refused."""
+"""Divides the options of ``from_<name>`` and ``to_<name>`` among the classes that declare them, and refuses unknown
+ones.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,8 @@ from headrace.foundation.errors import OptionError, did_you_mean
 from headrace.interfaces.settings import Settings, option_fields
 from headrace.interfaces.table_options import TableOptions
 
-#: What ``from_<name>`` takes besides the options of source and format. A source that has such an option itself is given it.
+#: Arguments of ``from_<name>`` beside the options of source and format. If a source declares such an option itself, it
+#: gets it.
 OF_FROM = ("start", "key", "repeats", "normalize", "state_ttl")
 _OF_STREAMS = ("format", "schema", "metadata", "name", *OF_FROM)
 

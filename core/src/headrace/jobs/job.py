@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from headrace.runtime.job_meter import JobMeter
 
 DEFAULT_BACKEND = "spark"
-#: The sink of dead letters in a job that names none.
+#: The sink of dead letters in a job without ``dead_letters(…)``.
 DEFAULT_DEAD_LETTERS = "dead_letters_file"
 _RUN_OPTIONS = {f.name for f in fields(RunOptions)} - {"options"}
 _CONVERTED: dict[str, Any] = {
@@ -46,7 +46,7 @@ def namespace(name: str, **settings: Any) -> None:
     _namespaces[name] = dict(settings)
 
 
-#: What refuses to start a job while a file is loaded that only builds it; the last one counts.
+#: Guards that forbid starting a job while a file is loaded that must only build it; the last one counts.
 _refusals: list[Callable[[Job], NoReturn]] = []
 
 

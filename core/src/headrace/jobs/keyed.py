@@ -31,7 +31,7 @@ class KeyedStream:
 
     _stream: Stream
     keys: tuple[str, ...]
-    #: How long a key that nothing comes for is remembered; None: for ever.
+    #: How long the state of a key without rows is kept; None: for ever.
     state_ttl: Duration | None = None
 
     def ttl(self, duration: Duration) -> KeyedStream:
@@ -138,7 +138,7 @@ class KeyedStream:
         )
 
     def _check_ttl(self, verb: str, hint: str = "give the operator an option of its own") -> None:
-        """Refuse a ``ttl`` that a verb would not hear of."""
+        """Raise an error for a ``ttl`` that a verb does not support."""
         if self.state_ttl is not None:
             raise PlanError(
                 f"{verb}() does not forget keys by ttl()",
@@ -238,7 +238,9 @@ def shuffled(stream: Stream, keys: tuple[str, ...]) -> Stream:
 
 
 def normalized(stream: Stream, key: tuple[str, ...], state_ttl: Duration | None) -> Stream:
-    """Append a shuffle by the key of changes, and what compares each row with the last one of its key."""
+    """Append a shuffle by the key of the changes, and the operator that compares each row with the last one of its
+    key.
+    """
     changes = stream.changes
     if changes is None:
         raise PlanError(

@@ -1,4 +1,4 @@
-"""What ``from_`` makes of its arguments: start positions, codecs, columns, what the rows say of changes."""
+"""Turns the arguments of ``from_`` into start positions, codecs, columns and changes."""
 
 from __future__ import annotations
 
@@ -72,7 +72,9 @@ def body_columns(
 
 
 def schema_of(source: Source, label: str, pipeline: Pipeline) -> Schema | None:
-    """Return the columns as the source has them. It may ask its server, which is waited for as at the start of a job."""
+    """Return the columns that the source itself knows. The source may connect; if its server is not available, the call
+    waits as the start of a job does.
+    """
     from headrace.foundation.clock import SystemClock
     from headrace.jobs.job import start_timeout_of
     from headrace.runtime.patience import Patience
@@ -115,7 +117,9 @@ def source_node(
     key: str | Sequence[str] | None,
     repeats: bool,
 ) -> tuple[SourceNode, SourceChanges | None]:
-    """Return the node of a source in the plan, and what its rows say of changes. Called by ``Pipeline.from_``. Raises JobError."""
+    """Return the node of a source in the plan, and how its rows describe changes. Called by ``Pipeline.from_``. Raises
+    JobError.
+    """
     columns = body_columns(source, codec, format, schema, label, pipeline)
     source.use_format(format, codec, columns)
     source.check()
@@ -154,7 +158,9 @@ def changes_of(
     repeats: bool,
     metadata: Mapping[str, str],
 ) -> SourceChanges | None:
-    """Return what the rows say of changes, with the key that the job names. Raises JobError where something is missing."""
+    """Return how the rows describe changes, with the key that the job names. Raises JobError if the key is missing, or
+    if the options do not fit.
+    """
     found = source.changes() if codec is None else codec.changes()
     named = None if key is None else (key,) if isinstance(key, str) else tuple(key)
     if found is None:

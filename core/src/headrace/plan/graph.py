@@ -94,7 +94,7 @@ class UnionNode(Node):
 
 @dataclass(frozen=True, eq=False)
 class ShuffleNode(Node):
-    """Where rows go to shards, by the hash of key columns. What comes behind it is another stage.
+    """Sends rows to shards by the hash of key columns. The verbs behind it form the next stage.
 
     Several sides (a join) are brought together: rows with equal keys meet in one shard. A batch that comes out of a
     shuffle of several sides says in ``Batch.output`` from which it is. No key columns: everything goes to one shard.

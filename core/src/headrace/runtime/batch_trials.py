@@ -17,7 +17,9 @@ _REASON_LENGTH_MAX = 200
 
 
 def may_be_the_rows_fault(error: BaseException) -> bool:
-    """Return whether an unexpected error may be caused by the values in a batch; a lack of memory counts as one of the process."""
+    """Return whether an unexpected error may be caused by the values in a batch. A MemoryError is not: it is a fault of
+    the process.
+    """
     import polars as pl
 
     if isinstance(error, HeadraceError | MemoryError):

@@ -18,7 +18,7 @@ _PAUSE_SECONDS_MAX = 60.0
 @dataclass
 class _Broken:
     error: BrokenQueueError
-    #: Where it stood: the offset of the next record; None: it could not even be opened.
+    #: The offset of the next record; None if the queue could not be opened.
     offset: int | None
     since_seconds: float
     backoff: Backoff

@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 _DIRECTORY = "control"
 _PROCESS = "process"
 _LOOK = timedelta(milliseconds=500)
-#: File systems note times in steps: two changes within one may leave the same time.
+#: The resolution of times in file systems: two changes within it may leave the same time.
 _CLOCK_STEP_NS = 5_000_000_000
 _STOP_TIMEOUT = timedelta(minutes=5)
 _ANSWER_LOOK_SECONDS = 0.1
@@ -38,14 +38,14 @@ _ANSWER_LOOK_SECONDS = 0.1
 def watch(handle: JobHandle, checkpoint: str | None, job: str) -> None:
     """Carry out the requests in the checkpoint directory of a job until it ends. Called once, when the job has started.
 
-    Checkpoints that are no directory of this machine are not watched.
+    A checkpoint that is not a directory of this machine is not watched.
     """
     if checkpoint is None or "://" in checkpoint:
         return
     directory = Path(checkpoint) / _DIRECTORY
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        for left in directory.iterdir():  # of earlier runs: nobody waits for it any more
+        for left in directory.iterdir():  # left by an earlier run: nobody waits for it any more
             left.unlink(missing_ok=True)
         with open(directory / _PROCESS, "w", encoding="utf-8", opener=private_opener) as file:
             file.write(str(os.getpid()))
@@ -64,7 +64,7 @@ def _watch(handle: JobHandle, directory: Path) -> None:
             handle.wait(_LOOK)
         except TimeoutError:
             try:
-                # Listed only after something in it has changed, since a machine may have hundreds of jobs.
+                # The directory is listed only after it has changed, because a machine may have hundreds of jobs.
                 changed = directory.stat().st_mtime_ns
                 if changed == seen and time.time_ns() - changed > _CLOCK_STEP_NS:
                     continue
@@ -73,7 +73,7 @@ def _watch(handle: JobHandle, directory: Path) -> None:
                 seen = changed  # only now: what could not be taken, or come meanwhile, is looked for again
             except FileNotFoundError:  # somebody has removed the directory
                 continue
-            except OSError as error:  # who has asked waits until its own time is up
+            except OSError as error:  # the process that asked waits until its own time-out
                 logger.warning("control: %s", storage_error(error, directory, what="answer to a request").message)
             continue
         except HeadraceError as error:  # who waits for the job is told by its own wait()
@@ -123,7 +123,8 @@ def ask_for_savepoint(
     _write(request, {"savepoint": str(target), "stop": stop})
     answer = request.with_suffix(".answer")
     begun = clock.monotonic()
-    # A job that stops with the savepoint may be gone before it has answered: the savepoint itself says that it is whole.
+    # A job that stops with the savepoint may end before it has answered. The savepoint itself tells whether it is
+    # complete.
     while not (answer.exists() or (target / MANIFEST).exists()):
         if request.exists() and clock.monotonic() - begun >= claim_timeout.total_seconds():
             with contextlib.suppress(FileNotFoundError):
@@ -143,7 +144,7 @@ def ask_for_savepoint(
 
 
 def _is_alive(directory: Path) -> bool:
-    """Return whether the process of the job is there."""
+    """Return whether the process of the job exists."""
     try:
         os.kill(int((directory / _PROCESS).read_text()), 0)
     except (OSError, ValueError):
@@ -160,7 +161,7 @@ def _nobody(checkpoint: str | os.PathLike[str]) -> CheckpointError:
 
 
 def _write(path: Path, content: Mapping[str, Any]) -> None:
-    """Write a file that is there as a whole or not."""
+    """Write a file atomically."""
     new = path.with_name(f".{path.name}.new")
     with open(new, "w", encoding="utf-8", opener=private_opener) as file:
         json.dump(content, file)

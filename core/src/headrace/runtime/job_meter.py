@@ -1,4 +1,4 @@
-"""The meter of the process that starts a job: it gives figures and spans to the exporters that ``metrics=`` names."""
+"""The meter of the process that starts a job: it gives metrics and spans to the exporters that ``metrics=`` names."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ logger = logging.getLogger(__name__)
 
 
 class JobMeter(Meter):
-    """Counts for one job. ``exporters``: with whether each belongs to this job, and is closed with it."""
+    """Counts for one job. ``exporters``: each with whether it belongs to this job, and is closed with it."""
 
     def __init__(self, job: str, exporters: Sequence[tuple[MetricsExporter, bool]], **options: Any) -> None:
         super().__init__(spans=any(exporter.wants_spans for exporter, _ in exporters), **options)
@@ -28,7 +28,7 @@ class JobMeter(Meter):
         self._last: Snapshot | None = None
 
     def open(self) -> None:
-        """Open the exporters. Raises JobError, and has closed those that were opened then."""
+        """Open the exporters. If one of them fails, close those that were opened, and raise JobError."""
         try:
             for exporter, _ in self._exporters:
                 exporter.open()
@@ -37,7 +37,7 @@ class JobMeter(Meter):
             raise
 
     def started(self, read: Callable[[], Snapshot]) -> None:
-        """The job has started, and may have ended meanwhile. ``read`` gives its figures."""
+        """Called when the job has started; it may have ended meanwhile. ``read`` returns its metrics."""
         with self._starting:
             self._read = read
             self._tell(lambda exporter: exporter.job_started(self._job, read))
@@ -67,12 +67,12 @@ class JobMeter(Meter):
         for exporter, _ in self._exporters:
             try:
                 tell(exporter)
-            except Exception as error:  # the figures of a job must not end it
+            except Exception as error:  # an error of an exporter must not end the job
                 logger.warning("job %s: figures cannot be shown: %s: %s", self._job, type(error).__name__, error)
 
 
 def metric_definitions() -> dict[str, Metric]:
-    """Return the figures that plug-ins have beside those of core, by name."""
+    """Return the metrics that plug-ins define, by name."""
     registry = default_registry()
     return {name: registry.find("metric", name) for name in registry.names("metric")}
 

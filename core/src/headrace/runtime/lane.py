@@ -116,7 +116,9 @@ class Lane:
 
     @property
     def operators(self) -> Mapping[str, Operator]:
-        """The operators by node id, to tell what they hold. Only the lane drives them."""
+        """The operators by node id, so that callers can read their sizes. Only the lane may call their other
+        methods.
+        """
         return self._operators
 
     def begin_entry(self, sequence: int) -> None:
@@ -235,13 +237,15 @@ class Lane:
         return self._dead_letters([_in_order(rejected)])
 
     def _made_by(self, node_id: str, operator: Operator, batch: Batch) -> list[Made]:
-        """Return what an operator makes of a batch, also of one with a row that makes it raise."""
+        """Return the output of an operator for a batch. If a row makes it raise an error, the batch is tried again in
+        parts.
+        """
         try:
             return list(self._asked(operator, operator.process, batch))
         except BaseException as error:
             if not may_be_the_rows_fault(error):
                 raise
-            if isinstance(operator, StatefulOperator):  # what it remembers may have changed in part
+            if isinstance(operator, StatefulOperator):  # its state may have changed in part
                 raise JobFailedError(
                     f"{node_id!r} failed on {batch.frame.height} rows: {type(error).__name__}: {error}",
                     job=self._plan.job_name,
@@ -254,13 +258,17 @@ class Lane:
 
     @staticmethod
     def _asked(operator: Operator, call: Callable[[T], Iterable[R]], given: T) -> Iterable[R]:
-        """Call an operator. One without state may be called again when a server that it asks is away; others see to that themselves."""
+        """Call an operator. The call is repeated for an operator without state if a server that it uses is not
+        available; operators with state do that themselves.
+        """
         if isinstance(operator, StatefulOperator):
             return call(given)
         return until_answered(lambda: list(call(given)))
 
     def _stamped_batch(self, batch: Batch) -> Batch:
-        """Give the rows of a stateful operator their place: the entry as offset, numbered as they come."""
+        """Give the rows of a stateful operator their position: the number of the entry as offset, and an index in the
+        order of the rows.
+        """
         import numpy as np
         import polars as pl
 
@@ -306,7 +314,7 @@ class Lane:
         return [Delivery(DEAD_LETTERS, batch) for batch in found]
 
     def _merge(self, node: UnionNode, flowing: Mapping[tuple[int, str], list[Batch]]) -> Batch | None:
-        """Put the branches that come from this lane's queue together again, in the order of the records."""
+        """Merge the branches of this lane's queue, in the order of the records."""
         import polars as pl
 
         frames = [
@@ -318,7 +326,7 @@ class Lane:
         if not frames:
             return None
         if node.schema is not None:
-            # What nobody behind the union wants need not be there, and a branch may have it or not.
+            # A header column that no verb behind the union needs may be missing in some branches.
             present = set.intersection(*(set(frame.columns) for frame in frames))
             columns = [name for name in node.schema if name in present]
             frames = [_with_columns(frame, columns) for frame in frames]
@@ -340,12 +348,12 @@ class Lane:
         return Batch(self.queue, _with_columns(batch.frame, columns, _HEADER_OF_SINKS))
 
 
-#: How far a shard's event time is tells the next stage, not a sink.
+#: The column with the watermark is for the next stage, not for a sink.
 _HEADER_OF_SINKS = tuple(name for name in HEADER_COLUMNS if name != WATERMARK)
 
 
 def _with_columns(frame: pl.DataFrame, columns: Sequence[str], header: Sequence[str] = HEADER_COLUMNS) -> pl.DataFrame:
-    """Return the header columns that there are and the named columns, in that order."""
+    """Return the present header columns and the named columns, in that order."""
     present = frame.columns
     wanted = [*(name for name in header if name in present), *columns]
     return frame if wanted == present else picked(frame, wanted)

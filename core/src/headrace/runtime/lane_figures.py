@@ -1,4 +1,4 @@
-"""What a lane and a sink writer count, once per batch. Made only for jobs whose figures somebody wants."""
+"""Metrics that a lane and a sink writer count, once per batch. Made only for jobs with ``metrics``."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ _MICROSECONDS = 1_000_000
 
 
 class LaneFigures:
-    """The figures of one lane. Those of a batch count when it is through: a batch that is tried again counts once."""
+    """The metrics of one lane. Those of a batch are added when it is done, so that a batch that is tried again counts
+    once.
+    """
 
     def __init__(self, meter: Meter, stage: str) -> None:
         self._meter = meter
@@ -95,7 +97,7 @@ def stored(meter: Meter, sink_id: str, queue: Queue, rows: pl.DataFrame, seconds
 
 
 def ages(times: pl.Series, now_us: int, bounds: Sequence[float]) -> tuple[list[int], float]:
-    """Return how many times are how old, by bucket, and the sum of their ages in seconds. NULL is not counted.
+    """Return the number of times in each age bucket, and the sum of the ages in seconds. NULL is not counted.
 
     Without a loop over rows: one comparison for each bound between the youngest and the oldest.
     """

@@ -37,7 +37,7 @@ class Outlets:
         self._plan = plan
         self._lock = threading.RLock()
         self._dead_letter_lanes: dict[Queue, Lane] = {}
-        #: Sinks that have all results of the keyed stages from an earlier run: those that come are dropped as known.
+        #: Sinks that have all results of the keyed stages from an earlier run: the results of this run are dropped.
         self.known: Collection[str] = ()
         self._shuffles = frozenset(plan.shuffles)
         self.dead_letters = 0
@@ -71,8 +71,8 @@ class Outlets:
     def sinks_to_ask(self, *, flushed: bool = True) -> Mapping[str, Sink]:
         """Return the sinks that can be asked for their positions, opened. Raises as their ``open`` does.
 
-        ``flushed``: nothing waits in their writers then, so that any queue may be asked for, not only those that are
-        not written yet.
+        ``flushed``: their writers are flushed first, so that the positions of all queues can be asked for, also of
+        those that are written already.
         """
         asked = {name: writer for name, writer in self.writers.items() if isinstance(writer.sink, TransactionalSink)}
         for writer in asked.values():
@@ -88,7 +88,7 @@ class Outlets:
             if delivery.target in self.known and is_result:
                 self.writers[delivery.target].counts.duplicates_dropped += len(delivery.batch)
             elif delivery.target == DEAD_LETTERS and self.known and is_result:
-                self.dead_letters += len(delivery.batch)  # they were stored with the results that are known
+                self.dead_letters += len(delivery.batch)  # they were stored with the results of the earlier run
                 self._count_dead_letters(delivery.batch)
             elif delivery.target == DEAD_LETTERS:
                 self._deliver_dead_letters(delivery.batch)

@@ -19,7 +19,7 @@ _TELL_SECONDS = 10.0
 
 
 class WaitFor(Protocol):
-    """``Patience.wait_for``, for those who are given it."""
+    """The type of ``Patience.wait_for``."""
 
     def __call__(self, what: str, action: Callable[[], T], /) -> T: ...
 

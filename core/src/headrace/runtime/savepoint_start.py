@@ -27,9 +27,9 @@ class SavepointStart:
 
     savepoint: Savepoint
     plan: Plan
-    #: Operators whose state is left out.
+    #: Ids of operators whose state is not used.
     dropped: frozenset[str]
-    #: What to do with a sink that has rows which came after the savepoint: "refuse", or "write" them again.
+    #: What happens if a sink has rows from after the savepoint: "refuse" the start, or "write" these rows again.
     sinks_ahead: str
 
     @classmethod
@@ -65,7 +65,9 @@ class SavepointStart:
             )
 
     def states(self, shards: Mapping[str, int]) -> Iterator[tuple[str, int, bytes]]:
-        """Yield (shuffle, shard, state) for all shards of now. Raises CheckpointError when state cannot be divided so."""
+        """Yield (shuffle, shard, state) for all shards of the new start. Raises CheckpointError if state cannot be
+        divided in this way.
+        """
         before = self.savepoint.place.shards
         changed = {name: count for name, count in shards.items() if before.get(name, count) != count}
         for name, count in shards.items():

@@ -268,7 +268,7 @@ def check_free(path: str | os.PathLike[str]) -> None:
 
 
 def operators_of(plan: Plan) -> dict[str, Any]:
-    """Return what is said of a plan's operators with state, by their ids."""
+    """Return the definitions of a plan's operators with state, by their ids."""
     found = {}
     for shuffle, node in plan.shuffles.items():
         for name, each in plan.stage(node).items():

@@ -1,4 +1,4 @@
-"""Records of a source to rows with their header: what the lane of a source begins with."""
+"""Decodes records of a source to rows with their header: the first step of the lane of a source."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def _with_rows(raw: RawBatch, rows: NDArray[np.int64]) -> RawBatch:
 
 
 def _kinds(frame: pl.DataFrame, count: int) -> pl.Series:
-    """Return the change kinds of rows; what says none inserts a row."""
+    """Return the change kinds of rows. A row without a kind is an insert."""
     import polars as pl
 
     if CHANGE in frame.columns:

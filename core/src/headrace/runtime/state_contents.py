@@ -1,4 +1,4 @@
-"""What a stored state holds, for people: the verbs of a savepoint or checkpoint, their sizes, and the rows of a key.
+"""Shows the contents of a stored state: the verbs of a savepoint or checkpoint, their sizes, and the rows of a key.
 
 Nothing of the job is needed for whole states whose operators keep frames (``headrace.runtime.state_frames``); what others store is
 counted in bytes.
@@ -20,14 +20,16 @@ if TYPE_CHECKING:
     import polars as pl
 
 _NEVER = -(2**63)
-#: Columns that say where a row lies, not what is remembered.
+#: Columns with the place of a row, which are not part of its content.
 _PLACES = frozenset({"__hr_slot", "__hr_number", "__hr_hash", "__hr_tick"})
 _PACKED = "__hr_state"
 
 
 @dataclass
 class OperatorContents:
-    """What all shards remember for one verb. ``rows`` per frame of the state; None: the state is not of frames."""
+    """The state of one verb in all shards. ``rows`` for each frame of the state; None if the state is not made of
+    frames.
+    """
 
     id: str
     bytes: int = 0
@@ -38,7 +40,7 @@ class OperatorContents:
 
 @dataclass
 class ShardContents:
-    """What one shard of a shuffle remembers."""
+    """The state of one shard of a shuffle."""
 
     shuffle: str
     number: int
@@ -119,7 +121,7 @@ def _frames(state: bytes) -> Iterator[tuple[str, pl.DataFrame]]:
         return
     try:
         _, frames, _ = unpack(state)
-    except CheckpointError:  # an operator of another package may store what it likes
+    except CheckpointError:  # an operator of another package may store any bytes
         return
     yield from frames.items()
 

@@ -1,7 +1,8 @@
-"""Calls behind a shuffle that find a server away are made again where they stand: an entry that has begun must be finished.
+"""Repeats calls of operators behind a shuffle while a server is not available: an entry that has begun must be
+finished.
 
-In front of a shuffle the records themselves wait and are taken through the lane again. Behind it operators have changed by then,
-so nothing but the call itself may be repeated.
+In front of a shuffle the lane processes the records again. Behind it, operators may have changed their state already,
+so only the call itself may be repeated.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ class Waiting:
         self._stopping = stopping or threading.Event()
 
     def until_answered(self, call: Callable[[], T]) -> T:
-        """Return what a call gives, making it again and again."""
+        """Return the result of a call, which is repeated until it succeeds."""
         return until_done(
             call,
             clock=self._clock,
@@ -68,7 +69,9 @@ class Waiting:
 
 @contextmanager
 def waiting(how: Waiting) -> Iterator[None]:
-    """Let ``until_answered`` wait in this thread. Used by runtimes around what drives a shard."""
+    """Let ``until_answered`` wait in this thread, within the block. Runtimes use it around the code that drives a
+    shard.
+    """
     before = getattr(_current, "how", None)
     _current.how = how
     try:
@@ -78,10 +81,11 @@ def waiting(how: Waiting) -> Iterator[None]:
 
 
 def until_answered(call: Callable[[], T]) -> T:
-    """Return what a call of a user's code gives; where the runtime waits for servers, a RetriableError repeats it.
+    """Return the result of a call of user code. If the runtime waits for servers, the call is repeated after a
+    RetriableError.
 
-    Used by operators, for calls that change nothing when they raise. Else the error is raised: the runtime begins
-    again with the records.
+    Used by operators, for calls that change nothing when they raise. If the runtime does not wait, the error is raised,
+    and the runtime processes the records again.
     """
     how: Waiting | None = getattr(_current, "how", None)
     return call() if how is None else how.until_answered(call)

@@ -113,7 +113,9 @@ class _DecimalBytesColumn(JsonColumn):
 
 
 def _decimal(raw: Any, scale: int) -> Any:
-    """Return the JSON number of a decimal in base 64; what is none stays as it is, and is found to be no decimal."""
+    """Return the JSON number of a decimal in Base64. Another value is returned unchanged; the conversion of the column
+    refuses it later.
+    """
     body = bytes(raw)
     if not body.startswith(b'"'):
         return raw

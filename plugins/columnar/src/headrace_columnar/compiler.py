@@ -486,7 +486,7 @@ def _json_value(compiler: Compiler, node: exp.JSONValue) -> Typed:
 
 
 def _json_default(compiler: Compiler, node: Any, condition: Any) -> Any:
-    """Return what stands behind DEFAULT in ``DEFAULT x ON EMPTY``; NULL if nothing or NULL does."""
+    """Return the expression after DEFAULT in ``DEFAULT x ON EMPTY``; NULL if there is none."""
     if condition is None or (isinstance(condition, str) and condition.upper().startswith("NULL")):
         return exp.Null()
     if isinstance(condition, exp.Expr):

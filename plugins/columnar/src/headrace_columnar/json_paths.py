@@ -36,7 +36,7 @@ class JsonPath:
     lax: bool = False
 
     def find(self, value: Any) -> Any:
-        """Return what stands at the path in a decoded value, or MISSING; a list, where the path has ``[*]``."""
+        """Return the value at the path in a decoded value, or MISSING; a list if the path has ``[*]``."""
         return _find(value, self.steps)
 
 

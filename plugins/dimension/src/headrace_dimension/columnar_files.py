@@ -79,7 +79,7 @@ class ColumnarFileSource(Source):
     @staticmethod
     @abstractmethod
     def open_file(path: str) -> ColumnarFile:
-        """Open a file. Raises an error of pyarrow or OSError for one that is none of this format."""
+        """Open a file. Raises an error of pyarrow, or OSError, for a file of another format."""
 
     def use_format(self, format: str | None, codec: Codec | None, schema: Schema | None) -> None:
         """Take the columns of the job."""

@@ -55,7 +55,7 @@ def _default(name: str, value: Value) -> dict[str, str]:
 
 @dataclass
 class _Result:
-    """The stream that a source or a step gives, where it stands in the file, and whether something reads it."""
+    """The stream of a source or a step, its place in the file, and whether something reads it."""
 
     stream: hr.Stream
     what: str

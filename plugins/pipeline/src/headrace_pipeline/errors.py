@@ -58,7 +58,9 @@ class PipelineError(JobError):
 
 
 def _shown(lines: Sequence[str], at: int, until: int | None) -> str:
-    """Return a line of the file. What a key of a secret has is stars, also where it stands in the next line."""
+    """Return a line of the file. The value of a secret option is replaced by stars, also if it is on the line after its
+    key.
+    """
     if at >= len(lines):
         return ""
     line = masked(lines[at].replace("\t", " "))

@@ -13,7 +13,7 @@ AS_EXPECTED, DIFFERENT, WRONG = 0, 1, 2
 
 
 def report_cases(targets: Sequence[Path], variables: Mapping[str, str]) -> int:
-    """Run the cases of files, and of all pipeline files in folders; print what became of each. Returns the exit code.
+    """Run the cases of files, and of all pipeline files in folders; print the result of each. Returns the exit code.
 
     Raises JobError if there is no case at all, or none in a file that is named.
     """

@@ -100,7 +100,9 @@ class CodedColumns:
         return self._present[names]
 
     def of(self, *names: str) -> Coded | None:
-        """Return the values of some columns together; None if there are too many, or if a column is none of texts."""
+        """Return the combined values of some columns; None if there are too many, or if a column does not hold
+        texts.
+        """
         if names not in self._known:
             self._known[names] = self._coded(names)
         return self._known[names]

@@ -43,7 +43,7 @@ class Reliances:
     verbs: tuple[Reliance, ...] = ()
 
     def kept(self, before: Iterable[Rule], taken: Iterable[Rule]) -> tuple[list[Rule], list[Rejection]]:
-        """Return the rules of before that must stay because a verb names them, and what is told of each."""
+        """Return the old rules that must stay because a verb refers to them, each with a message."""
         known = {rule.id for rule in taken}
         needed: dict[str, str] = {}
         for verb in self.verbs:
@@ -55,7 +55,7 @@ class Reliances:
         ]
 
     def changed(self, entries: Entries) -> list[Rejection]:
-        """Return what is told of entries that are no rules; nothing if there are none."""
+        """Return a message about entries that are not rules; an empty one if there are none."""
         if not entries:
             return []
         told: dict[tuple[str, str], Rejection] = {}

@@ -81,7 +81,7 @@ class SigmaOptions:
         return not is_left_out(self.logsource, rule_source)
 
     def columns(self, name: str) -> list[str]:
-        """Return the columns that a field stands for, as SQL names them. Raises SigmaError for a name that is none."""
+        """Return the columns of a field, as SQL names. Raises SigmaError for a name that cannot be a column."""
         given = self.fields.get(name, name)
         return [column_of(one) for one in ([given] if isinstance(given, str) else given)]
 

@@ -48,7 +48,7 @@ def equals(slot: int, wanted: Any) -> Condition:
 
 
 def like(slot: int, pattern: str, escape: str | None, *, lowered: bool = False) -> Condition | None:
-    """Return LIKE as a function; None for a pattern with ``_``. Raises PatternError for one that is none."""
+    """Return LIKE as a function; None for a pattern with ``_``. Raises PatternError for an invalid pattern."""
     return _of_parts(slot, _parts_of(pattern, escape, lowered))
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class KernelError(Exception):
-    """The kernel could not decode a batch. Its decoder is of no use any more."""
+    """The kernel could not decode a batch. Its decoder cannot be used any more."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,7 +52,7 @@ class LogPlace:
 
     @classmethod
     def of(cls, hint: Mapping[str, Any]) -> LogPlace:
-        """Read a hint. Raises KeyError or ValueError when it is none of ours."""
+        """Read a hint. Raises KeyError or ValueError for a hint of another source."""
         columns = columns_from_json(hint["columns"])
         return cls(position_from_json(hint), columns, int(hint.get("rows", 0)), int(hint.get("base", 0)))
 

@@ -174,7 +174,7 @@ def _length(payload: bytes, at: int) -> tuple[int, int]:
 
 
 def table_maps_differ(columns: Sequence[TableColumn], table_map: TableMap, wanted: Mapping[str, Any]) -> str | None:
-    """Return how a table map contradicts what is known of the table, or None."""
+    """Return how a table map contradicts the known columns of the table, or None."""
     if len(columns) != len(table_map.columns):
         return f"the binary log has {len(table_map.columns)} columns, but the table had {len(columns)}"
     for column, wire in zip(columns, table_map.columns, strict=True):

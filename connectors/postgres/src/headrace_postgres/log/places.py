@@ -88,7 +88,7 @@ class LogPlace:
 
     @classmethod
     def of(cls, hint: Mapping[str, Any]) -> LogPlace:
-        """Read a hint. Raises KeyError or ValueError when it is none of ours."""
+        """Read a hint. Raises KeyError or ValueError for a hint of another source."""
         commit = lsn_of(hint["commit"]) if "commit" in hint else 0
         until = lsn_of(hint["until"]) if "until" in hint else 0
         return cls(

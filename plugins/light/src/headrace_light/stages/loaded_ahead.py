@@ -42,7 +42,9 @@ class LoadedAhead:
                     logger.debug("job %s: not loaded ahead: %s", self._plan.job_name, error)
 
     def take(self, queue: str, expected: Chain) -> tuple[Shard, StoredVersions] | None:
-        """Return the shard of a queue if it has the first ones of the expected versions; None: there is none of use. It is given once."""
+        """Return the loaded shard of a queue if its versions are the first of the expected ones, otherwise None. It is
+        returned only once.
+        """
         shard, stored = self._shards.pop(queue, (None, None))
         if shard is None or stored is None:
             return None

@@ -185,7 +185,7 @@ def raw_batch_of(request: Request, parts: Sequence[memoryview]) -> RawBatch:
 
 
 def told(deliveries: Sequence[Delivery], shipments: Sequence[Shipment]) -> tuple[list[Told], list[Told], list[Buffer]]:
-    """Return what is told of deliveries and of shipments, and the buffers of their rows."""
+    """Return the descriptions of deliveries and shipments, and the buffers with their rows."""
     parts: list[Buffer] = []
     for_sinks, for_shuffles = [], []
     for each in deliveries:

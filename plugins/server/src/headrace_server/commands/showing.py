@@ -162,7 +162,7 @@ def time_text(seconds: float) -> str:
 
 @schedule_app.command()
 def schedule(name: Job, as_json: AsJson = False, debug: Debug = False) -> None:
-    """Show when a job is started next, and what became of the last times of its schedule."""
+    """Show when a job is started next, and the outcomes of the last times of its schedule."""
     from headrace_console import reporting
 
     with reporting.errors_as_messages(debug=debug):

@@ -58,7 +58,7 @@ class Registry:
             return [_job(row) for row in connection.execute(select(jobs).order_by(jobs.c.name)).mappings()]
 
     def job(self, name: str) -> JobRecord:
-        """Return a job. Raises JobError if there is none of that name."""
+        """Return a job. Raises JobError if no job has that name."""
         with self.engine.connect() as connection:
             row = connection.execute(select(jobs).where(jobs.c.name == name)).mappings().first()
         if row is None:
@@ -124,7 +124,7 @@ class Registry:
             return [_version(row) for row in connection.execute(query).mappings()]
 
     def version(self, job: str, number: int) -> VersionRecord:
-        """Return a version. Raises JobError if there is none of that number."""
+        """Return a version. Raises JobError if no version has that number."""
         chosen = (versions.c.job == job) & (versions.c.number == number)
         with self.engine.connect() as connection:
             row = connection.execute(select(versions).where(chosen)).mappings().first()
@@ -158,7 +158,7 @@ class Registry:
         self, job: str, number: int, state: VersionState, *, reason: str | None = None, plan: str | None = None,
         notices: Sequence[str] = (),
     ) -> None:  # fmt: skip
-        """Note what became of a version; with ``plan``, also what the language of the job says of the text."""
+        """Store the outcome of a version; with ``plan``, also the notices of the job's language about its text."""
         values: dict[str, Any] = {"state": state.value, "reason": _storable(reason)}
         if plan is not None:
             values |= {"plan": _storable(plan), "note": _storable("\n".join(notices) or None)}
@@ -262,7 +262,7 @@ class Registry:
             return [_operation(row) for row in connection.execute(query).mappings()]
 
     def operation(self, id: str) -> OperationRecord:
-        """Return an operation. Raises JobError if there is none of that id."""
+        """Return an operation. Raises JobError if no operation has that id."""
         with self.engine.connect() as connection:
             row = connection.execute(select(operations).where(operations.c.id == id)).mappings().first()
         if row is None:

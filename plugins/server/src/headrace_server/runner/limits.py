@@ -70,7 +70,7 @@ def set_limits(limits: Limits, *, group: str | None) -> None:
 
 
 def over_memory(limits: Limits) -> str:
-    """Return what is told of a process that wanted more memory than its limit."""
+    """Return the message about a process that needed more memory than its limit."""
     return f"over its limit of {size_text(limits.memory_max_bytes or 0)} of memory (memory_max_bytes)"
 
 

@@ -49,7 +49,7 @@ class JobStarter(Protocol):
 
 @dataclass(frozen=True)
 class _Pass:
-    """One tick: the time that it goes by, and the lease that it works under."""
+    """One tick of the scheduler: its time, and the lease that it holds."""
 
     now: datetime
     lease: Lease
@@ -110,7 +110,7 @@ class Scheduler:
             self._lease = None
 
     def history(self, job: str | None = None, *, count_max: int = 100) -> list[HistoryEntry]:
-        """Return what became of the last instants, newest first."""
+        """Return the outcomes of the last scheduled times, newest first."""
         with self._engine.connect() as connection:
             return history.entries(connection, job, newest_first=True, count_max=count_max)
 

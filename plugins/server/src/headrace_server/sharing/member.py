@@ -348,7 +348,7 @@ class Member:
             return None if found is None or found.server is None else self._servers.get(found.server)
 
     def unit(self, name: str) -> UnitRecord | None:
-        """Return what is known of a unit."""
+        """Return the stored state of a unit."""
         return self._units.get(name)
 
     def is_live(self, server: str) -> bool:

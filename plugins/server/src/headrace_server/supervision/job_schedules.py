@@ -59,7 +59,7 @@ class JobSchedules:
         return self._scheduler.next_due(job.name)
 
     def history(self, job: str, *, count_max: int = 20) -> list[HistoryEntry]:
-        """Return what became of the last times of a job, the newest first."""
+        """Return the outcomes of the last scheduled times of a job, newest first."""
         return self._made().history(job, count_max=count_max)
 
     def tick(self, jobs: Iterable[JobRecord]) -> None:

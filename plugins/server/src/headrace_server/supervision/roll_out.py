@@ -93,7 +93,7 @@ class RollOut:
         self._server_stops = stopping or self._never
 
     def run(self) -> RollOutReport:
-        """Roll the versions out; return what became of them.
+        """Roll the versions out; return the outcome of each.
 
         Raises JobError if the old version cannot be stopped, RollOutInterruptedError if the server ends before the switch, or another
         process may be running the unit: it is tried again.
@@ -110,7 +110,8 @@ class RollOut:
         return self._report
 
     def watch_on(self, note: RollOutNote) -> RollOutReport:
-        """Go on with a roll-out whose server died while it watched the new versions, for a whole window; return what became of them.
+        """Continue a roll-out whose server died while it watched the new versions. They are watched for a whole window
+        again. Returns the outcome of each.
 
         Versions that were stopped in order, or had not begun, are not judged: they stay new, and the old ones are started.
         """

@@ -205,7 +205,7 @@ class Services:
         return _settings_of(self.registry.version(job, number))
 
     def job_specification(self, job: str, number: int) -> JobSpecification:
-        """Return what a runner is told of a version."""
+        """Return the description of a version that a runner gets."""
         record = self.registry.version(job, number)
         return self._job(record, _settings_of(record))
 

@@ -1,4 +1,4 @@
-"""The routes of the pages: what they show, and to whom."""
+"""The routes of the pages: what they show, and who may see it."""
 
 from __future__ import annotations
 

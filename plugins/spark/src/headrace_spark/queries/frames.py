@@ -78,7 +78,7 @@ class FrameOptions:
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> FrameOptions:
-        """Return options. Raises OptionError for what is none."""
+        """Return options. Raises OptionError for an unknown option."""
         unknown = sorted(given.keys() - cls.__dataclass_fields__.keys())
         if unknown:
             raise OptionError(

@@ -171,7 +171,7 @@ def _without_watermark(shipment: Shipment) -> Shipment:
 def control_of_frames(
     frames: FrameInput, batch_id: int, time_us: int, told: ShardControl | None = None, *, ends: bool
 ) -> ShardControl:
-    """Return what a shard is told of a micro-batch when Spark plans it.
+    """Return the notes about a micro-batch that a shard gets when Spark plans it.
 
     ``told``: what the planner of sources of headrace says, if the job reads such ones too and they have moved. Number and time
     are Spark's even then: there are micro-batches of which the planner knows nothing.

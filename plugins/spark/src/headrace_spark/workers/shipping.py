@@ -49,7 +49,7 @@ class ShardControl(msgspec.Struct, frozen=True):
 
 
 def control_envelopes(topology: Topology, control: Control, batch_id: int) -> Iterator[Envelope]:
-    """Yield what each shard of each shuffle is told of a micro-batch."""
+    """Yield the notes about a micro-batch for each shard of each shuffle."""
     sequence = control.base + batch_id
     told: dict[str, bytes] = {}
     for address in topology.addresses():

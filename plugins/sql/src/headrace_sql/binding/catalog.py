@@ -314,7 +314,9 @@ class Catalog:
 
 
 def _source_delay(table: Table, source: Source | None) -> timedelta:
-    """Return what the source of a table vouches for. Raises ExpressionError where it does for nothing."""
+    """Return how far times of records may go back in a queue of the table's source. Raises ExpressionError if the
+    source does not guarantee it.
+    """
     assert table.watermark is not None
     name, node = table.watermark
     if source is None:  # the table is described only: no connector is asked

@@ -25,7 +25,7 @@ def state_ttl(options: Mapping[str, str]) -> dict[str, str]:
 
 
 def emit_of(options: Mapping[str, str], clause: exp.Expr | None, text: str) -> Emit | None:
-    """Return what is said of early and late results, or None when only final ones are wanted."""
+    """Return the settings of early and late results, or None if only final results are wanted."""
     before: int | None = None
     after: int | None = None
     if options.get(_PREFIX + "early-fire.enabled", "").lower() == "true":

@@ -1,4 +1,4 @@
-"""What names mean at one point of a query: its columns, and what is known of the rows."""
+"""The scope of names at one point of a query: the columns, and properties of the rows."""
 
 from __future__ import annotations
 

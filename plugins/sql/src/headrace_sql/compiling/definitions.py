@@ -113,7 +113,7 @@ class Definitions:
         return place
 
     def entry_of(self, name: str, node: exp.Expr) -> CatalogEntry:
-        """Return what is known of a catalog. Raises ExpressionError for an unknown one."""
+        """Return the properties of a catalog. Raises ExpressionError for an unknown one."""
         entry = self.session.catalogs.get(name)
         if entry is None:
             hint = did_you_mean(name, self.session.catalogs, known="catalogs")

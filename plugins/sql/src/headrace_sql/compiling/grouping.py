@@ -450,7 +450,7 @@ def _result_columns(relation: Relation, grouping: _Grouping, stream: Any) -> tup
 
 
 class _GroupTranslator(Translator):
-    """Translates what stands behind GROUP BY: keys and aggregates are columns, other columns are wrong."""
+    """Translates expressions of a grouped query: keys and aggregates are columns, other columns are errors."""
 
     def __init__(
         self, made: Relation, before: Relation, context: Context, replaced: dict[str, str], parts: Sequence[exp.Expr],

@@ -14,7 +14,7 @@ from headrace_sql.binding.scope import OUTSIDE, Relation, resolve, unused_name
 
 @dataclass
 class Sides:
-    """Two relations that are joined, with names that do not meet, and what is known of the condition."""
+    """The two relations of a join, with distinct names of columns, and properties of the condition."""
 
     left: Relation
     right: Relation

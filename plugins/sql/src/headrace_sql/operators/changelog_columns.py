@@ -18,7 +18,8 @@ KINDS: Mapping[str, int] = {name.upper(): kind for kind, name in KIND_NAMES.item
 
 
 class ToChangelog(OperatorSpec):
-    """Gives each change as a row that is only added. ``codes``: what stands in the column ``op`` for each kind of change.
+    """Turns each change into a row of an append-only stream. ``codes``: the value of the column ``op`` for each kind of
+    change.
 
     Changes of other kinds are left out.
     """

@@ -42,7 +42,7 @@ def _shown(key: Any) -> str:
 
 
 def fitted(value: Any, kind: pl.DataType) -> Any:
-    """Return a JSON value as one of a type. Raises DataError for one that is none."""
+    """Convert a JSON value to a type. Raises DataError if it does not fit."""
     if value is None:
         return None
     try:

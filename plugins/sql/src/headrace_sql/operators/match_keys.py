@@ -1,4 +1,4 @@
-"""The rows of each key from the first at which a match is under way, and what is known of that match.
+"""The rows of each key, from the first row of a match that is not complete yet, and the state of that match.
 
 Only the matches that begin at that row are followed. Those that begin behind it wait for it in any case; when it has come to its end,
 the rows behind it are gone through again from the next one at which a match can begin.

@@ -59,7 +59,7 @@ class OverAggregate(StateInColumns):
 
     @property
     def clock_length_us(self) -> int | None:
-        """How far back by the clock frames reach; None: none goes by the clock."""
+        """How far back frames reach by processing time; None if no frame uses processing time."""
         if self.on is not None:
             return None
         return max((call.preceding or 0 for call in self.calls.values() if call.kind == "RANGE"), default=None)

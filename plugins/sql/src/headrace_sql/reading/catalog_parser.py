@@ -98,7 +98,9 @@ class CatalogParser(sqlglot_parser.Parser):
             self.raise_error(f"expected {' '.join(words)}")
 
     def _listed(self, parse: Callable[[], Any]) -> list[Any]:
-        """Parse what stands in brackets, divided by commas, one of which may stand at the end. The bracket is open already."""
+        """Parse a list in brackets, separated by commas; a comma at the end is allowed. The opening bracket was read
+        already.
+        """
         made: list[Any] = []
         while not self._match(_T.R_PAREN):
             made.append(parse())

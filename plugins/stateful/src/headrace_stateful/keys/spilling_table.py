@@ -441,7 +441,7 @@ class SpillingTable(SlotTable):
         self._spilled = True
 
     def begin_anew(self, definition: str) -> None:
-        """What the local store has is of no use."""
+        """Called if the rows of the local store cannot be used."""
         self._local.begin(definition)
 
     def restored(self, epoch: Epoch | None) -> None:
