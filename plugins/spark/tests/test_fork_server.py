@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib import resources
 from pathlib import Path
 
@@ -303,3 +303,22 @@ print(sum("spark-core_" in path for path in sys.path_importer_cache), "polars" i
 """
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout.split() == ["1", "False"]
+
+
+def test_a_process_ends_without_a_trace_when_spark_has_gone() -> None:
+    from headrace_spark.processes.daemon import unless_spark_is_gone
+
+    def failing(error: Exception) -> Callable[[socket.socket, bool], int]:
+        def serve(sock: socket.socket, authenticated: bool) -> int:
+            sock.sendall(b"done")
+            raise error
+
+        return serve
+
+    mine, of_spark = socket.socketpair()
+    with mine, of_spark:
+        assert unless_spark_is_gone(failing(BrokenPipeError()))(mine, True) == 1
+        assert of_spark.recv(4) == b"done"
+        with pytest.raises(RuntimeError, match="of something else"):
+            unless_spark_is_gone(failing(RuntimeError("of something else")))(mine, True)
+        assert unless_spark_is_gone(lambda sock, authenticated: 3)(mine, True) == 3

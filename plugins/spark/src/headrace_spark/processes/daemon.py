@@ -15,7 +15,6 @@ import pkgutil
 import signal
 import socket
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 from headrace.foundation.freed_memory import keep_freed_memory
@@ -72,11 +71,26 @@ def threads_of_this_process() -> int:
     return len(os.listdir("/proc/self/task")) if os.path.isdir("/proc/self/task") else 1
 
 
+def unless_spark_is_gone(serve: sticky_workers.Serve) -> sticky_workers.Serve:
+    """Return ``serve``, which ends without a trace if Spark has closed the connection: a query was stopped, or Java has ended.
+
+    Errors of a task do not come out of ``serve``; it tells Spark of them. What comes out is that Spark cannot be told.
+    """
+
+    def served(sock: socket.socket, authenticated: bool) -> int:
+        try:
+            return serve(sock, authenticated)
+        except ConnectionError:
+            return 1
+
+    return served
+
+
 def main() -> None:
     """Be Spark's daemon."""
     from pyspark import daemon
 
-    serve: Callable[[socket.socket, bool], int] = daemon.worker
+    serve = unless_spark_is_gone(daemon.worker)
     if sys.argv[1:] == ["pyspark.worker"]:
         prepare()
         serve = sticky_workers.begin(serve) or serve
