@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import re
 
-_NAME = r"passw(?:or)?d|passwd|pwd|secret|token|credential|private[._-]?key|api[._-]?key|access[._-]?key|jaas|oauth\w*[._]config|\.pem\b"
+_NAME = (
+    r"passw(?:or)?d|passwd|pwd|secret|token|credential|authorization|private[._-]?key|api[._-]?key|access[._-]?key|jaas"
+    r"|oauth\w*[._]config|\.pem\b"
+)
 _SECRET_NAME = re.compile(_NAME, re.IGNORECASE)
 #: ``'password' = 'value'``, ``password='value'``, ``"password": "value"``; a value without an end goes to the end of the line.
 _ASSIGNED = re.compile(

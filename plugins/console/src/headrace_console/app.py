@@ -280,6 +280,7 @@ def lint(
     parameters: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Fills in ${KEY}; may be repeated.")
     ] = None,
+    strict: Annotated[bool, typer.Option("--strict", help="A notice is a mistake too: exit code 2.")] = False,
     debug: Debug = False,
 ) -> None:
     """Check a job in a language (.sql, .yaml) without running it. Exit code 0: it can run; 2: it is wrong."""
@@ -288,9 +289,13 @@ def lint(
 
     with reporting.errors_as_messages(debug=debug):
         notices = lint_job(file, parse_assignments(parameters or (), flag="--set"))
-        for notice in notices:
-            print(f"notice: {notice}")
-        print(f"{file}: ok" + (f", {len(notices)} notice{'s' if len(notices) > 1 else ''}" if notices else ""))
+    for notice in notices:
+        print(f"notice: {notice}")
+    counted = f"{len(notices)} notice{'s' if len(notices) > 1 else ''}" if notices else ""
+    if strict and notices:
+        print(f"{file}: {counted}, and --strict allows none")
+        raise typer.Exit(2)
+    print(f"{file}: ok" + (f", {counted}" if counted else ""))
 
 
 @app.command()

@@ -42,7 +42,7 @@ class Connectors:
 
     def sink(self, stream: hr.Stream, name: str, section: Section) -> hr.Job:
         connector, settings = check_sink(section, name)
-        secrets = _secrets(settings)
+        secrets = secret_options(settings)
         own = {key: value_of(each.value, key, secrets) for key, each in section.entries.items() if key not in _OF_SINK}
         with placed(section):
             made: hr.Job = getattr(stream, f"to_{connector}")(name=name, **own)
@@ -79,7 +79,7 @@ def check_sink(section: Section, name: str) -> tuple[str, list[type[Settings]]]:
 
 def source_options(section: Section, settings: list[type[Settings]]) -> dict[str, Any]:
     """Return the options of a source as ``from_<name>`` takes them, without its connector."""
-    secrets = _secrets(settings)
+    secrets = secret_options(settings)
     options = {
         key: value_of(entry.value, key, secrets)
         for key, entry in section.entries.items()
@@ -127,5 +127,6 @@ def _names(settings: list[type[Settings]]) -> list[str]:
     return [option.name for each in settings for option in describe_options(each)]
 
 
-def _secrets(settings: list[type[Settings]]) -> set[str]:
+def secret_options(settings: list[type[Settings]]) -> set[str]:
+    """Return the names of the options that are declared as secrets."""
     return {option.name for each in settings for option in describe_options(each) if "Secret" in option.type}
