@@ -92,7 +92,7 @@ class PartFraming(Framing):
 
     @abstractmethod
     def _part(self, line: bytes) -> Part | None:
-        """Return what a line is; None when it is no line of such a log."""
+        """Return the stream of a line, and whether it continues; None if it is not a line of such a log."""
 
 
 class CriFraming(PartFraming):

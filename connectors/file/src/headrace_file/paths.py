@@ -1,4 +1,4 @@
-"""From the option ``path`` to the files that exist now."""
+"""Finds the files that the option ``path`` names."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from headrace_file.identity import FileIdentity
 from headrace_file.read_errors import read_error
 
 logger = logging.getLogger(__name__)
-#: Entries that warnings are given for: their number is up to whoever writes into the directory.
+#: How many entries get a warning of their own: others may write any number of entries into the directory.
 _TOLD_MAX = 1000
 
 

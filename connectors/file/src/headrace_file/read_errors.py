@@ -1,4 +1,4 @@
-"""What failed system calls mean for a queue."""
+"""Turns failed system calls into errors of a queue."""
 
 from __future__ import annotations
 

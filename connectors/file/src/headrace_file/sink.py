@@ -64,7 +64,9 @@ class FileSink(TransactionalSink):
 
     @property
     def _writer(self) -> str:
-        """The name of the positions. One partition has its own: its parts lie among those of jobs that write all partitions."""
+        """The name under which positions are stored. A sink of one partition has its own name, because its parts are in
+        the same directories as those of jobs that write all partitions.
+        """
         writer = self.settings.writer or self.writer_name
         return f"{writer}/{directory_of(self.settings.partition)}" if self.settings.partition else writer
 

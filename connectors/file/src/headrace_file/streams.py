@@ -207,7 +207,7 @@ class CompressedStream(ByteStream):
             raise self._damaged(error) from error
 
     def _damaged(self, error: Exception) -> BrokenQueueError:
-        """Keep that the content is damaged until the file changes; return what readers raise."""
+        """Note that the content is damaged, until the file changes; return the error that readers raise."""
         broken = BrokenQueueError(
             f"{self.file.path} is not valid {self.kind} after {self._position} decompressed bytes: {error}",
             plugin="file",
@@ -217,7 +217,9 @@ class CompressedStream(ByteStream):
         return broken
 
     def describe_cut(self, offset: int) -> str:
-        """Say that the end of the file is not there; ``offset`` is the number of the record that would be next."""
+        """Return the message that the end of the file is missing; ``offset`` is the number of the record that would be
+        next.
+        """
         where = f"after record {offset - 1}" if offset else "before record 0"
         return f"{self.file.path} ends in the middle of its compressed data, {where}"
 

@@ -28,7 +28,7 @@ def accepts(settings: KafkaSinkSettings, *, encodes_changes: bool) -> str:
 
 
 def check_changes(settings: KafkaSinkSettings, changes: Changes, *, encodes_changes: bool, partitions: int) -> None:
-    """Raise JobError unless the changes of a row come in their order to who reads the topic.
+    """Raise JobError unless readers of the topic get the changes of a row in order.
 
     Without a format of changes the record's key must be the key of the stream's result. With one, all changes of a row must
     be in one partition: their key must not be changed by an update.

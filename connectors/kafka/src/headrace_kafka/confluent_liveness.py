@@ -22,7 +22,7 @@ _SILENCE_SECONDS = 5.0
 _UNREACHED_SECONDS = 10.0
 #: How long commits may fail because of the group's coordinator before another client is asked to reach it.
 _UNCOMMITTED_SECONDS = 30.0
-#: How much later than another client this one may find back.
+#: How much longer than another client this one may need to reach the cluster again.
 _BEHIND_SECONDS = 5.0
 _PROBE_SECONDS = 0.5
 #: How long another client has to reach the cluster, which it does not know yet.
@@ -47,19 +47,19 @@ class Liveness:
         self._next_look = 0.0
         self._unreached_since: float | None = None
         self._uncommitted_since: float | None = None
-        #: When another client was asked, and since when it has reached what this one does not.
+        #: When another client was made to compare, and since when it reaches brokers that this one does not reach.
         self._others_asked = 0.0
         self._others_since: float | None = None
-        #: Why it is stuck, once that has turned out: where nobody could replace it, the next ``check`` says so again.
+        #: Why the client is stuck, once that is known. If it could not be replaced, the next ``check`` raises it again.
         self._stuck: str | None = None
 
     def heard(self) -> None:
-        """A record has come, or an answer of a broker."""
+        """Called when a record, or an answer of a broker, has come."""
         self._heard = time.monotonic()
         self._unreached_since = self._others_since = self._stuck = None
 
     def committed(self) -> None:
-        """The group's coordinator has taken a commit."""
+        """Called when the group's coordinator has accepted a commit."""
         self.heard()
         self._uncommitted_since = None
 
@@ -73,7 +73,7 @@ class Liveness:
             self._uncommitted_since = time.monotonic()
 
     def not_answered(self, since: float) -> None:
-        """A request that was made at that time has got no answer. Raises StuckClient when others would get one."""
+        """Called when a request made at that time got no answer. Raises StuckClient if another client would get one."""
         self._unreached_since = self._unreached_since or since
         self._compare_reach()
 
@@ -98,7 +98,9 @@ class Liveness:
             self._compare(self._has_brokers, f"the consumer does not find back to {self._settings.servers}")
 
     def _compare(self, reach: Callable[[Any], bool], what: str) -> None:
-        """Let another client try. Raises StuckClient when one has reached for a while what this one does not."""
+        """Let another client try. Raises StuckClient if that client has reached the cluster for a while and this one
+        has not.
+        """
         now = time.monotonic()
         if now - self._others_asked < _BEHIND_SECONDS:
             return
@@ -124,7 +126,7 @@ class Liveness:
         return True
 
     def _others_reach(self, reach: Callable[[Any], bool]) -> bool:
-        """Return whether a client that has just been made reaches what this one does not."""
+        """Return whether a new client reaches brokers that this one does not reach."""
         try:
             return reach(made(ck_admin.AdminClient, confluent_properties(self._settings, {}), self._settings))
         except (ck.KafkaException, HeadraceError) as error:

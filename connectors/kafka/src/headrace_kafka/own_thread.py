@@ -42,7 +42,8 @@ class OwnThread:
         return self._answering
 
     def call(self, action: Callable[[], T], timeout_seconds: float) -> T:
-        """Call ``action`` and return what it returns, answering questions meanwhile; the time for these does not count.
+        """Call ``action`` and return its result. Questions are answered meanwhile; their time does not count for the
+        time-out.
 
         Raises TimeoutError when it takes longer, or when an earlier call is still running; the call itself continues.
         """

@@ -1,4 +1,4 @@
-"""What the sink needs of a client library: producers, plain and transactional."""
+"""The interface that the sink needs from a client library: plain and transactional producers."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ class SharedConsumer:
     def __init__(
         self, driver: ConsumerDriver, *, max_buffered_bytes: int, renew: Callable[[], ConsumerDriver] | None = None
     ) -> None:
-        """``renew``: makes another driver in place of one that does not find back to its cluster."""
+        """``renew``: makes a new driver in place of one that cannot reach its cluster again."""
         self._driver = driver
         self._renew = renew
         self._limit_bytes = max_buffered_bytes
@@ -209,14 +209,16 @@ class SharedConsumer:
             return 0
 
     def _begin_anew(self, renew: Callable[[], ConsumerDriver], error: StuckClient) -> None:
-        """Let another driver go on. Raises RetriableError when it does not reach the cluster either; then all is as before."""
+        """Continue with a new driver. Raises RetriableError if it does not reach the cluster either; then the old one
+        is kept.
+        """
         made = renew()
         given_up, self._driver = self._driver, made
         given_up.give_up()
         logger.warning("%s: another one takes its place", error.message)
         self._nothing_until = 0.0
         if self._callbacks is not None:
-            # The group has long taken this member for dead, and its partitions may belong to others.
+            # The group has removed this member long ago, and its partitions may belong to others.
             made.subscribe(self._topics, self._callbacks)
             if self._assigned:
                 self._callbacks.lost(sorted(self._assigned))
@@ -260,7 +262,7 @@ class SharedConsumer:
 
 
 def _push(buffer: Buffer, fetched: Fetched) -> None:
-    """Append to a buffer what is new in it."""
+    """Append new records to a buffer."""
     if len(fetched):
         if fetched.offsets[0] < buffer.next_offset:
             fetched = fetched.slice(int((fetched.offsets < buffer.next_offset).sum()))

@@ -418,9 +418,10 @@ class Stream:
         return self.key_by(*(columns or self.schema or ())).distinct()
 
     def normalize_changes(self, key: str | Sequence[str] = (), *, state_ttl: Duration | None = None) -> Stream:
-        """Make a whole changelog of changes that may come twice or lack their old rows: by the last row of each key.
+        """Turn changes that may come twice, or lack their old rows, into a complete changelog, by the last row of each
+        key.
 
-        ``from_`` does it where a source needs it. Without ``key`` it is the key of the changes. The row of a key is
+        ``from_`` calls it if a source needs it. Without ``key`` it is the key of the changes. The row of a key is
         kept as state, and forgotten ``state_ttl`` after its last change.
         """
         return normalized(self, (key,) if isinstance(key, str) else tuple(key), state_ttl)

@@ -35,10 +35,11 @@ class KeyedStream:
     state_ttl: Duration | None = None
 
     def ttl(self, duration: Duration) -> KeyedStream:
-        """Remove the state of a key that had no rows for this time (processing time). For streams in which there are always new keys.
+        """Remove the state of a key that had no rows for this time (processing time). For streams with an unbounded
+        number of keys.
 
-        Works for ``agg``, ``reduce``, ``distinct``, ``deduplicate`` and ``top_n``; verbs that would not hear of it refuse it. A later row
-        of the key starts with empty state.
+        Works for ``agg``, ``reduce``, ``distinct``, ``deduplicate`` and ``top_n``; all other verbs raise an error. A
+        later row of the key starts with empty state.
         """
         microseconds(duration, "ttl")
         return replace(self, state_ttl=duration)
@@ -271,9 +272,10 @@ def joined(left: Stream, right: Stream, keys: Sequence[tuple[str, str]], spec: O
 
 
 def with_watermark(stream: Stream, on: str, delay: Duration | None) -> Stream:
-    """Return the stream with a watermark on a column, unless it has one: taken as early as the column is there.
+    """Return the stream with a watermark on a column, unless it has one: taken at the first point at which the column
+    exists.
 
-    Rows that a ``where`` drops move the watermark too: event time goes on though nothing matches.
+    So rows that a ``where`` drops move the watermark, too: event time advances even if no row matches.
     """
     if has_watermark(stream._edge):
         if delay is not None:

@@ -78,10 +78,10 @@ class SavepointStart:
                     yield name, number, state
 
     def sequence_before(self, sinks: Mapping[str, Sink], shards: Mapping[str, int], now_us: int) -> int:
-        """Return the number behind which entries are to be numbered: greater than any that a sink knows.
+        """Return the number after which new entries are numbered: no sink knows a greater one.
 
-        ``sinks`` by node id, opened; they are asked for what they have of each shard, and forget that they were
-        asked. Raises CheckpointError when one is ahead of the savepoint, or may be, unless that was accepted.
+        ``sinks`` by node id, opened; They are asked for their position of each shard, and forget that they were asked.
+        Raises CheckpointError when one is ahead of the savepoint, or may be, unless that was accepted.
         """
         place = self.savepoint.place
         greatest = max(now_us, place.sequence or 0)

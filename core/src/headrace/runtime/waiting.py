@@ -21,7 +21,8 @@ _current = threading.local()
 
 
 class Waiting:
-    """How a runtime waits for servers that operators ask. ``away`` is told of the first error of a call, ``back`` when it has worked.
+    """How a runtime waits for servers that operators ask. ``away`` is called with the first error of a call, ``back``
+    when the call has succeeded.
 
     A call is given up after ``retry_seconds``, or when ``stopping`` is set: then JobFailedError ends the job.
     """

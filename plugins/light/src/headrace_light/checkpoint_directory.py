@@ -19,7 +19,7 @@ from headrace.foundation.private_files import FILE_MODE, make_private_directory
 from headrace.foundation.storage_faults import storage_error
 from headrace.interfaces.state_definition import DefinedState, definitions_from_json, definitions_to_json
 
-#: 2 has a checksum; files of format 1 are read as they are.
+#: Format 2 has a checksum; files of format 1 are read without a check.
 FORMAT_VERSION = 2
 _KEYS_OF_FORMAT_1 = frozenset(
     {"format", "job", "id", "queues", "sequence", "shards", "definitions", "outputs", "savepoint"}
@@ -90,7 +90,7 @@ class CheckpointDirectory:
             return StoredCheckpoint()
         try:
             if self._path.parent.exists():
-                make_directories(self._path.parent)  # its name is to be durable too
+                make_directories(self._path.parent)  # the name of the directory must be durable, too
             else:
                 make_private_directory(self._path.parent)  # dead letters are kept there too
             make_private_directory(self._path)
@@ -124,12 +124,12 @@ class CheckpointDirectory:
 
     @property
     def path(self) -> Path | None:
-        """Where the files are; None: nothing is kept."""
+        """The path of the directory; None if nothing is stored."""
         return self._path
 
     @property
     def has_begun(self) -> bool:
-        """Whether something was read before the first checkpoint: it is processed again from the order log."""
+        """Whether input was read before the first checkpoint. It is processed again from the order log."""
         return self._path is not None and any(log.stat().st_size for log in self._path.glob("order-*.log"))
 
     def save(self, checkpoint: StoredCheckpoint) -> None:

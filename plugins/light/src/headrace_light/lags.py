@@ -10,7 +10,7 @@ from headrace.foundation.clock import Clock
 
 from headrace_light.queue_run import QueueRun
 
-#: At least so many queues are asked at a time, and of more as many as fit into this part of the time.
+#: At least this many queues are asked at a time; more only as long as they need less than this share of the time.
 _ASKED_MIN = 512
 _SHARE = 1 / 100
 _ASKED_PER_CHECK = 32

@@ -1,4 +1,6 @@
-"""Reads the queues in turn, and takes what lanes make of the records: in this process, or in worker processes that work ahead."""
+"""Polls the queues in turn and collects the outputs of lanes, which run in this process, or ahead of it in worker
+processes.
+"""
 
 from __future__ import annotations
 
@@ -76,7 +78,7 @@ class Polling:
         self._held = HeldMemory(runs, stages, self._ahead)
         self._bounded = {name for name, node in plan.sources.items() if node.source.bounded}
         self._idle_timeouts_us = idle_timeouts_us(plan) if plan.shuffles else {}
-        #: Of which queue a worker got a batch last.
+        #: The queue whose batch was given to a worker last.
         self._given: Queue | None = None
 
     def start(self) -> None:
@@ -86,7 +88,7 @@ class Polling:
 
     @property
     def is_ahead(self) -> bool:
-        """Whether records were read that are not taken yet."""
+        """Whether there are records that were read and whose outputs were not collected yet."""
         return self._ahead is not None and self._ahead.pending
 
     def begin(self, run: QueueRun) -> None:
@@ -126,7 +128,7 @@ class Polling:
     def tell_idle(self, now: float) -> None:
         """Tell the keyed stages which queues they must not wait for."""
         if not self._plan.shuffles:
-            return  # nobody waits, and there may be very many queues
+            return  # no stage waits for queues, and there may be very many of them
         stages = self._stages()
         for run in self._runs.values():
             timeout_us = self._idle_timeouts_us.get(run.queue.source)
@@ -143,16 +145,20 @@ class Polling:
             stages.skip_idle(queue)
 
     def take_ready(self, *, busy: bool) -> bool:
-        """Take what workers have made and has its turn; return whether there was any. Unless ``busy``, an answer is waited for."""
+        """Collect the outputs of workers whose turn has come; return whether there were any. Unless ``busy``, wait for
+        an answer.
+        """
         return self._ahead is not None and self._ahead.take_ready(_NO_WAIT if busy else _ANSWER_WAIT)
 
     def drain(self, queues: Iterable[Queue]) -> None:
-        """Take everything that was read of queues: their positions are where their readers are."""
+        """Collect the outputs of everything that was read of queues. Then their positions are those of their
+        readers.
+        """
         if self._ahead is not None:
             self._ahead.drain(queues)
 
     def drop(self, run: QueueRun) -> None:
-        """Forget a queue that was removed, and what was read of it and is not taken."""
+        """Forget a removed queue, and the records of it whose outputs were not collected."""
         self._turns.end(run)
         self._silent.discard(run)
         if self._ahead is not None:
@@ -229,7 +235,7 @@ class Polling:
             self._memory.came(queue.source, len(raw), raw.size_bytes)
 
     def _take_made(self, ahead: Ahead, made: Outcome) -> None:
-        """Take what was made of a batch whose turn has come."""
+        """Collect the output of a batch whose turn has come."""
         run, end = ahead.run, ahead.work.end
         if isinstance(made.error, RetriableError):
             self._wait_for(run, made.error)
@@ -249,7 +255,7 @@ class Polling:
         self._stages().take(shipments())
 
     def _wait_for(self, run: QueueRun, error: RetriableError) -> None:
-        """Poll a queue no more for a while: a server is away."""
+        """Do not poll a queue for a while, because its server is not available."""
         if self._runs.get(run.queue) is run:
             self._plan.meter.add(SOURCE_RETRIES, 1, run.queue.source)
             run.pause(error, self._clock.monotonic(), self._retry_seconds)

@@ -1,4 +1,4 @@
-"""How much memory processes take, as Linux tells it; 0 elsewhere."""
+"""Reads the memory of processes from Linux; other systems give 0."""
 
 from __future__ import annotations
 

@@ -28,9 +28,9 @@ from headrace_light.stages.shard_storage import ShardStorage
 from headrace_light.state_memory import StateMemory
 
 logger = logging.getLogger(__name__)
-#: Brokers that forget records after some days must not forget state.
+#: Some brokers delete records after some days; state must be stored again before that.
 _SNAPSHOT_SECONDS_MAX = 6 * 3600.0
-#: How old the snapshot of a shard is taken to be that came from another instance.
+#: The assumed age of a snapshot that another instance has stored.
 _SNAPSHOT_SECONDS_FOUND = 5.5 * 3600.0
 
 
@@ -126,7 +126,7 @@ class ShardRestore:
         return shard
 
     def _load(self, shard: Shard, committed: ReadPosition | None) -> tuple[int, bytes] | None:
-        """Give a shard its stored state; return the version and the header of it; None: nothing is stored."""
+        """Load the stored state into a shard. Return its version and header, or None if nothing is stored."""
         self._committed[shard.queue.id] = None if committed is None else committed.offset
         found = self._storages[shard.queue.source].load(shard)
         if found is not None:
@@ -219,14 +219,14 @@ class ShardRestore:
             if storage.save(run.shard, run.position.offset, run.header(), whole=run.whole or outdated):
                 run.snapshot_seconds = self._clock.monotonic()
         except RetriableError:
-            run.whole = True  # the changes were taken out of the shard and are not stored
+            run.whole = True  # the delta was taken from the shard, but was not stored
             raise
         run.saved, run.whole = run.position, False
         storage.settle(run.shard)
         storage.remove_old(run.shard, run.position.offset)
 
     def forget(self, shard: Shard) -> None:
-        """The shard belongs to another instance from now on, or begins again."""
+        """Called when the shard moves to another instance, or begins again."""
         self._storages[shard.queue.source].forget(shard)
         shard.forget_local()
 

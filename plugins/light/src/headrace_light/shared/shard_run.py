@@ -16,7 +16,7 @@ from headrace.runtime.shard import Shard
 
 from headrace_light.shared.shuffle_records import decoded
 
-#: Kept with every version of the state: the time of the newest record, and what is added to offsets.
+#: Stored with every version of the state: the time of the newest record, and the base that is added to offsets.
 _HEADER = struct.Struct(">qq")
 HEADER_BYTES = _HEADER.size
 _NO_WAIT = timedelta(0)
@@ -25,7 +25,7 @@ _RECORDS_MAX = 100
 
 @dataclass
 class ShardOutputs:
-    """What came of some records, in order."""
+    """The outputs of some records, in order."""
 
     deliveries: list[Delivery] = field(default_factory=list)
     shipments: list[Shipment] = field(default_factory=list)
@@ -83,7 +83,7 @@ class ShardRun:
             except DataError as error:
                 error.queue, error.offset = self.topic_queue.id, offset
                 raise
-            # Clocks of several senders: time never goes back.
+            # Records come from senders with different clocks; the time of the shard never goes back.
             self._time_us = max(self._time_us, time_us)
             if self._base is None:
                 self._base = self._time_us
@@ -112,7 +112,7 @@ class ShardRun:
         return self.position != self.saved and self._base is not None
 
     def header(self) -> bytes:
-        """Return what is to be stored with the state."""
+        """Return the header that is stored with the state."""
         assert self._base is not None
         return _HEADER.pack(self._time_us, self._base)
 

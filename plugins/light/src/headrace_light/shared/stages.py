@@ -36,7 +36,7 @@ from headrace_light.stages.order_log import Entry
 from headrace_light.state_memory import StateMemory
 
 _TRIM_SECONDS = 60.0
-#: An idle engine looks for new records of the sources at least so often while it waits for those of a shuffle.
+#: Longest time for which an idle engine waits for records of a shuffle before it polls the sources again.
 _WAIT_MAX = timedelta(milliseconds=50)
 
 
@@ -112,7 +112,7 @@ class SharedStages(Stages):
     # ------------------------------------------------------------------------------------------ begin and end
 
     def open(self) -> None:
-        """Make the topics, and tell every shard which queues there are, before the first row."""
+        """Create the topics, and tell every shard which queues exist, before the first row."""
         self._transport.open()
         self._members.open()
         self._restore.open()
@@ -234,7 +234,7 @@ class SharedStages(Stages):
                 try:
                     self._restore.store(run)
                 except RetriableError:
-                    if run.shard.restoring:  # nothing but a delta can be stored of it
+                    if run.shard.restoring:  # only a delta of it can be stored
                         self._members.begin_again(run)
                     raise
         return True

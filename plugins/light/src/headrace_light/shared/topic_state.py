@@ -24,12 +24,12 @@ from headrace.interfaces.state_store import StateStore
 from headrace.interfaces.topics import Topics
 
 FORMAT_VERSION = 1
-#: What a record takes beside its part of the content, at most.
+#: Upper bound for the bytes of a record beside its part of the content.
 _OVERHEAD_BYTES = 1_000
 _WAIT = timedelta(seconds=1)
 _SILENT_MAX = 30
 _RECORDS_MAX = 100
-#: Smaller contents are stored as they are.
+#: Contents smaller than this are not compressed.
 _PACKED_BYTES_MIN = 4_096
 #: How long a load waits for a version that must exist.
 _SHOWN_SECONDS_MAX = 10.0

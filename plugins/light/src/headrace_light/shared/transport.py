@@ -74,7 +74,9 @@ class Transport:
     # ------------------------------------------------------------------------------------------------ sending
 
     def ship(self, shipments: Iterable[Shipment]) -> None:
-        """Send what lanes have for shuffles. That a queue is no longer read here does not mean that it is gone."""
+        """Send the shipments of lanes to shuffles. Messages about removed queues are left out: another instance may
+        read the queue now.
+        """
         pending: Pending = {}
         there = [each for each in shipments if not isinstance(each.content, QueueRemoved)]
         route(there, self._plan.shuffles, self.shard_counts, pending)
@@ -89,7 +91,7 @@ class Transport:
         self._send(self._to_all("added", queue.source, [queue]))
 
     def tell_time(self, shards: Iterable[Shard]) -> None:
-        """Send records that have nothing but the time of the clock."""
+        """Send records that contain only the time of the clock."""
         self._send({(shard.queue.source, shard.number): [] for shard in shards})
 
     def announce(self, shards: Iterable[Shard]) -> None:
@@ -176,5 +178,5 @@ class Transport:
 def topic_name(job: str, shuffle: str) -> str:
     """Return the name of the topic of a job's shuffle: of letters, digits, ``-`` and ``_``, which all brokers accept."""
     plain = re.sub(r"[^A-Za-z0-9_-]", "-", f"headrace-{job}-{shuffle}")[:90]
-    # Jobs whose names have become the same do not share it.
+    # A hash keeps jobs apart whose names become equal in this way.
     return f"{plain}-{crc32(f'{job}/{shuffle}'.encode()):08x}"

@@ -1,4 +1,4 @@
-"""What the engine and its workers tell each other: raw batches in one direction, what lanes make of them in the other.
+"""Messages between the engine and its workers: raw batches in one direction, outputs of lanes in the other.
 
 A message says only where in shared memory (``Slot``) something is. So it fits into the system's buffer of the connection, and no side
 waits until the other one reads. There the first part is a header (MessagePack), the others are its buffers. Frames are Arrow IPC
@@ -92,7 +92,9 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Told(msgspec.Struct, frozen=True):
-    """One thing that a lane gave: rows for a sink (``target``) or a side of a shuffle, or a watermark for one. Rows are the next buffer."""
+    """One output of a lane: rows for a sink (``target``) or for a side of a shuffle, or a watermark for a side. Rows
+    are the next buffer.
+    """
 
     target: str
     queue: _Place
@@ -102,7 +104,7 @@ class Told(msgspec.Struct, frozen=True):
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of a request, or of the worker itself, which is ready or cannot begin."""
+    """The answer to a request, or a message about the worker itself: it is ready, or it cannot begin."""
 
     deliveries: list[Told] = []
     shipments: list[Told] = []
@@ -231,7 +233,7 @@ def packed_error(error: BaseException) -> bytes:
     try:
         content = pickle.dumps(error)
         pickle.loads(content)  # noqa: S301  # made in the line before
-    except Exception:  # whatever a user's exception does when it is copied
+    except Exception:  # copying an exception of the user may raise anything
         logger.warning("an error of a worker process: %s", "".join(traceback.format_exception(error)))
         return pickle.dumps(JobFailedError(f"{type(error).__name__}: {error}"))
     return content

@@ -1,4 +1,4 @@
-"""The worker processes as the engine sees them: it gives them raw batches and gets what lanes make of them, in any order."""
+"""The engine's side of worker processes: it gives them raw batches, and gets the outputs of lanes in any order."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from headrace_light.workers.slots import Slot
 logger = logging.getLogger(__name__)
 #: Batches that are given to a worker before it has answered: one that it works on, and those that come next.
 WAITING_MAX = 3
-#: How often a batch is given to a worker: if it ends as many processes, it is what ends them.
+#: How often a batch is given to a worker. If so many processes die with it, the batch is the cause.
 _TRIES_MAX = 3
 _END_SECONDS = 5.0
 _NO_WAIT = timedelta(0)
@@ -85,7 +85,9 @@ class LaneWorkers:
 
     @property
     def have_room(self) -> bool:
-        """Whether a worker takes a batch now. One that is not ready yet takes none, so that nothing waits for its start."""
+        """Whether a worker can take a batch now. A worker that is still starting gets none, so that no batch waits for
+        its start.
+        """
         return self._free() is not None
 
     def give(self, work: Work) -> None:
@@ -97,7 +99,7 @@ class LaneWorkers:
 
     @property
     def starting(self) -> bool:
-        """Whether a worker has not said yet that it is ready."""
+        """Whether a worker is still starting."""
         return not all(each.ready for each in self._workers)
 
     def collect(self, patience: timedelta) -> bool:
@@ -116,7 +118,7 @@ class LaneWorkers:
         return any_came
 
     def close(self) -> None:
-        """End all processes, whatever they do: nobody waits for what they still make. May be called twice."""
+        """End all processes at once; their unfinished work is dropped. May be called twice."""
         for worker in self._workers:
             worker.end()
 
@@ -127,7 +129,7 @@ class LaneWorkers:
     def _send(self, worker: _Worker, number: int, work: Work) -> None:
         slot = (worker.waiting[-1][1] + 1) % WAITING_MAX if worker.waiting else 0
         worker.waiting.append((number, slot, work))
-        with contextlib.suppress(ConnectionError):  # it has died: that is seen when its answer is read
+        with contextlib.suppress(ConnectionError):  # it has died, which is noticed when its answer is read
             worker.send(number, slot, work)
 
     def _receive(self, worker: _Worker) -> None:
@@ -166,7 +168,7 @@ class LaneWorkers:
         logger.warning("job %s: worker process %d ended %s; another one goes on", self._job, worker.number, how)
         if worker.failures >= _TRIES_MAX:
             raise JobFailedError(f"worker processes end {how} before they begin", job=self._job, option="workers")
-        if waiting and worker.ready:  # it works on one batch at a time: those behind it were not begun
+        if waiting and worker.ready:  # it works on one batch at a time, so the batches after the first were not begun
             waiting[0][2].tries += 1
         worker.start(self._beginning)
         for number, _, work in waiting:
@@ -201,7 +203,9 @@ class _Worker:
         self.failures = 0
 
     def start(self, beginning: Beginning) -> None:
-        """Start a process with new memory: nobody knows what the one before has left in the old one."""
+        """Start a process with new shared memory: the old memory may hold anything after the process before has
+        died.
+        """
         self.ready = False
         # One more than batches: what the process begins with may wait in it while batches are there already.
         self.requests, self.answers = ([Slot() for _ in range(WAITING_MAX + 1)] for _ in range(2))

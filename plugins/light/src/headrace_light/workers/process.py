@@ -15,7 +15,7 @@ def main(arguments: list[str]) -> int:
     """Serve one engine. Returns when it is gone."""
     signal.signal(
         signal.SIGINT, signal.SIG_IGN
-    )  # Ctrl-C reaches all processes of a terminal: the engine says when it is the end
+    )  # Ctrl-C reaches all processes of a terminal; the engine decides when to end
     connection, *slots = map(int, arguments)
     os.environ.setdefault("POLARS_MAX_THREADS", "1")  # there is a worker for each core
     channel = Connection(connection)

@@ -11,7 +11,7 @@ from headrace.foundation.errors import DataError
 from headrace.interfaces.source import Reader
 from headrace.plan.graph import Plan
 
-#: Readers kept: nobody tells a worker that a queue is gone.
+#: How many readers are cached: a worker does not learn that a queue was removed.
 _READERS_MAX = 64
 _NO_WAIT = timedelta(0)
 

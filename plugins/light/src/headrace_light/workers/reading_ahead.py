@@ -1,4 +1,4 @@
-"""What was read and is at work in worker processes, in the order in which it was read."""
+"""Batches that were read ahead and are processed in worker processes, in the order of reading."""
 
 from __future__ import annotations
 
@@ -21,17 +21,19 @@ from headrace_light.workers.exchange import Outcome
 from headrace_light.workers.lane_workers import WAITING_MAX, LaneWorkers, Work
 
 logger = logging.getLogger(__name__)
-#: A smaller batch that nothing is in front of is not worth the way to another process: the engine does it itself.
+#: A batch smaller than this is processed by the engine itself if no other batch waits: sending it to another process
+#: costs more.
 RECORDS_MIN = 250
 _NO_WAIT = timedelta(0)
 _LOOK = timedelta(milliseconds=200)
-#: How long a batch is waited for when its queue is given away, and before it is said that it hangs.
+#: How long the engine waits for a batch when its queue moves to another instance, and before it logs that the batch
+#: hangs.
 DRAIN_SECONDS_MAX = 60.0
 
 
 @dataclass(slots=True, eq=False)
 class Ahead:
-    """A batch that was read and not taken yet."""
+    """A batch that was read and whose output was not collected yet."""
 
     run: QueueRun
     work: Work
@@ -65,7 +67,7 @@ class ReadingAhead:
         self._take = take
         self._clock = clock
         self._stopping = stopping
-        #: The batch whose turn it is, since when it is waited for, and whether that was said.
+        #: The batch whose turn it is, since when the engine waits for it, and whether that was logged.
         self._awaited: tuple[Work | None, float, bool] = (None, 0.0, False)
         self._ahead: deque[Ahead] = deque()
         #: Results that wait for the turn of an earlier one are in memory, so they are counted too.
@@ -87,7 +89,7 @@ class ReadingAhead:
         return self._workers.process_ids
 
     def has(self, run: QueueRun) -> bool:
-        """Return whether records of a queue are at work or wait for their turn."""
+        """Return whether records of a queue are being processed or wait for their turn."""
         return any(ahead.run is run for ahead in self._ahead)
 
     def start(self) -> None:
@@ -97,12 +99,13 @@ class ReadingAhead:
     def read(
         self, run: QueueRun, max_records: int, wait: timedelta, *, came: Callable[[Queue, RawBatch], None] | None = None
     ) -> bool:
-        """Read the next records of a queue, if somebody can do them; return whether there were any. Raises as readers do.
+        """Read the next records of a queue if a process is free for them; return whether there were any. Raises what
+        readers raise.
 
         They are done here when all workers have enough to do.
         """
         if self._ahead:
-            self._workers.collect(_NO_WAIT)  # who is free is known by the answers
+            self._workers.collect(_NO_WAIT)  # answers tell which workers are free
         if len(self._ahead) >= self._ahead_max:
             return False
         outstanding = self.has(run)
@@ -182,7 +185,7 @@ class ReadingAhead:
                 return
 
     def _tell_hung(self) -> None:
-        """Say once of a batch that a worker has it for very long."""
+        """Log once that a worker needs very long for a batch."""
         first = self._ahead[0].work if self._ahead else None
         awaited, since, told = self._awaited
         now = self._clock.monotonic()
@@ -197,11 +200,13 @@ class ReadingAhead:
             )  # fmt: skip
 
     def drop(self, run: QueueRun) -> None:
-        """Forget what was read of a queue that is not this engine's any more, or is closed."""
+        """Forget the batches of a queue that moved to another instance, or was closed."""
         self._ahead = deque(ahead for ahead in self._ahead if ahead.run is not run)
 
     def close(self) -> None:
-        """End the workers. What was read ahead was not taken, so it is read again by whoever goes on."""
+        """End the workers. Batches whose outputs were not collected are read again after the next start, or by another
+        instance.
+        """
         self._ahead.clear()
         self._workers.close()
 
@@ -221,7 +226,7 @@ class ReadingAhead:
         return Outcome(deliveries, shipments, records=len(raw))
 
     def _give_back(self, failed: Ahead, *, operator_away: bool) -> None:
-        """Let the run have its batches from a failed one on: the same records come again, and none after them before."""
+        """Give the run its batches back, from a failed one on: the same records are read again, in their order."""
         run = failed.run
         back = [failed, *(ahead for ahead in self._ahead if ahead.run is run)]
         self._ahead = deque(ahead for ahead in self._ahead if ahead.run is not run)
@@ -233,7 +238,9 @@ class ReadingAhead:
 
 
 class _Decider:
-    """Lets the operators of a source's stage settle what depends on the order of records, before somebody else does these."""
+    """Lets operators of a source's stage make decisions that depend on the order of records, before other processes
+    process the records.
+    """
 
     def __init__(self, plan: Plan, source: SourceNode) -> None:
         stage = [node for node in plan.stage(source).values() if isinstance(node, OperatorNode)]

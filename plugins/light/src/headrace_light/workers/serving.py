@@ -18,7 +18,7 @@ from headrace_light.workers.ranges import Ranges
 from headrace_light.workers.slots import Buffer, Slot
 from headrace_light.workers.travelling_plan import unpacked
 
-#: Lanes kept. Nobody tells a worker that a queue is gone, and a lane is made again when it is needed.
+#: How many lanes are cached. A worker does not learn that a queue was removed; a lane is made again when it is needed.
 _LANES_MAX = 256
 
 

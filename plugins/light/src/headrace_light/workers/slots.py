@@ -11,7 +11,7 @@ from collections.abc import Sequence
 #: Buffers begin at multiples of this, as Arrow wants them.
 _ALIGNED = 64
 _BYTES_MIN = 1 << 20
-#: A slot that is larger, and four times as large as what is written, is made smaller.
+#: A slot above this size is made smaller if it is four times as large as its content.
 _KEPT_BYTES_MAX = 32 << 20
 
 Buffer = bytes | memoryview
@@ -63,7 +63,7 @@ class Slot:
         size = 0 if self._map is None else len(self._map)
         if needed > size or (size > _KEPT_BYTES_MAX and needed * 4 < size):
             capacity = max(_BYTES_MIN, 1 << max(0, needed - 1).bit_length())
-            self._unmap()  # before the file ends earlier: what is mapped behind its end must not be touched
+            self._unmap()  # before the file is truncated: pages mapped behind its end must not be accessed
             os.ftruncate(self.descriptor, capacity)
             self._map_anew(capacity)
 

@@ -33,7 +33,7 @@ def packed(plan: Plan) -> bytes:
     with unimportable_modules_by_value(cloudpickle):
         try:
             _Pickler(buffer).dump(plan)
-        except Exception as error:  # whatever a user's object raises: it cannot travel
+        except Exception as error:  # pickling an object of the user may raise anything; then the plan cannot be copied
             raise PlanError(
                 f"the job cannot be copied to worker processes: {error}",
                 job=plan.job_name,
