@@ -158,6 +158,9 @@ class RemoteFiles(FileSystem):
         """Return the files in a directory by path. Raises OSError; FileNotFoundError if there is no such directory."""
         with self.asking(root) as system:
             found = system.find(_name(system, root), maxdepth=None if recursive else 1, detail=True)
+            if not recursive:  # adlfs gives all that is below, whatever maxdepth says
+                start = len(_name(system, root).rstrip("/")) + 1
+                found = {name: info for name, info in found.items() if "/" not in name[start:]}
             return self._entries(system, root, found)
 
     def matching(self, root: str, pattern: str) -> dict[str, Entry]:
@@ -216,7 +219,8 @@ class RemoteFiles(FileSystem):
             raise self._lost(path, error) from error
 
     def _lost(self, path: str, error: Exception) -> OSError:
-        refused = type(error).__name__ in _REFUSALS or getattr(error, "status", None) in (401, 403)
+        status = getattr(error, "status", None) or getattr(error, "status_code", None)
+        refused = type(error).__name__ in _REFUSALS or status in (401, 403)
         if isinstance(error, PermissionError) or refused:
             return PermissionError(errno.EACCES, str(error) or "permission denied", path)
         with self._lock:  # the next call connects anew

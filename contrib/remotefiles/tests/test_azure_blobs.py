@@ -1,0 +1,181 @@
+"""Blobs of Azure, from Azurite: the contract of sources, versions, compression, keys, a job that is stopped, and a server that is away."""
+
+from __future__ import annotations
+
+import gzip
+import itertools
+from collections import deque
+from collections.abc import Iterator, Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import fsspec
+import headrace as hr
+import pytest
+from azure_emulator import ACCOUNT, KEY, Azurite
+from headrace_contract import SourceContract
+from headrace_file import FileSource, FileSourceSettings
+
+pytest.importorskip("adlfs")
+pytestmark = pytest.mark.slow
+_numbers = itertools.count()
+
+
+@pytest.fixture(scope="module")
+def azurite(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Azurite]:
+    server = Azurite(tmp_path_factory.mktemp("azurite"))
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def container(azurite: Azurite, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The URL of an empty container; what is needed to use it is in the environment."""
+    monkeypatch.setenv("AZURE_STORAGE_CONNECTION_STRING", azurite.connection_string)
+    name = f"logs-{next(_numbers)}"
+    fsspec.filesystem("abfs", use_listings_cache=False).mkdir(name)
+    return f"abfs://{name}"
+
+
+def source(path: str, **options: Any) -> FileSource:
+    given = {"path": path, "list_interval": 0, "rotate_wait": 0, **options}
+    return FileSource(FileSourceSettings.of(given, plugin="file"))
+
+
+def put(url: str, data: bytes) -> None:
+    fsspec.filesystem("abfs", use_listings_cache=False).pipe_file(url, data)
+
+
+def read(reader: hr.Reader, count: int = 10_000) -> list[bytes]:
+    raw = reader.poll(count, timedelta(0))
+    return [] if raw is None else list(raw.bodies or ())
+
+
+class TestBlobs(SourceContract):
+    """A blob that is written again with more at its end is read on."""
+
+    plugin = "file"
+    many_writes = 5
+    zero_timeout_limit = timedelta(seconds=1)  # each poll may ask the server
+
+    @pytest.fixture(autouse=True)
+    def in_container(self, container: str) -> None:
+        self.container = container
+        self.numbers = itertools.count()
+        self.content: dict[str, bytes] = {}
+
+    def make_source(self) -> FileSource:
+        return source(f"{self.container}/in/*.ndjson")
+
+    def make_missing_source(self) -> FileSource:
+        return source(f"{self.container}/in/nothing.ndjson")
+
+    def add_queue(self) -> str:
+        name = f"{self.container}/in/{next(self.numbers)}.ndjson"
+        self.write(name, [])
+        return name
+
+    def write(self, queue: str, bodies: Sequence[bytes]) -> None:
+        self.content[queue] = self.content.get(queue, b"") + b"".join(body + b"\n" for body in bodies)
+        put(queue, self.content[queue])
+
+    def remove_queue(self, queue: str) -> None:
+        fsspec.filesystem("abfs", use_listings_cache=False).rm_file(queue)
+
+
+@pytest.mark.parametrize("scheme", ["abfs", "abfss", "az"])
+def test_directories_globs_and_compression(container: str, scheme: str) -> None:
+    put(f"{container}/in/a.ndjson", b"1\n")
+    put(f"{container}/in/deep/b.ndjson.gz", gzip.compress(b"2\n"))
+    put(f"{container}/in/_hidden", b"3\n")
+    put(f"{container}/in/deep/.tmp/c.ndjson", b"4\n")
+    place = container.replace("abfs://", f"{scheme}://")
+    for path, options, wanted in (
+        (f"{place}/in", {}, ["in/a.ndjson"]),
+        (f"{place}/in/", {"recursive": True}, ["in/a.ndjson", "in/deep/b.ndjson.gz"]),
+        (f"{place}/in/*", {}, ["in/a.ndjson"]),
+        (f"{place}/in/**", {}, ["in/a.ndjson", "in/deep/b.ndjson.gz"]),
+        (f"{place}/in/*/b*", {}, ["in/deep/b.ndjson.gz"]),
+    ):
+        made = source(path, **options)
+        assert [queue.name.partition("://")[2] for queue in made.queues()] == [
+            f"{container.partition('://')[2]}/{name}" for name in wanted
+        ], path
+        found = [record for queue in made.queues() for record in read(made.open(queue, hr.EARLIEST))]
+        assert found == [b"1" if name.endswith("a.ndjson") else b"2" for name in wanted]
+        made.close()
+
+
+@pytest.mark.filterwarnings("ignore:Sending a large body:ResourceWarning")  # of the client with which the test writes
+def test_a_blob_that_is_replaced_while_it_is_read(container: str) -> None:
+    url = f"{container}/a.ndjson"
+    lines = [b'{"n": %07d}' % number for number in range(200_000)]
+    put(url, b"\n".join(lines) + b"\n")
+    made = source(container, read_bytes=64 * 1024, list_interval="1 h")
+    [queue] = made.queues()
+    reader = made.open(queue, hr.EARLIEST)
+    assert read(reader, 1_000) == lines[:1_000]
+    put(url, b"\n".join(lines[1:]) + b"\n")
+    with pytest.raises(hr.BrokenQueueError, match="its file is gone or was changed"):
+        deque(iter(lambda: read(reader, 20_000), []), maxlen=0)
+    made.close()
+
+
+def rows(container: str, checkpoint: Path, **options: Any) -> list[int]:
+    """Run a job to the end of the input; return what it has written so far."""
+    out = checkpoint.parent / "out"
+    stream = hr.stream("tests", "azure").from_file(
+        f"{container}/in", format="json", schema={"n": "int64"}, list_interval=0, **options
+    )
+    stream.to_file(out, format="json").run("light", checkpoint=checkpoint, show_progress=False)
+    lines = [line for part in sorted(out.glob("*.json")) for line in part.read_text().splitlines()]
+    return sorted(int(line.removeprefix('{"n":').rstrip("}")) for line in lines)
+
+
+def test_a_job_goes_on_where_it_was(container: str, tmp_path: Path) -> None:
+    put(f"{container}/in/a.ndjson", b'{"n": 1}\n{"n": 2}\n')
+    assert rows(container, tmp_path / "state") == [1, 2]
+    put(f"{container}/in/a.ndjson", b'{"n": 1}\n{"n": 2}\n{"n": 3}\n')  # written again with more
+    put(f"{container}/in/b.ndjson.gz", gzip.compress(b'{"n": 4}\n'))
+    assert rows(container, tmp_path / "state") == [1, 2, 3, 4]
+    assert rows(container, tmp_path / "state") == [1, 2, 3, 4]
+
+
+def test_keys_by_options(azurite: Azurite, container: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    put(f"{container}/in/a.ndjson", b'{"n": 1}\n')
+    monkeypatch.delenv("AZURE_STORAGE_CONNECTION_STRING")
+    monkeypatch.setenv("MY_CONNECTION", azurite.connection_string)
+    given = {"connection_string": "${MY_CONNECTION}"}
+    assert rows(container, tmp_path / "state", storage_options=given) == [1]
+    with pytest.raises(hr.JobError, match="looks like a secret") as caught:
+        source(container, storage_options={"account_name": ACCOUNT, "account_key": KEY}).queues()
+    assert KEY not in str(caught.value)
+
+
+def test_a_wrong_key_is_told_without_the_key(azurite: Azurite, container: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    wrong = "A" * 86 + "=="
+    monkeypatch.setenv("AZURE_STORAGE_CONNECTION_STRING", azurite.connection_string.replace(KEY, wrong))
+    with pytest.raises(hr.JobError) as caught:
+        source(f"{container}/in").queues()
+    assert "check the keys or the login" in str(caught.value)
+    assert wrong not in str(caught.value)
+
+
+def test_a_container_that_is_not_there(container: str) -> None:
+    with pytest.raises(hr.JobError):
+        source(f"{container}-no/in").queues()
+
+
+def test_a_server_that_is_away_is_tried_again(azurite: Azurite, container: str) -> None:
+    """This takes 85 s: Azure's client tries by itself before it says so."""
+    put(f"{container}/in/a.ndjson", b"1\n")
+    made = source(f"{container}/in")
+    azurite.end()
+    try:
+        with pytest.raises(hr.RetriableError):
+            made.queues()
+    finally:
+        azurite.start()
+    assert len(made.queues()) == 1
+    made.close()
