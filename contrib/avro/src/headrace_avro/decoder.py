@@ -15,9 +15,10 @@ from numpy.typing import NDArray
 
 from headrace_avro.bodies import BYTES_MAX, BodyBytes
 from headrace_avro.conversions import Conversion, TypeMismatchError, conversion, is_text_of
+from headrace_avro.defaults import parsed_for_reading
 from headrace_avro.readers import NotColumnarError, field_readers, read_fields
 from headrace_avro.records import RecordReader, encoded_type
-from headrace_avro.schemas import AvroType, rendered
+from headrace_avro.schemas import AvroType
 
 _Columns = dict[str, pl.Series]
 
@@ -180,9 +181,7 @@ def _defaults(missing: AvroType) -> _Columns:
     """Return the defaults of fields that records were written without, one value each."""
     empty = fastavro.parse_schema({"type": "record", "name": missing.name, "fields": []})
     try:
-        made = fastavro.schemaless_reader(
-            io.BytesIO(b""), empty, fastavro.parse_schema(rendered(missing, logical=False))
-        )
+        made = fastavro.schemaless_reader(io.BytesIO(b""), empty, parsed_for_reading(missing))
     except Exception as error:  # a field without a default: each record says so
         raise NotColumnarError(str(error)) from error
     assert isinstance(made, dict)

@@ -11,6 +11,7 @@ import msgspec
 import polars as pl
 
 from headrace_avro.conversions import is_text_of
+from headrace_avro.defaults import parsed_for_reading
 from headrace_avro.schemas import AvroType, rendered
 from headrace_avro.walking import BodyWalker
 
@@ -22,7 +23,7 @@ class RecordReader:
         self._walker = BodyWalker(written)
         # Without logical types: values are converted as whole columns, those read by columns too.
         self._written = fastavro.parse_schema(rendered(written, logical=False))
-        self._wanted = fastavro.parse_schema(rendered(wanted, logical=False))
+        self._wanted = parsed_for_reading(wanted)
         self._kinds: dict[str, tuple[pl.DataType, bool]] = {}
         for name, column in columns.items():
             found = wanted.field(name)
