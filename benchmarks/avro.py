@@ -10,8 +10,6 @@ import io
 import json
 import os
 import sys
-import time
-from collections.abc import Callable
 from typing import Any
 
 os.environ.setdefault("POLARS_MAX_THREADS", "1")
@@ -21,8 +19,9 @@ import polars as pl
 from headrace.flow.messages import Bodies
 from headrace_avro.codec import AvroCodec
 
+from benchmarks.rounds import best
+
 BATCH_RECORDS = 20_000
-ROUNDS = 5
 FIELDS = {
     "ts": {"type": "long", "logicalType": "timestamp-millis"}, "host": "string", "user": ["null", "string"], "pid": "int",
     "bytes": "long", "score": "double", "ok": "boolean", "path": "string",
@@ -43,16 +42,6 @@ def records_of(count: int) -> list[dict[str, Any]]:
         }
         for number in range(count)
     ]  # fmt: skip
-
-
-def best(count: int, work: Callable[[], Any]) -> float:
-    """Return the records per second of CPU time, of the best round."""
-    found = []
-    for _ in range(ROUNDS):
-        begun = time.process_time()
-        work()
-        found.append(count / (time.process_time() - begun))
-    return max(found)
 
 
 def bodies_of(fields: dict[str, Any], records: list[dict[str, Any]]) -> list[bytes]:

@@ -8,8 +8,6 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +18,9 @@ from headrace.flow.messages import Bodies
 from headrace_protobuf.codec import ProtobufCodec
 from headrace_protobuf.descriptors import message_class
 
+from benchmarks.rounds import best
+
 BATCH_RECORDS = 20_000
-ROUNDS = 5
 F = descriptor_pb2.FieldDescriptorProto
 FIELDS = {
     "host": F.TYPE_STRING, "pid": F.TYPE_INT32, "bytes": F.TYPE_INT64, "score": F.TYPE_DOUBLE, "ok": F.TYPE_BOOL,
@@ -44,16 +43,6 @@ def descriptors() -> bytes:
         name="ts", number=8, type=F.TYPE_MESSAGE, type_name=".google.protobuf.Timestamp", label=F.LABEL_OPTIONAL
     )
     return bytes(descriptor_pb2.FileDescriptorSet(file=[file]).SerializeToString())
-
-
-def best(count: int, work: Callable[[], Any]) -> float:
-    """Return the messages per second of CPU time, of the best round."""
-    found = []
-    for _ in range(ROUNDS):
-        begun = time.process_time()
-        work()
-        found.append(count / (time.process_time() - begun))
-    return max(found)
 
 
 def main() -> None:

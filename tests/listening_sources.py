@@ -7,6 +7,9 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 import headrace as hr
+import pytest
+import urllib3
+from headrace.foundation.errors import OptionError
 from headrace_buffer.log import RecordLog
 
 
@@ -62,3 +65,24 @@ class Listening:
 
     def close(self) -> None:
         self.source.close()
+
+
+class HttpListening(Listening):
+    """A source that listens for HTTP, and the connections of a client."""
+
+    def __init__(self, source: Any, *, client_ca: str | None = None) -> None:
+        super().__init__(source)
+        self.url = self.listener.url
+        self.pool = urllib3.PoolManager(retries=False, ca_certs=client_ca)
+
+    def close(self) -> None:
+        self.pool.clear()
+        super().close()
+
+
+def expect_refused(make: Callable[[], object], option: str, message: str) -> None:
+    """Check that options are refused, and that the error names the option and says why."""
+    with pytest.raises(OptionError) as refused:
+        make()
+    assert refused.value.option == option
+    assert message in str(refused.value)

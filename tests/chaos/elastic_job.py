@@ -16,6 +16,8 @@ from typing import Any
 
 import headrace as hr
 
+from tests.job_programs import windows_and_pairs
+
 EVENTS = {"k": "string", "n": "int64", "ts": "timestamp"}
 
 
@@ -25,12 +27,7 @@ def build(source: str, topic: str, source_options: dict[str, Any], mysql: dict[s
     options = {"format": "json", "schema": EVENTS, **source_options}
     events = stream.from_kafka(topic, **options) if source == "kafka" else stream.from_rocketmq(topic, **options)
     events = events.where("k <> 'last'")
-    counts = events.key_by("k").window(hr.tumbling("10 s", on="ts")).agg(n="count(*)", s="sum(n)")
-    even, odd = events.where("n % 2 = 0").select("k", "ts", l="n"), events.where("n % 2 = 1").select("k", "ts", r="n")
-    pairs = even.join(odd, "k", within=("-1 s", "1 s"), time="ts").select("k", "l", "r")
-    options = {**mysql, "flush_interval": "50 ms", "batch_size": 500}
-    written: hr.Job = counts.select("k", "window_start", "n", "s").to_mysql(table="counts", **options)
-    return written.also(pairs.to_mysql(table="pairs", **options))
+    return windows_and_pairs(events, mysql)
 
 
 def main(given: dict[str, Any], build: Callable[..., hr.Job] = build) -> None:

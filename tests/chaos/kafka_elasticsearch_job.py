@@ -13,7 +13,7 @@ from typing import Any
 
 import headrace as hr
 
-from tests.job_programs import log_warnings, run_until_stopped
+from tests.job_programs import run_given
 
 ROW = {"n": "int64", "partition": "string", "position": "int64", "copy": "int64"}
 
@@ -48,11 +48,5 @@ def build(servers: str, topic: str, url: str, index: str) -> hr.Job:
     return made
 
 
-def main(given: dict[str, Any]) -> None:
-    log_warnings()
-    backend, run = given.pop("backend"), given.pop("run")
-    run_until_stopped(build(**given), backend, {"max_batch_records": 200, **run})
-
-
 if __name__ == "__main__":
-    main(json.loads(sys.argv[1]))
+    run_given(build, json.loads(sys.argv[1]))

@@ -15,6 +15,7 @@ from typing import Any
 
 import headrace as hr
 
+from tests.job_programs import windows_and_pairs
 from tests.soak.model import copies
 
 EVENTS = {"k": "string", "n": "int64", "ts": "timestamp", "v": "int64"}
@@ -28,12 +29,7 @@ def _events(name: str, kafka: dict[str, Any], **options: Any) -> hr.Stream:
 
 def windows(kafka: dict[str, Any], mysql: dict[str, Any]) -> hr.Job:
     events = _events("windows", kafka).where("k <> 'last'")
-    counts = events.key_by("k").window(hr.tumbling("10 s", on="ts")).agg(n="count(*)", s="sum(n)")
-    even, odd = events.where("n % 2 = 0").select("k", "ts", l="n"), events.where("n % 2 = 1").select("k", "ts", r="n")
-    pairs = even.join(odd, "k", within=("-1 s", "1 s"), time="ts").select("k", "l", "r")
-    options = {**mysql, "flush_interval": "50 ms", "batch_size": 500}
-    written: hr.Job = counts.select("k", "window_start", "n", "s").to_mysql(table="counts", **options)
-    return written.also(pairs.to_mysql(table="pairs", **options))
+    return windows_and_pairs(events, mysql)
 
 
 def rules(kafka: dict[str, Any], rocketmq: dict[str, Any], rules_file: str) -> hr.Job:

@@ -37,7 +37,7 @@ from opentelemetry.sdk._logs.export import BatchLogRecordProcessor
 from opentelemetry.sdk.resources import Resource
 
 from tests.eventually import eventually
-from tests.listening_sources import Listening, each_closed
+from tests.listening_sources import HttpListening, each_closed
 
 PROTOBUF, JSON = "application/x-protobuf", "application/json"
 MESSAGE = request(LogRecord(body=value("hello\nworld")), LogRecord(body=value("again")))
@@ -54,7 +54,7 @@ def _listens(port: int) -> bool:
         return client.connect_ex(("127.0.0.1", port)) == 0
 
 
-class Taking(Listening):
+class Taking(HttpListening):
     """A source that listens for log records, and a client."""
 
     def __init__(self, directory: Path, **options: Any) -> None:
@@ -63,8 +63,6 @@ class Taking(Listening):
         self.codec = OtlpLogsCodec(OtlpSettings())
         source.use_format("otlp-logs", self.codec, self.codec.default_schema())
         super().__init__(source)
-        self.url = self.listener.url
-        self.pool = urllib3.PoolManager(retries=False)
 
     def send(self, body: bytes, kind: str = PROTOBUF, **headers: str) -> urllib3.BaseHTTPResponse:
         named = {name.replace("_", "-"): given for name, given in headers.items()}
@@ -78,10 +76,6 @@ class Taking(Listening):
         decoded = self.codec.decoder(self.codec.default_schema()).decode_records(raw)
         assert not decoded.bad
         return list(decoded.frame["body"])
-
-    def close(self) -> None:
-        self.pool.clear()
-        super().close()
 
 
 @pytest.fixture

@@ -80,7 +80,7 @@ def _late_rows(bursts: Sequence[Burst], checkpoint: Path | None = None, **option
     job = stream.key_by("n").window(hr.tumbling("1 s", on="ts")).agg(rows="count(*)").to(sink)
     run = RunOptions(until=None, max_batch_records=3, show_progress=False)
     records = 0
-    with LightBackend(LightSettings(**options), clock).start(job.plan(run), run) as handle:
+    with LightBackend(LightSettings.of(options), clock).start(job.plan(run), run) as handle:
         for number, burst in enumerate(bursts):
             with source.gate:
                 for queue, second in burst:

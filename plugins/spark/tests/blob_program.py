@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import headrace as hr
-from spark_parts import CountingSource, DatabaseSink
+from spark_parts import CountingSource, DatabaseSink, laid_out
 
 from tests.eventually import eventually
 
@@ -37,12 +37,7 @@ def with_text(row: dict[str, Any]) -> dict[str, Any]:
 
 def lay_out(directory: Path) -> DatabaseSink:
     """Write the input of the job; return the sink that it writes to."""
-    source = CountingSource(directory / "queues")
-    for queue, count in RECORDS.items():
-        source.set_count(queue, count)
-    sink = DatabaseSink(directory / "rows.db")
-    sink.prepare(None)
-    return sink
+    return laid_out(directory, RECORDS)
 
 
 def files_between_stages() -> list[Path]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
@@ -195,3 +195,13 @@ class Failing(OperatorSpec):
 class _Failing(Operator):
     def process(self, batch: Batch) -> Iterable[Batch]:
         return [batch.with_frame(batch.frame.head(1 // 0))]
+
+
+def laid_out(directory: Path, records: Mapping[str, int]) -> DatabaseSink:
+    """Write the input of a job, so many records for each queue; return the sink that it writes to."""
+    source = CountingSource(directory / "queues")
+    for queue, count in records.items():
+        source.set_count(queue, count)
+    sink = DatabaseSink(directory / "rows.db")
+    sink.prepare(None)
+    return sink

@@ -19,7 +19,7 @@ import psutil
 import pytest
 from headrace_spark.processes.java import _packaged_java
 from keyed_parts import WINDOW_SECONDS
-from spark_parts import CountingSource, DatabaseSink, WindowSink
+from spark_parts import DatabaseSink, WindowSink, laid_out
 from spark_program import run
 
 pytestmark = pytest.mark.spark
@@ -44,12 +44,7 @@ def start(directory: Path, *arguments: str, **environment: str) -> subprocess.Po
 
 
 def prepared(directory: Path) -> DatabaseSink:
-    source = CountingSource(directory / "queues")
-    for queue, count in RECORDS.items():
-        source.set_count(queue, count)
-    sink = DatabaseSink(directory / "rows.db")
-    sink.prepare(None)
-    return sink
+    return laid_out(directory, RECORDS)
 
 
 def wait_for_rows(program: subprocess.Popen[str], sink: DatabaseSink, rows: int) -> None:
