@@ -18,13 +18,12 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 
 from tests.simulation.buffers import buffer_history_of, run_buffer
-from tests.simulation.connector_mutations import OF_CONNECTORS
 from tests.simulation.connectors import connector_history_of, run_connector
 from tests.simulation.diagrams import diagram
 from tests.simulation.histories import history_of, rot_history_of
 from tests.simulation.instances import run_shared, shared_history_of
 from tests.simulation.leases import lease_history_of, run_lease
-from tests.simulation.mutations import MUTATIONS, OF_BUFFERS, OF_INSTANCES, OF_LEASES, OF_ROT
+from tests.simulation.mutations import BY_KIND, MUTATIONS
 from tests.simulation.plans import plan_history_of, run_plan
 from tests.simulation.running import run
 from tests.simulation.shrinking import shrink
@@ -166,14 +165,8 @@ def shrunk(seed: int, kind: str | None) -> int:
 
 def seeds_until_found(name: str, seeds_max: int, *, first: int = 0) -> int | None:
     """Return after how many seeds a planted bug was found, the first of them left out; None: it was not."""
-    own = {
-        run_rot: OF_ROT,
-        run_instances: OF_INSTANCES,
-        run_connectors: OF_CONNECTORS,
-        run_buffers: OF_BUFFERS,
-        run_leases: OF_LEASES,
-    }
-    run_one: Callable[[int], Outcome] = next((one for one, names in own.items() if name in names), run_seed)
+    kind = next(each for each, names in BY_KIND.items() if name in names)
+    run_one = KINDS[kind][0] if kind in KINDS else run_seed
     with MUTATIONS[name]():
         for seed in range(first, first + seeds_max):
             if run_one(seed).wrong:

@@ -68,6 +68,8 @@ class History(Surroundings):
     options: Mapping[str, Any]
     faults: tuple[Fault, ...]
     trims: bool = False
+    #: Whether a queue goes as soon as all of it has been read.
+    vanishing: bool = False
 
     def __str__(self) -> str:
         count = sum(len(records) for queues in self.input.values() for records in queues.values())
@@ -90,22 +92,25 @@ def history_of(seed: int) -> History:
         "max_batch_records": random.choice((1, 3, 100)),
         "checkpoint_interval": random.choice((0.001, 0.05, 0.5, 10.0)),
         "shards": random.choice((1, 1, 3)) if shape.keyed else 1,
-        "batch_size": random.choice((2, 100)),
+        "batch_size": random.choice((2, 3, 100)),
         "flush_interval": random.choice((0.001, 0.1, 1.0)),
-        "max_cached_rows": random.choice((1, 3, 100_000)),
+        "max_cached_rows": random.choice((1, 3, 5, 100_000)),
     }
     away: dict[str, tuple[tuple[int, int], ...]] = {}
-    for server in ("s0", "table"):
+    for server in ("s0", "table", *(("asked",) if shape.name == "asking" else ())):
         if random.random() < 0.2:
             begin = random.randrange(1_000_000)
             away[server] = ((begin, begin + random.randrange(3_000_000)),)
+    faults = tuple(fault_of(random) for _ in range(random.choice((0, 1, 1, 1, 2, 2, 3))))
     return History(
         seed,
         shape.name,
         sink,
         given,
         options,
-        tuple(fault_of(random) for _ in range(random.choice((0, 1, 1, 1, 2, 2, 3)))),
+        faults,
+        # What was read of a queue that has gone cannot be read again.
+        vanishing=random.random() < 0.5 and all(each.kind == "stop" for each in faults),
         preempt=random.choice((0.0, 0.02, 0.2)),
         trims=random.random() < 0.5,
         lossy=random.choice((0.0, 0.0, 0.0, 0.05)),

@@ -11,6 +11,7 @@ from headrace.interfaces.source import Source
 from headrace_contract.memory_topics import MemoryTopicSettings, MemoryTopicSource
 from headrace_kafka.settings import KafkaSourceSettings
 from headrace_kafka.source import KafkaSource
+from headrace_light.shared import stages
 from headrace_rocketmq.settings import RocketMQSourceSettings
 from headrace_rocketmq.source import RocketMQSource
 
@@ -20,6 +21,8 @@ from tests.simulation.rocketmq import RocketMQ
 from tests.simulation.world.network import Network
 from tests.simulation.world.scheduler import Process, World
 
+#: What an instance may send to a shard whose owner has stopped already.
+_RECORDS_LEFT_MAX = 4
 #: The kinds of brokers, by what histories call them.
 BROKERS = ("memory", "rocketmq", "kafka")
 
@@ -50,6 +53,10 @@ class SharedInput(ABC):
     def source(self, topic: str) -> Source:
         """Return a new source. Called in the process of an instance."""
 
+    def left(self, versions: int) -> list[str]:
+        """Return what the job's own topics should not have when it has stopped. ``versions``: of a state, until the next snapshot."""
+        return []
+
     def standing_in(self) -> AbstractContextManager[None]:
         """Return a context in which the broker stands at the place of drivers."""
         return nullcontext()
@@ -66,6 +73,18 @@ class _Memory(SharedInput):
 
     def tick(self) -> None:
         self.broker.expel_silent()
+
+    def left(self, versions: int) -> list[str]:
+        found = []
+        for topic, queues in self.broker._topics.items():
+            if not topic.startswith("headrace-") or not (topic.endswith("-state") or stages._TRIM_SECONDS == 0):
+                continue
+            # Of a state the last two snapshots stay, with what follows each; of a shuffle what came while instances stopped.
+            most = 2 * versions + 2 if topic.endswith("-state") else _RECORDS_LEFT_MAX
+            for number, queue in enumerate(queues):
+                if len(queue.bodies) > most:
+                    found.append(f"{len(queue.bodies)} records stay in {topic} {number}, and not {most} at most")
+        return found
 
     def source(self, topic: str) -> Source:
         return MemoryTopicSource(MemoryTopicSettings(broker=self.broker.name, topic=topic, group="job"))

@@ -20,6 +20,7 @@ import headrace as hr
 from headrace.foundation.errors import JobFailedError
 from headrace.interfaces.sink import SinkSettings
 from headrace.interfaces.source import Source
+from headrace_light.stages import shard_storage
 
 from tests.simulation.entering import inside, memory
 from tests.simulation.histories import PLACES
@@ -377,3 +378,5 @@ class _Run:
                 self.wrong.append(f"rows that must not be there: {dict(wrong)}")
         if final and self._model - there:
             self.wrong.append(f"rows are missing: {dict(self._model - there)}")
+        if final and not (self._history.events or self._history.away or self._history.lossy):
+            self.wrong += self._broker.left(shard_storage._PUT_OFF_MAX * shard_storage._DELTAS_MAX + 1)

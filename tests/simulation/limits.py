@@ -33,6 +33,7 @@ LIMITS: tuple[tuple[ModuleType, str, tuple[Any, ...]], ...] = (
     (shard_run, "_RECORDS_MAX", (1,)),
     (topic_state, "_RECORDS_MAX", (1,)),
     (topic_state, "_PACKED_BYTES_MIN", (0,)),
+    (topic_state, "_OVERHEAD_BYTES", (948_300,)),
     (shuffle_records, "_MESSAGES_MAX", (1,)),
     (local, "_SNAPSHOT_ROWS_MAX", (0,)),
     (polling, "FEW_QUEUES", (0,)),

@@ -45,6 +45,7 @@ from headrace_light.stages.shard_storage import ShardStorage
 
 from tests.simulation.connector_mutations import OF_CONNECTORS
 from tests.simulation.planting import Mutation, in_place_of
+from tests.simulation.recent_mutations import RECENT
 
 
 @contextmanager
@@ -228,7 +229,17 @@ OF_LEASES: Mapping[str, Mutation] = {
     "lease: its loss is not told": in_place_of(LeaseKeeper, "renew_once", lambda renew: _not_told(renew)),
     "lease: renewed too seldom": in_place_of(keeper, "_RENEWALS_PER_DURATION", lambda _: 0.4),
 }
-MUTATIONS: Mapping[str, Mutation] = {**OF_ONE, **OF_INSTANCES, **OF_CONNECTORS, **OF_BUFFERS, **OF_LEASES}
+#: By the kind of histories that must find them, as the options call it; "one": those of one instance.
+BY_KIND: Mapping[str, Mapping[str, Mutation]] = {
+    "one": {**{name: each for name, each in OF_ONE.items() if name not in OF_ROT}, **RECENT["one"]},
+    "rot": {name: OF_ONE[name] for name in OF_ROT},
+    "instances": {**OF_INSTANCES, **RECENT["instances"]},
+    "connectors": {**OF_CONNECTORS, **RECENT["connectors"]},
+    "workers": RECENT["workers"],
+    "buffers": OF_BUFFERS,
+    "leases": OF_LEASES,
+}
+MUTATIONS: Mapping[str, Mutation] = {name: each for group in BY_KIND.values() for name, each in group.items()}
 
 
 def _not_told(renew: Any) -> Any:

@@ -5,18 +5,20 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import headrace as hr
 from headrace.interfaces.sink import SinkSettings
 
 from tests.simulation.histories import History
-from tests.simulation.jobs import SCHEMA, SHAPES, bad_records, body_of, expected
+from tests.simulation.jobs import SCHEMA, SHAPES, Asked, bad_records, body_of, expected
 from tests.simulation.outputs import output_of
-from tests.simulation.servers import SINKS, Table, Topic, TopicSource, shown
+from tests.simulation.servers import SINKS, Server, Table, Topic, TopicSource, shown
 from tests.simulation.starting import Outcome, Starts, run_starts
 
 
@@ -41,12 +43,14 @@ class Run(Starts):
                 {q: [(us, body_of(row)) for us, row in rows] for q, rows in queues.items()},
                 trims=history.trims,
                 appearing=not self._shape.timed,
+                vanishing=history.vanishing,
             )
             for name, queues in history.input.items()
         }
         self._out = output_of("plain" if history.sink == "file" else history.sink, self.world, self._shape)
         self._bad = Table(self.world, "bad")
-        for server in (*self._topics.values(), self._out.server, self._bad):
+        self._asked = Server(self.world, "asked")
+        for server in (*self._topics.values(), self._out.server, self._bad, self._asked):
             server.away = list(history.away.get(server.name, ()))
             server.lossy = history.lossy
         self.last_us = max(
@@ -69,8 +73,10 @@ class Run(Starts):
             return stream.to_file(directory, format="json", name="out", fsync=True, **settings)
         return stream.to(self._out.sink(settings), name="out")
 
-    def standing_in(self) -> AbstractContextManager[None]:
-        return self._out.standing_in()
+    @contextmanager
+    def standing_in(self) -> Iterator[None]:
+        with self._out.standing_in(), patch.object(Asked, "here", self._asked):
+            yield
 
     # ------------------------------------------------------------------------------------------------- checks
 

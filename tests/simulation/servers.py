@@ -57,7 +57,8 @@ class Server:
 class Topic(Server):
     """Queues of records, each of which is there from a moment on.
 
-    ``trims``: what a job says is stored is thrown away. ``appearing``: a queue is there from its first record on.
+    ``trims``: what a job says is stored is thrown away. ``appearing``: a queue is there from its first record on; ``vanishing``: one that
+    has been read to its end goes.
     """
 
     def __init__(
@@ -68,8 +69,12 @@ class Topic(Server):
         *,
         trims: bool = False,
         appearing: bool = False,
+        vanishing: bool = False,
     ) -> None:
         super().__init__(world, name)
+        self.vanishing = vanishing
+        #: How far readers have come.
+        self.read: Counter[str] = Counter()
         self.records = records
         self.trims = trims
         self.appearing = appearing
@@ -105,6 +110,7 @@ class TopicSource(Source):
             Queue(name)
             for name, records in topic.records.items()
             if name == "q0" or not topic.appearing or records[0][0] <= topic.world.us
+            if name == "q0" or not topic.vanishing or topic.read[name] < len(records)
         ]
 
     def open(self, queue: Queue, start: StartPosition) -> Reader:
@@ -146,6 +152,7 @@ class _TopicReader(OffsetReader):
         # A broker gives what it has at hand, not as much as was asked for.
         count = min(max_records, found, 1 + int(topic.world.random.random() * 8))
         begin, self._next = self._next, self._next + count
+        topic.read[self._queue] = max(topic.read[self._queue], self._next)
         bodies = [body for _, body in topic.records[self._queue][begin : self._next]]
         topic.world.trace.add(topic.world.us, topic.name, "gives", f"{self._queue} {begin} to {self._next}")
         return RawBatch(np.arange(begin, self._next, dtype=np.int64), self.position, bodies=Bodies.of(bodies))

@@ -8,6 +8,7 @@ import os
 import tempfile
 import threading
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from datetime import timedelta
 from typing import Any
 
 from headrace.foundation.errors import JobError, JobFailedError
+from headrace_light.stages import shard_storage
 
 from tests.simulation.entering import inside, memory
 from tests.simulation.histories import Fault
@@ -26,6 +28,10 @@ _real_close = os.close
 #: A start that has been given everything has stopped within this time.
 _REST_SECONDS = 2.0
 _STARTS_MAX = 12
+#: What may stay of a shard beside the deltas that a next snapshot replaces: the snapshot, and what a process that died was writing.
+_VERSIONS_MORE = 3
+#: lock, checkpoint, two order logs, and what a process that died was writing.
+_FILES_MAX = 8
 #: What a job says of servers that are away.
 _AWAY = ("did not accept rows", "was not available", "cannot be written", "cannot write")
 
@@ -162,6 +168,8 @@ class Starts(ABC):
             self.wrong.append(f"a thread ended with an error: {process.errors}")
         for other in self.beside():
             self.world.run(other)
+        if not process.dead and process.error is None:
+            self._look_at_what_stays(process)
         self.disk.release(process.descriptors, _real_close)
         if self._taken is not None and process.error is None and not process.dead:
             self._begin_at_savepoint(self._taken)
@@ -176,6 +184,20 @@ class Starts(ABC):
                 self.disk.rot(names[int(self.world.random.random() * len(names))])
         return process
 
+    def _look_at_what_stays(self, process: Process) -> None:
+        """A start that has ended by itself keeps no file open, and its directory has what its newest checkpoint needs."""
+        if process.descriptors:
+            self.wrong.append(f"files stay open: {self.disk.names_of(process.descriptors)}")
+        prefix = f"{self._checkpoint}/light/"
+        names = [name.removeprefix(prefix) for name in self.disk.files() if name.startswith(prefix)]
+        states = Counter(os.path.dirname(name) for name in names if name.startswith("state/"))
+        most = max(states.values(), default=0)
+        if most > shard_storage._PUT_OFF_MAX * (shard_storage._DELTAS_MAX + 1) + _VERSIONS_MORE:
+            self.wrong.append(f"{most} versions of the state of a shard stay: {names}")
+        others = [name for name in names if not name.startswith("state/")]
+        if len(others) > _FILES_MAX:
+            self.wrong.append(f"{len(others)} files stay beside the states: {others}")
+
     def _begin_at_savepoint(self, place: str) -> None:
         self._savepoint, self._checkpoint = place, f"checkpoint-{self.starts}"
         if self.keyed and self.shards_change:
@@ -189,6 +211,7 @@ class Starts(ABC):
             checkpoint=os.path.join(self.place, self._checkpoint),
             from_savepoint=self._savepoint,
             checkpoint_interval=timedelta(seconds=options["checkpoint_interval"]),
+            discovery_interval=timedelta(seconds=0.5),
             max_batch_records=options["max_batch_records"],
             shards=self._shards,
             until="end" if bounded else None,

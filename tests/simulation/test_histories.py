@@ -7,13 +7,16 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from random import Random
+from unittest.mock import patch
 
 import pytest
+from headrace_light.shared import stages
 
 from tests.simulation.__main__ import seeds_until_found
 from tests.simulation.histories import FAULTS, Fault, history_of
-from tests.simulation.instances import run_shared, shared_history_of
-from tests.simulation.jobs import SHAPES
+from tests.simulation.instances import Event, run_shared, shared_history_of
+from tests.simulation.jobs import SHAPES, make_input
 from tests.simulation.mutations import MUTATIONS
 from tests.simulation.running import run
 
@@ -90,6 +93,23 @@ def test_histories_of_several_instances_break_no_rule(part: int) -> None:
         outcome = run_shared(shared_history_of(seed))
         told = f"{outcome.history}\npython -m tests.simulation replay {seed} --instances\n"
         assert not outcome.wrong, told + "\n".join(outcome.wrong)
+
+
+@pytest.mark.parametrize("seed", [45, 48])
+def test_an_instance_that_was_away_does_not_end_because_its_shards_were_trimmed(seed: int) -> None:
+    """It waits for a table until others have its shards, and then reads one where it was: those records are not there any more."""
+    base, begin = shared_history_of(seed + 500), 1_000_000 + (seed % 5) * 400_000
+    shape = "join" if seed % 2 else "running"
+    given = make_input(Random(seed), SHAPES[shape].sources, records_max=12, span_us=3_000_000, bad=False)
+    options = {name: value for name, value in base.options.items() if name != "state_store"}
+    small = {"session": 1.0, "shards": 3, "checkpoint_interval": 0.05, "max_cached_rows": 1}
+    history = replace(
+        base, shape=shape, sink="transactional", broker="memory", instances=3, lossy=0.0, input=given, options={**options, **small},
+        away={"table": ((begin, begin + 3_000_000),)}, events=(Event(begin + 300_000, "expel", 0),),
+    )  # fmt: skip
+    with patch.object(stages, "_TRIM_SECONDS", 0.0):
+        outcome = run_shared(history)
+    assert not outcome.wrong, f"{outcome.history}\n" + "\n".join(outcome.wrong)
 
 
 @pytest.mark.parametrize(("shape", "sink"), [("tumbling", "transactional"), ("plain", "file")])

@@ -147,6 +147,10 @@ class Disk:
                 real(descriptor)
         descriptors.clear()
 
+    def names_of(self, descriptors: set[int]) -> list[str]:
+        """Return what is open under these descriptors."""
+        return sorted(self._open[each][0] for each in descriptors if each in self._open)
+
     def write(self, real: Callable[..., int], descriptor: int, data: Any, *place: int) -> int:
         name, node = self._open[descriptor]
         view = memoryview(data)

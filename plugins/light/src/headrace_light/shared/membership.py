@@ -136,6 +136,14 @@ class ShardMembership:
         """Whether a shard is still this instance's: a group may take it away, and give it again, while another one is polled."""
         return self._runs.get(run.topic_queue) is run
 
+    def is_behind(self, run: ShardRun) -> bool:
+        """Return whether somebody has stored the state of a shard as of a later offset than this instance has reached.
+
+        Raises RetriableError.
+        """
+        committed = self._transport.sources[run.shard.queue.source].committed(run.topic_queue)
+        return committed is not None and committed.offset > run.position.offset
+
     def begin_again(self, run: ShardRun) -> None:
         """Let a shard whose state is not certain any more begin again from its stored state: its results since then come again."""
         if self.has(run):

@@ -8,13 +8,14 @@ does not know yet that it has lost the shard does no harm. State is stored as of
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Iterator
 from datetime import timedelta
 from functools import partial
 from typing import ClassVar
 
 from headrace.flow.messages import Queue, ReadPosition
-from headrace.foundation.errors import CheckpointError, RetriableError
+from headrace.foundation.errors import CheckpointError, DataError, RetriableError
 from headrace.foundation.faults import fault_point
 from headrace.interfaces.backend import QueueStatus
 from headrace.interfaces.operator import Operator
@@ -35,6 +36,7 @@ from headrace_light.stages.interface import Host, Stages
 from headrace_light.stages.order_log import Entry
 from headrace_light.state_memory import StateMemory
 
+logger = logging.getLogger(__name__)
 _TRIM_SECONDS = 60.0
 #: Longest time for which an idle engine waits for records of a shuffle before it polls the sources again.
 _WAIT_MAX = timedelta(milliseconds=50)
@@ -182,7 +184,20 @@ class SharedStages(Stages):
         for run in self._members.runs:
             if not self._members.has(run):
                 continue
-            outputs = self._outages.trying("read a shuffle", run.poll)
+            try:
+                outputs = self._outages.trying("read a shuffle", run.poll)
+            except DataError as error:
+                if not self._outages.trying("ask for committed offsets", partial(self._members.is_behind, run)):
+                    raise
+                # The groups are polled before it begins: they say whether it is still this instance's.
+                logger.warning(
+                    "job %s: shard %s was another instance's meanwhile: %s",
+                    self._job,
+                    run.shard.queue.id,
+                    error.message,
+                )
+                self._members.begin_again(run)
+                continue
             if self._memory is not None:
                 self._memory.trim()
             if outputs is not None:
