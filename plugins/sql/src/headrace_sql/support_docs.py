@@ -27,7 +27,7 @@ _HEAD = """\
 <!-- Made by `python -m headrace_sql.support_docs docs/sql-support.md`; do not edit by hand. -->
 
 After this page you know for each statement, clause and function of Flink's documentation whether it works here, and if not, why. Each row
-was made by running its text, and a test runs it again: what stands behind it is what came of it. “works” behind a function means that the
+was made by running its text, and a test runs it again: the second column is the result. “works” behind a function means that the
 answer is Flink's. Blink's functions are in [functions of SQL](sql-functions.md), what differs in semantics in
 [SQL texts](sql.md#semantics-worth-knowing).
 
