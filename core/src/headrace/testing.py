@@ -129,6 +129,7 @@ class MemoryTransactionalSink(MemorySink, TransactionalSink):
         self.stored: dict[Queue, Position] = {} if stored is None else stored
 
     def batch_insert(self, batch: SinkBatch) -> None:
+        """Store the rows and the position. Raises StaleWriterError if the stored position is not ``batch.after``."""
         if self.stored.get(batch.queue) != batch.after:
             raise StaleWriterError("another writer was here", queue=batch.queue.id)
         super().batch_insert(batch)

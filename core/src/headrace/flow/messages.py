@@ -92,6 +92,7 @@ class ReadPosition:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> ReadPosition:
+        """Read what ``to_json`` returned. Raises KeyError, ValueError or TypeError for anything else."""
         return cls(int(value["offset"]), dict(value.get("hint", {})))
 
 

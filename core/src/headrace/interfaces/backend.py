@@ -60,6 +60,7 @@ class QueueStatus:
 
     @property
     def lag(self) -> int | None:
+        """How many records are not read yet, as of the last check of the queue's end; None if that end is not known."""
         return None if self.latest is None else max(0, self.latest - self.offset)
 
 

@@ -1,4 +1,4 @@
-"""What a source or a format says of rows that change: whether old rows come with the new ones, and by which key."""
+"""How a source or a format describes rows that change: the key, and whether old rows come with the new ones."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class SourceChanges:
-    """Says that the rows of a source or a format insert, update and delete the rows of a table.
+    """Declares that the rows of a source or a format insert, update and delete the rows of a table.
 
     Each row has its ``ChangeKind`` in the column ``CHANGE``. ``Source.changes`` or ``Codec.changes`` returns it when the job is built.
     """

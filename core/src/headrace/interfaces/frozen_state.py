@@ -1,4 +1,4 @@
-"""State as it was at a moment: what a checkpoint stores of an operator while the operator goes on."""
+"""State as it was at one moment: a checkpoint stores it while the operator continues."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class FrozenState:
-    """What makes the bytes of a snapshot or delta. ``make`` is called once, perhaps by another thread while the operator takes rows.
+    """Makes the bytes of a snapshot or delta later. ``make`` is called once, perhaps by another thread while the
+    operator takes rows.
 
     ``rows``: of how many rows about it makes them.
     """
@@ -18,5 +19,5 @@ class FrozenState:
 
     @classmethod
     def of(cls, content: bytes) -> FrozenState:
-        """Return the state whose bytes are made already."""
+        """Return a state whose bytes exist already."""
         return cls(lambda: content, len(content) // 32)

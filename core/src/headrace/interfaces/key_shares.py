@@ -1,4 +1,5 @@
-"""The share of one shard in keyed state: which rows of a state belong to it, when state is divided anew.
+"""The share of one shard in keyed state: the rows that belong to it when state is divided among another number of
+shards.
 
 A job that starts from a savepoint may have another number of shards than before. The state of all shards before is then
 divided by the hash of the key, as the rows of its input are (``headrace.flow.key_hashes``).

@@ -1,6 +1,7 @@
-"""Memory in files: what an operator keeps for long lies in mapped files on the local disk, and only what is in use counts as memory.
+"""Memory in files: long-lived state of operators lies in mapped files on the local disk, and only resident pages count
+as memory.
 
-The files have no name: they are gone with the process, also when it is killed. What counts is in the state store.
+The files have no name and disappear with the process, also if it is killed. The state store has the durable copy.
 """
 
 from __future__ import annotations
@@ -22,16 +23,16 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _PAGE_BYTES = mmap.PAGESIZE
-#: Files are as large as this, without taking room on the disk before they are used: few of them, so few open files.
+#: The size of a file. It needs no room on the disk before it is used. Large files keep the number of open files small.
 _FILE_BYTES = 1 << 30
-#: What is smaller stays where it is: a page is the least that can leave memory.
+#: Arrays smaller than this stay in normal memory: only whole pages can leave memory.
 _LEAST_BYTES = 1 << 16
 #: So much is let go at a time; the least part of the limit that is left then.
 _STEP_BYTES, _LEFT = 1 << 24, 0.75
 
 
 class MappedMemory:
-    """Gives out arrays and frames that lie in mapped files, and lets go of what is resident of them when that is too much.
+    """Gives out arrays and frames in mapped files, and releases their resident pages if these are too many.
 
     Made by a backend, used by one thread. ``bytes_max``: how much of them may be resident after ``trim``, about. ``stored`` calls an
     action until the disk has taken it, or raises what ends the job.
@@ -60,7 +61,7 @@ class MappedMemory:
         self.size_bytes = 0
 
     def array(self, values: NDArray[Any]) -> NDArray[Any]:
-        """Return an array of the same values in a file; a small one as it is."""
+        """Return an array with the same values in a file. A small array is returned itself."""
         if values.nbytes < self._least_bytes:
             return values
         made = self._room(values.nbytes).view(values.dtype)
@@ -81,7 +82,9 @@ class MappedMemory:
         return made
 
     def frame(self, frame: pl.DataFrame) -> pl.DataFrame:
-        """Return the same rows in a file; few as they are, and those with columns of types that Arrow's files do not have."""
+        """Return a frame with the same rows in a file. A small frame, or one with a type that Arrow files do not have,
+        is returned itself.
+        """
         import polars as pl
         import pyarrow as pa
 
@@ -99,7 +102,9 @@ class MappedMemory:
         return made if made.schema == frame.schema else frame
 
     def trim(self) -> None:
-        """Let go of resident memory when it is too much: what is used again comes from the system's cache, or from the disk."""
+        """Release resident pages if they are too many. Pages that are used again come from the system's cache, or from
+        the disk.
+        """
         if not self._files:
             return
         resident = _resident_of_files() - self._others
@@ -150,7 +155,7 @@ class MappedMemory:
         return file, begin
 
     def close(self) -> None:
-        """Forget the files: each goes when nothing lies in it any more. May be called twice."""
+        """Release the files. Each is deleted when no array or frame uses it any more. May be called twice."""
         self._files.clear()
         self._dropped.clear()
         self._at = (0, 0)

@@ -1,4 +1,6 @@
-"""The meter: what runtimes and operators count with. Each process of a job has one; those of workers are added to the driver's."""
+"""The meter, with which runtimes and operators count. Each process of a job has one; the counts of workers are added to
+the driver's.
+"""
 
 from __future__ import annotations
 
@@ -23,9 +25,9 @@ _Key = tuple[str, tuple[str, ...]]
 
 
 class Meter:
-    """Adds up figures. Used by all threads of a process, once per batch and never per row.
+    """Adds up metrics. Used by all threads of a process, once per batch and never per row.
 
-    ``enabled`` False: nobody wants figures, and callers should not compute any. Pickled, it is a new one without figures.
+    If ``enabled`` is False, the job has no ``metrics``, and callers should not compute any. A pickled copy is empty.
     """
 
     def __init__(
@@ -178,14 +180,16 @@ class Meter:
 
 
 class NodeMeter:
-    """What an operator counts with: ``self.meter.add(metric, 3, "label")``. The first label of the metric is the node."""
+    """The meter of one node of the plan: ``self.meter.add(metric, 3, "label")``. The first label of the metric is the
+    node.
+    """
 
     __slots__ = ("_meter", "_node", "enabled")
 
     def __init__(self, meter: Meter, node: str) -> None:
         self._meter = meter
         self._node = node
-        #: Whether anybody wants figures: else do not compute them.
+        #: Whether the job has ``metrics``. If not, values need not be computed.
         self.enabled = meter.enabled
 
     def add(self, metric: Metric, amount: float, *labels: str) -> None:

@@ -1,4 +1,4 @@
-"""What is measured of a running job, and what an exporter implements that shows it elsewhere.
+"""The metrics of a running job, and what an exporter implements that sends or shows them.
 
 Names follow OpenTelemetry: dots, no unit in the name. The name for Prometheus is made of it as OpenTelemetry's own
 translation does: ``headrace.checkpoint.duration`` in seconds is ``headrace_checkpoint_duration_seconds``.
@@ -18,16 +18,16 @@ Kind = Literal["counter", "gauge", "histogram"]
 DURATION_BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 #: Upper bounds of how old records are, in seconds.
 LATENCY_BOUNDS = (0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0, 3600.0, 86400.0)
-#: What a label says that stands for all values beyond the limit of label values.
+#: The value of a label that sums up all combinations beyond the limit.
 OTHERS = "(others)"
 _SUFFIXES = {"s": "_seconds", "By": "_bytes"}
 
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """The definition of one figure. ``unit`` is ``s``, ``By`` or a thing that is counted, in braces: ``{row}``.
+    """The definition of a metric. ``unit`` is ``s``, ``By``, or the name of what is counted, in braces: ``{row}``.
 
-    ``join`` says how gauges of several places become one: their sum or the greatest.
+    ``join`` tells how gauges of several processes are combined: by their sum, or by the greatest.
     """
 
     name: str
@@ -125,7 +125,9 @@ METRICS: Mapping[str, Metric] = {each.name: each for each in list(globals().valu
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """One figure with the values of its labels. Of a histogram ``counts`` has one number a bucket, the last beyond all bounds."""
+    """One metric with the values of its labels. For a histogram, ``counts`` has one number for each bucket; the last
+    bucket is above all bounds.
+    """
 
     labels: tuple[str, ...]
     #: The value; of a histogram, the sum of what was observed.
@@ -150,7 +152,7 @@ class Snapshot:
     families: tuple[Family, ...]
 
     def value(self, metric: Metric, *labels: str) -> float:
-        """Return a value, or the sum over all series when no labels are given; 0 when there is none."""
+        """Return the value of a metric, or the sum over all its series if no labels are given; 0 if there is none."""
         found = [each for family in self.families if family.metric.name == metric.name for each in family.series]
         return sum(each.value for each in found if not labels or each.labels == labels)
 
@@ -160,7 +162,7 @@ class Snapshot:
 
     @classmethod
     def from_json(cls, value: Any) -> Snapshot:
-        """Raises msgspec.ValidationError for what ``to_json`` has not made."""
+        """Read what ``to_json`` returned. Raises msgspec.ValidationError for anything else."""
         return msgspec.convert(value, cls)
 
 
@@ -185,7 +187,7 @@ class Span:
 
 
 class MetricsExporter(ABC):
-    """Shows the figures of jobs elsewhere. One object may serve several jobs; used by several threads.
+    """Sends or shows the metrics of jobs. One object may serve several jobs, and is used by several threads.
 
     An exporter that was made from a URL belongs to one job and is closed when the job has ended. One that the caller made is never
     closed by headrace. What an exporter raises after ``open`` is logged and does not disturb the job.
@@ -200,18 +202,22 @@ class MetricsExporter(ABC):
         """Make the exporter that ``job.run(metrics=url)`` names. Raises OptionError."""
 
     def open(self) -> None:
-        """Called before each job that uses it starts. Raises JobError when figures cannot be shown: a port is taken."""
+        """Called before each job that uses it starts. Raises JobError if metrics cannot be shown, for example because a
+        port is in use; then the job does not start.
+        """
 
     @abstractmethod
     def job_started(self, job: str, read: Callable[[], Snapshot]) -> None:
-        """A job has started. ``read`` gives its figures at any moment, from any thread."""
+        """Called when a job has started. ``read`` returns its metrics; it may be called at any time, in any thread."""
 
     def take_span(self, job: str, span: Span) -> None:
         """Called for every span of a job, if ``wants_spans``. Must return at once: the job waits for it."""
 
     @abstractmethod
     def job_ended(self, job: str, last: Snapshot) -> None:
-        """A job has ended with these figures. ``handle.wait()`` returns after this: an exporter that sends sends now."""
+        """Called when a job has ended, with its last metrics. ``handle.wait()`` returns afterwards, so an exporter that
+        sends metrics sends them now.
+        """
 
     def close(self) -> None:
-        """End what ``open`` has begun. May be called twice."""
+        """Release what ``open`` has opened, such as ports and threads. May be called twice."""

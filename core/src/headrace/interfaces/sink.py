@@ -56,6 +56,7 @@ class SinkBatch:
 
     @property
     def first(self) -> Position:
+        """The smallest (offset, index) in the batch."""
         return position_of(self.frame, 0)
 
     @property

@@ -17,7 +17,9 @@ _TO_DO, _STORED, _REFUSED = 0, 1, 2
 
 
 class SinkProgress:
-    """The rows of a batch, each to do, stored or refused. Several threads may note the outcome of different rows."""
+    """The rows of a batch, each with its outcome: open, stored or refused. Several threads may note the outcomes of
+    different rows.
+    """
 
     def __init__(self, batch: SinkBatch) -> None:
         self._offsets = batch.frame[OFFSET].to_numpy()
@@ -26,7 +28,7 @@ class SinkProgress:
         self._reasons: dict[int, str] = {}
 
     def place_of(self, batch: SinkBatch) -> slice | None:
-        """Return where the rows of a batch are among these; None when it is not a part of them."""
+        """Return the places of a batch's rows among these rows; None if the batch is not a part of them."""
         first = batch.first
         begin = int(np.searchsorted(self._offsets, first.offset))
         while (
@@ -59,7 +61,7 @@ class SinkProgress:
 
     @property
     def clean(self) -> bool:
-        """Whether every row is stored: then no further call comes."""
+        """Whether every row is stored. Then the writer makes no further call for them."""
         return bool((self._states == _STORED).all())
 
 
@@ -73,9 +75,9 @@ class SinkProgresses:
         self._of_queues: dict[Queue, SinkProgress] = {}
 
     def begin(self, batch: SinkBatch) -> tuple[SinkProgress, slice]:
-        """Return the progress that a batch belongs to, and where its rows are in it.
+        """Return the progress of a batch, and the places of its rows in it.
 
-        It is a new one if the batch is no part of the queue's last batch.
+        It is a new one if the batch is not a part of the queue's last batch.
         """
         progress = self._of_queues.get(batch.queue)
         place = progress.place_of(batch) if progress is not None else None
@@ -98,7 +100,7 @@ class SinkProgresses:
         self._of_queues.pop(queue, None)
 
     def clear(self) -> None:
-        """Drop all: the sink is closed."""
+        """Drop the progress of all queues. Called when the sink is closed."""
         self._of_queues.clear()
 
 

@@ -83,6 +83,7 @@ class FunctionCatalog(Mapping[str, user_functions.UserFunction]):
         return self._own
 
     def with_function(self, name: str, function: user_functions.UserFunction) -> FunctionCatalog:
+        """Return a catalog that has one more function, under this name; this one is not changed."""
         return FunctionCatalog({**self._own, name.lower(): function})
 
     def add(self, name: str, function: user_functions.UserFunction) -> None:

@@ -86,14 +86,17 @@ class Job:
 
     @property
     def namespace(self) -> str:
+        """The namespace of the job: the first part of its name."""
         return self._own_name[0] if self._own_name is not None else self._stream._pipeline.namespace
 
     @property
     def pipeline(self) -> str:
+        """The pipeline of the job: the second part of its name."""
         return self._own_name[1] if self._own_name is not None else self._stream._pipeline.pipeline
 
     @property
     def name(self) -> str:
+        """``namespace.pipeline``, by which logs, checkpoints and positions in sinks name the job."""
         return f"{self.namespace}.{self.pipeline}"
 
     @property

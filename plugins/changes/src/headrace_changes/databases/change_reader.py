@@ -1,4 +1,4 @@
-"""Reads a table and its changes: a snapshot of its rows, then the log, from positions that say where in both of them it is."""
+"""Reads a table and its changes: a snapshot of its rows, then the log. A position is a place in either of them."""
 
 from __future__ import annotations
 
@@ -47,11 +47,11 @@ class ChangesReader(Reader):
     empty_step: ClassVar[int]
 
     def __init__(self, queue: Queue, declared: DeclaredColumns, place: Place) -> None:
-        """``declared``: what the columns that the subclass reads become."""
+        """``declared``: the columns that the job gets, made of the columns that the subclass reads."""
         self._queue = queue
         self._declared = declared
         self._end: ReadPosition | None = None
-        #: What was read of the log, and how much of it was given.
+        #: The changes that were read from the log, and how many of them were returned.
         self._rows: LogRows | None = None
         self._given = 0
         self._place: Place = place
@@ -66,7 +66,7 @@ class ChangesReader(Reader):
 
     @abstractmethod
     def in_snapshot(self) -> bool:
-        """Return whether ``self._place`` is one in the snapshot."""
+        """Return whether ``self._place`` is in the snapshot."""
 
     @abstractmethod
     def poll_snapshot(self, max_records: int) -> RawBatch | None:
@@ -81,7 +81,7 @@ class ChangesReader(Reader):
 
     @abstractmethod
     def end_of_log(self) -> Any:
-        """Return where the log ends now: what ``reached`` takes."""
+        """Return the present end of the log, in the form that ``reached`` takes."""
 
     @abstractmethod
     def reached(self, end: Any) -> bool:
@@ -89,18 +89,20 @@ class ChangesReader(Reader):
 
     @abstractmethod
     def ahead(self) -> Self:
-        """Return a reader from the same place that looks how far a number of records reaches. It need not read all columns."""
+        """Return a reader at the same place that a planner uses to find where a number of records ends. It need not
+        read all columns.
+        """
 
     @abstractmethod
     def nothing(self) -> pl.DataFrame:
-        """Return no rows, of the columns that are read and ``CHANGE``."""
+        """Return an empty frame with the columns that are read, and ``CHANGE``."""
 
     @abstractmethod
     def disconnect(self) -> None:
-        """Close what is open. It is opened again, at the place, when it is needed."""
+        """Close all connections. They are opened again, at the same place, when they are needed."""
 
     def keep_alive(self) -> None:
-        """Called while rows that were read are given: a server may take a client for dead that says nothing for long."""
+        """Called while rows that were read are returned: a server may drop a client that sends nothing for long."""
         return
 
     def leave(self) -> None:
@@ -118,7 +120,7 @@ class ChangesReader(Reader):
 
     @property
     def earliest(self) -> int:
-        # A reader that begins anew begins at the end that the log has then: there is no beginning that all share.
+        # A reader without a position begins at the present end of the log, so readers have no common beginning.
         return min(self._first_offset, self._position.offset)
 
     def seek(self, position: ReadPosition) -> None:

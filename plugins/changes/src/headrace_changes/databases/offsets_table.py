@@ -108,7 +108,9 @@ class OffsetsTable(ABC):
     # ------------------------------------------------------------------------------------------- notes about the job
 
     def note(self, connection: Any) -> OutputNote | None:
-        """Return what is stored about the job of this writer's rows; None: nothing. Raises JobError when it is damaged."""
+        """Return the stored note about the job of this writer's rows; None if there is none. Raises JobError if it is
+        damaged.
+        """
         rows = self._rows(
             connection, f"SELECT queue FROM {self._table} WHERE writer_id = %s AND queue_id = %s", self._key(NOTE)  # noqa: S608
         )  # fmt: skip

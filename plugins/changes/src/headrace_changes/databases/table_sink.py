@@ -26,7 +26,7 @@ _CAST_HINT = "CAST the column in a select() before the sink"
 
 
 class Column(Protocol):
-    """What is asked of a column of the table."""
+    """What ``TableSink`` needs to know of a column of the table."""
 
     @property
     def nullable(self) -> bool: ...
@@ -38,7 +38,7 @@ ColumnT_co = TypeVar("ColumnT_co", bound=Column, covariant=True)
 
 
 class Table(Protocol[ColumnT_co]):
-    """What is asked of a description of the table."""
+    """What ``TableSink`` needs to know of the table."""
 
     @property
     def columns(self) -> Mapping[str, ColumnT_co]: ...
@@ -164,7 +164,7 @@ class TableSink(TransactionalSink):
         """Write rows in the present transaction."""
 
     def key_for_columns(self, target: str) -> str:
-        """Return what two columns must not have in common."""
+        """Return the form of a column's name that must be unique in the table."""
         return target
 
     def key_is_missing(self, table: Any) -> bool:
