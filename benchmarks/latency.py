@@ -3,8 +3,8 @@
     python -m benchmarks.latency [--rates 100,1000,50000] [--seconds 10] [--workers 1,2]   # JSON lines; keep the machine quiet
 
 A process of its own appends records, each with its time, in steps of a millisecond (at 100 a second: of ten). The job filters them and
-gives them to a sink that notes how old each row is; ``flush_interval`` is 1 ms, so nothing waits for time. The first two seconds do
-not count.
+gives them to a sink that notes how old each row is; ``flush_interval`` is 0 (or as told), so nothing waits for time. The first two
+seconds do not count.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ _NS = 1_000_000_000
 class AgeSink(hr.Sink):
     """Notes the age of each row when it comes, in milliseconds, and when it came."""
 
-    def __init__(self) -> None:
-        self.settings = self.Settings(flush_interval=timedelta(milliseconds=1))
+    def __init__(self, flush_interval: timedelta) -> None:
+        self.settings = self.Settings(flush_interval=flush_interval)
         self.ages: list[Any] = []
 
     def batch_insert(self, batch: hr.SinkBatch) -> None:
@@ -57,7 +57,7 @@ def feed(path: Path, rate: int, seconds: float, begin: Event) -> None:
             time.sleep(max(0.0, due - time.perf_counter()))
 
 
-def measured(rate: int, seconds: float, workers: int) -> dict[str, Any]:
+def measured(rate: int, seconds: float, workers: int, flush_interval: timedelta) -> dict[str, Any]:
     """Return percentiles of the age of rows at a rate."""
     context = multiprocessing.get_context("spawn")
     with tempfile.TemporaryDirectory() as place:
@@ -65,7 +65,7 @@ def measured(rate: int, seconds: float, workers: int) -> dict[str, Any]:
         path.touch()
         writer = context.Process(target=feed, args=(path, rate, seconds + _WARM_SECONDS, begin))
         writer.start()
-        sink = AgeSink()
+        sink = AgeSink(flush_interval)
         stream = hr.stream("benchmark", "latency").from_file(
             str(path), format="json", schema={"sent": "int64", "n": "int64", "t": "string"}
         )
@@ -79,6 +79,7 @@ def measured(rate: int, seconds: float, workers: int) -> dict[str, Any]:
         p50, p99, p999 = np.percentile(counted, [50, 99, 99.9]).round(2).tolist()
         return {
             "rate": rate, "workers": workers, "rows": len(counted), "p50_ms": p50, "p99_ms": p99, "p99.9_ms": p999,
+            "histogram_ms": {f"<{edge}": int((counted < edge).sum()) for edge in (1, 2, 5, 10, 20, 50, 100, 1_000)},
             "max_ms": round(float(counted.max()), 2), "load": round(os.getloadavg()[0], 1),
         }  # fmt: skip
 
@@ -88,10 +89,12 @@ def main() -> None:
     parser.add_argument("--rates", default="100,1000,50000")
     parser.add_argument("--seconds", type=float, default=10.0)
     parser.add_argument("--workers", default="1,2")
+    parser.add_argument("--flush-interval-ms", type=float, default=0.0)
     given = parser.parse_args()
+    flush_interval = timedelta(milliseconds=given.flush_interval_ms)
     for rate in map(int, given.rates.split(",")):
         for workers in map(int, given.workers.split(",")):
-            print(json.dumps(measured(rate, given.seconds, workers)), flush=True)
+            print(json.dumps(measured(rate, given.seconds, workers, flush_interval)), flush=True)
 
 
 if __name__ == "__main__":

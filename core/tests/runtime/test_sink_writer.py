@@ -55,6 +55,21 @@ def test_rows_wait_until_a_checkpoint(harness: Harness) -> None:
     assert harness.values == [0, 10]
 
 
+def test_without_a_flush_interval_rows_are_inserted_at_once_by_no_other_thread() -> None:
+    made = Harness(MemorySink(SinkSettings(batch_size=3, flush_interval=timedelta(0))), auto_flush=True)
+    before = threading.active_count()
+    made.writer.write(rows([0, 1, 2, 3]))
+    assert made.values == [0, 10, 20, 30]
+    made.sink.failures = [JobError("the table is gone")]
+    with pytest.raises(JobError, match="the table is gone"):
+        made.writer.write(rows([4]))
+    with pytest.raises(JobError, match="the table is gone"):  # nothing is stored behind rows that are not
+        made.writer.write(rows([5]))
+    assert threading.active_count() == before
+    made.writer.close(flush=False)
+    assert made.values == [0, 10, 20, 30]
+
+
 def test_no_call_gets_more_than_batch_size_rows(harness: Harness) -> None:
     harness.writer.write(rows(list(range(8))))
     harness.writer.flush()
@@ -364,7 +379,7 @@ def test_after_a_failure_nothing_more_is_written() -> None:
 
 
 def test_rows_that_the_flush_thread_could_not_insert_are_never_taken_for_stored() -> None:
-    sink = MemorySink(SinkSettings(flush_interval=timedelta(0)))
+    sink = MemorySink(SinkSettings(flush_interval=timedelta(microseconds=1)))
     sink.failures = [JobError("the table is gone")]
     harness = Harness(sink)
     harness.writer.write(rows([0]))
@@ -458,7 +473,7 @@ def test_very_many_queues_share_a_flush_thread(monkeypatch: pytest.MonkeyPatch) 
 
 def test_a_queue_is_dropped_when_the_shared_thread_has_inserted_its_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sink_writer, "_OWN_THREADS_MAX", 0)
-    sink = Gate(SinkSettings(flush_interval=timedelta(0)))
+    sink = Gate(SinkSettings(flush_interval=timedelta(microseconds=1)))
     made = Harness(sink, auto_flush=True)
     made.writer.write(rows([0]))
     assert sink.called.wait(60)
@@ -474,7 +489,7 @@ def test_a_queue_is_dropped_when_the_shared_thread_has_inserted_its_rows(monkeyp
 
 def test_an_error_in_the_shared_thread_is_raised_by_the_next_call(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sink_writer, "_OWN_THREADS_MAX", 0)
-    sink = MemorySink(SinkSettings(flush_interval=timedelta(0)))
+    sink = MemorySink(SinkSettings(flush_interval=timedelta(microseconds=1)))
     sink.failures = [JobError("the table is gone")]
     made = Harness(sink, auto_flush=True)
     made.writer.write(rows([0]))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
 from datetime import timedelta
 
@@ -15,10 +14,9 @@ from headrace_file.cursor import Cursor
 from headrace_file.identity import Place
 from headrace_file.segment import Segment
 from headrace_file.streams import FileMovedError
+from headrace_file.wake_up import WakeUp
 
 _COUNT_RECORDS = 1_000_000
-#: What is waited for while time passes.
-_NEVER = threading.Event()
 
 
 class FileReader(Reader):
@@ -35,6 +33,8 @@ class FileReader(Reader):
         #: The position while polls find nothing new, and the version of what the tracker knew then.
         self._unmoved: ReadPosition | None = None
         self._unmoved_version = -1
+        #: Made when it is waited for the first time; most readers of very many are never waited in.
+        self._wake_up: WakeUp | None = None
         if isinstance(start, Place):
             self._cursor = Cursor(context, name, start)
             self._cursor.prepare()
@@ -53,6 +53,7 @@ class FileReader(Reader):
         """
         clock = self._context.clock
         deadline = clock.monotonic() + timeout.total_seconds() if timeout else None
+        wakes = self._watching() if timeout else None
         while True:
             before = self.position if self._context.header.names_columns else None
             segment = self._cursor.advance(max_records, build=True)
@@ -65,9 +66,16 @@ class FileReader(Reader):
                 self._rest()
                 self._unmoved_version = self._context.tracker.version
                 self._unmoved = self.position
-            if deadline is None or (remaining := deadline - clock.monotonic()) <= 0:
+            if wakes is None or deadline is None or (remaining := deadline - clock.monotonic()) <= 0:
                 return None
-            clock.wait(_NEVER, min(remaining, self._context.settings.poll_interval.total_seconds()))
+            wakes.wait(min(remaining, self._context.settings.poll_interval.total_seconds()))
+
+    def _watching(self) -> WakeUp:
+        """Return what wakes this reader when its file is written to from now on."""
+        if self._wake_up is None:
+            self._wake_up = WakeUp(self._context.clock)
+        self._wake_up.watch(self._name)  # each time: another file may be there under the name
+        return self._wake_up
 
     @property
     def _is_unmoved(self) -> bool:
@@ -261,6 +269,8 @@ class FileReader(Reader):
 
     def close(self) -> None:
         self._cursor.close()
+        if self._wake_up is not None:
+            self._wake_up.close()
 
     def _cursor_at(self, position: ReadPosition) -> Cursor:
         context, name = self._context, self._name

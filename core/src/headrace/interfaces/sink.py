@@ -28,7 +28,9 @@ class SinkSettings(Settings, frozen=True, kw_only=True):
     batch_size: Annotated[int, option("maximum number of rows in one call of batch_insert", ge=1)] = 10_000
     max_cached_rows: Annotated[int, option("rows cached per queue before a flush is forced", ge=1)] = 50_000
     max_cached_bytes: Annotated[int, option("bytes cached per queue before a flush is forced", ge=1)] = 64 * 1024**2
-    flush_interval: Annotated[timedelta, option("longest time that a row waits in the cache")] = timedelta(seconds=1)
+    flush_interval: Annotated[
+        timedelta, option("longest time that a row waits in the cache; `0 s`: each batch is inserted at once")
+    ] = timedelta(seconds=1)
     retry_timeout: Annotated[timedelta, option("how long a retriable error is retried before the job fails")] = (
         timedelta(minutes=2)
     )

@@ -129,6 +129,8 @@ class SinkWriter:
         self._shared_thread: threading.Thread | None = None
         self._shared_waiting, self._shared_closing = threading.Event(), threading.Event()
         self._write_behind = write_behind
+        #: Rows wait for nothing, so no thread is needed: each batch is inserted where it is given.
+        self._at_once = auto_flush and not write_behind and not sink.settings.flush_interval
         self._inserter: ThreadPoolExecutor | None = None
         self._inserting: Future[None] | None = None
 
@@ -139,7 +141,9 @@ class SinkWriter:
             self._opened = True
 
     def write(self, batch: Batch) -> None:
-        """Put rows into the cache of their queue, and flush it if that fills it. Blocks while it inserts: back-pressure.
+        """Put rows into the cache of their queue, and flush it if that fills it, or if the sink's ``flush_interval`` is 0.
+
+        Blocks while it inserts: back-pressure.
 
         Of a full cache whole batches are inserted; the rest goes with what comes next.
 
@@ -161,9 +165,12 @@ class SinkWriter:
             shard.seen = position_of(frame, -1)
             settings = self.sink.settings
             full = shard.rows >= settings.max_cached_rows or shard.bytes >= settings.max_cached_bytes
-            shard.waiting.set()
-            self._shared_waiting.set()
-        if full and self._write_behind:
+            if not self._at_once:
+                shard.waiting.set()
+                self._shared_waiting.set()
+        if self._at_once:
+            self._flush_shard(shard)
+        elif full and self._write_behind:
             self._flush_behind(shard)
         elif full:
             self._flush_shard(shard, whole_batches=True)
@@ -238,7 +245,7 @@ class SinkWriter:
             self.open()
             last = self._stored_position(queue)
             shard = self._shards[queue] = _ShardCache(queue, last, seen=last)
-            if self._auto_flush:
+            if self._auto_flush and not self._at_once:
                 self._begin_thread(shard)
         return shard
 

@@ -216,6 +216,7 @@ class Engine:
             known = self._error if isinstance(self._error, HeadraceError) else HeadraceError(repr(self._error))
             made = JobFailedError(f"the job failed: {known.message}", job=self.job_name, hint=known.hint)
             made.queue, made.offset = known.queue, known.offset
+            made.plugin, made.option = known.plugin, known.option
             raise made from self._error
         return JobReport.of(self.status())
 

@@ -113,14 +113,14 @@ class StateMemory:
         if self._mapped is not None:
             self._mapped.close()
             self._mapped = None
-        damaged = False
-        if self._store is not None:
-            damaged = self._store.damaged
-            self._store.close()
-            self._store = None
-        if self._directory is not None and (self._temporary or damaged):
-            shutil.rmtree(self._directory, ignore_errors=True)
-            self._directory = None
+        store, self._store = self._store, None
+        directory, self._directory = self._directory, None
+        try:
+            if store is not None:
+                store.close()
+        finally:
+            if directory is not None and (self._temporary or (store is not None and store.damaged)):
+                shutil.rmtree(directory, ignore_errors=True)
 
 
 def check_spills(plan: Plan) -> None:

@@ -8,6 +8,7 @@ from itertools import islice
 from typing import Any
 
 from headrace.foundation.errors import CheckpointError
+from headrace.foundation.storage_faults import storage_trouble
 from headrace.interfaces.local_store import LocalStore
 
 #: How the memory is divided: tables in memory that are not written yet (up to three), the rest for blocks of files, indexes and filters.
@@ -74,12 +75,24 @@ class RocksLocalStore(LocalStore):
             raise self._failed(error, "written") from error
 
     def close(self) -> None:
-        if self._opened is not None:
-            self._opened.close()
-            self._opened = None
+        if self._opened is None:
+            return
+        opened, self._opened = self._opened, None
+        try:
+            opened.close()
+        except Exception as error:  # what it has not written yet, for which there is no room
+            raise self._failed(error, "written") from error
 
     def _failed(self, error: Exception, what: str) -> CheckpointError:
-        self.damaged = True
+        self.damaged = True  # of a write that failed nobody knows how much is there
+        trouble = storage_trouble(str(error))
+        if trouble is not None:
+            return CheckpointError(
+                f"the local rows of the state in {self._directory!r} cannot be {what}: {trouble[0]}",
+                plugin="rocksdb",
+                option="state_memory",
+                hint=f"{trouble[1]}, or give the job a checkpoint directory on a larger one; it goes on from its checkpoint",
+            )
         return CheckpointError(
             f"the local rows of the state in {self._directory!r} cannot be {what}: {error}",
             plugin="rocksdb",

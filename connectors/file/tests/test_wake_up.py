@@ -1,0 +1,90 @@
+"""A reader that waits is woken when its file is written to."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+from headrace.foundation.clock import ManualClock, SystemClock
+from headrace_file import wake_up
+from headrace_file.wake_up import WakeUp
+
+LONG_SECONDS = 100.0
+
+
+def _written(path: Path) -> None:
+    with path.open("ab") as file:
+        file.write(b"more")
+
+
+def test_what_was_written_before_the_wait_ends_it_at_once(tmp_path: Path) -> None:
+    path, clock = tmp_path / "file", SystemClock()
+    path.touch()
+    made = WakeUp(clock)
+    made.watch(str(path))
+    _written(path)
+    begun = clock.monotonic()
+    made.wait(LONG_SECONDS)
+    assert clock.monotonic() - begun < LONG_SECONDS
+    made.close()
+    made.close()
+
+
+def test_a_write_of_another_thread_ends_a_wait(tmp_path: Path) -> None:
+    path, clock = tmp_path / "file", SystemClock()
+    path.touch()
+    made = WakeUp(clock)
+    made.watch(str(path))
+    made.watch(str(path))
+    begun = clock.monotonic()
+    writer = threading.Timer(0.05, _written, (path,))
+    writer.start()
+    made.wait(LONG_SECONDS)
+    writer.join()
+    assert clock.monotonic() - begun < LONG_SECONDS
+    made.close()
+
+
+def test_a_file_that_takes_the_place_of_another_one_is_watched_too(tmp_path: Path) -> None:
+    path, clock = tmp_path / "file", SystemClock()
+    path.touch()
+    made = WakeUp(clock)
+    made.watch(str(path))
+    path.rename(tmp_path / "file.1")
+    path.touch()
+    made.watch(str(path))
+    _written(path)
+    begun = clock.monotonic()
+    made.wait(LONG_SECONDS)
+    assert clock.monotonic() - begun < LONG_SECONDS
+    made.close()
+
+
+def test_without_events_the_time_ends_a_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    quiet = WakeUp(SystemClock())
+    quiet.watch(str(tmp_path / "absent"))
+    quiet.wait(0.001)
+    quiet.close()
+    by_hand = ManualClock()
+    moved = WakeUp(by_hand)
+    moved.watch(str(tmp_path))
+    moved.wait(LONG_SECONDS)
+    assert by_hand.monotonic() == LONG_SECONDS
+    monkeypatch.setattr(wake_up, "_functions", lambda: None)  # another system
+    other = WakeUp(SystemClock())
+    other.watch(str(tmp_path))
+    other.wait(0.001)
+
+
+def test_wake_ups_without_an_end_leave_a_pause_between_them(tmp_path: Path) -> None:
+    path, clock = tmp_path / "file", SystemClock()
+    path.touch()
+    made = WakeUp(clock)
+    made.watch(str(path))
+    begun = clock.monotonic()
+    for _ in range(20):
+        _written(path)
+        made.wait(LONG_SECONDS)
+    assert clock.monotonic() - begun >= 0.015
+    made.close()
