@@ -73,6 +73,7 @@ EXCEPTIONS = {
     "core/src/headrace/runtime/control.py": "sends a signal to see whether a process lives: only who asks a job from outside does",
     "plugins/light/src/headrace_light/state_memory.py": "RocksDB writes its files itself, for state that does not fit into memory",
     "plugins/light/src/headrace_light/workers": "other processes: not simulated yet (ADR 043)",
+    "connectors/file/src/headrace_file/wake_up.py": "woken by the system for a file that is written to: not in a world, by a seam",
     "connectors/rocketmq/src/headrace_rocketmq/transport.py": "options of sockets, and TLS, which is not simulated; it connects by a seam",
     "connectors/rocketmq/src/headrace_rocketmq/native_child.py": "another process, with a library in C",
     "connectors/rocketmq/src/headrace_rocketmq/native_consumer.py": "another process, with a library in C",

@@ -22,6 +22,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from headrace_file import wake_up
+
 from tests.simulation.world.disk import Disk
 from tests.simulation.world.locks import Lock, RLock
 from tests.simulation.world.scheduler import Crashed, World
@@ -209,8 +211,13 @@ _FILES: dict[tuple[Any, str], Any] = {
     (io, "open"): _file_opened,
     (builtins, "open"): _file_opened,
 }
+_real_functions = wake_up._functions
+#: A reader is not woken when its file is written to: time passes until it looks.
+_EVENTS: dict[tuple[Any, str], Any] = {
+    (wake_up, "_functions"): lambda: _real_functions() if current() is None else None,
+}
 #: What is replaced: by (module or class, name).
-SEAMS = {**_TIME, **_THREADS, **_RANDOMNESS, **_FILES, (socket, "create_connection"): _connected}
+SEAMS = {**_TIME, **_THREADS, **_RANDOMNESS, **_FILES, **_EVENTS, (socket, "create_connection"): _connected}
 
 
 class Entered:
