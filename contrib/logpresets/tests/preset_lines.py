@@ -169,7 +169,8 @@ GOLDEN: list[tuple[str, str, dict[str, Any]]] = [
         'type=SYSCALL msg=audit(1768472625.123:24287): arch=c000003e syscall=2 success=no exit=-13 a0=7fff items=1 ppid=2686 pid=3538 '
         'auid=1000 uid=1000 gid=1000 euid=0 tty=pts0 ses=1 comm="cat" exe="/bin/cat" key="sshd_config"',
         {"record_type": "SYSCALL", "timestamp": at(2026, 1, 15, 10, 23, 45, 123000), "sequence": 24287, "arch": "c000003e",
-         "syscall": "2", "result": "no", "exit_code": -13, "ppid": 2686, "pid": 3538, "auid": "1000", "uid": "1000", "euid": "0",
+         "syscall": "2", "result": "no", "exit_code": -13, "a0": "7fff", "ppid": 2686, "pid": 3538, "auid": "1000",
+         "uid": "1000", "euid": "0",
          "tty": "pts0", "session": "1", "comm": "cat", "exe": "/bin/cat", "rule_key": "sshd_config",
          "data": 'arch=c000003e syscall=2 success=no exit=-13 a0=7fff items=1 ppid=2686 pid=3538 auid=1000 uid=1000 gid=1000 euid=0 '
          'tty=pts0 ses=1 comm="cat" exe="/bin/cat" key="sshd_config"'},
@@ -193,7 +194,7 @@ GOLDEN: list[tuple[str, str, dict[str, Any]]] = [
     (
         "dnsmasq",
         "Jan 15 10:23:45 web-1 dnsmasq[99]: query[A] example.org from 10.0.0.7",
-        {**header("dnsmasq", 99), "dns_type": "A", "dns_question": "example.org", "clientip": "10.0.0.7"},
+        {**header("dnsmasq", 99), "dns_action": "query", "dns_type": "A", "dns_question": "example.org", "clientip": "10.0.0.7"},
     ),
     (
         "dnsmasq",
@@ -219,7 +220,8 @@ GOLDEN: list[tuple[str, str, dict[str, Any]]] = [
         "postfix",
         "Jan 15 10:23:45 web-1 postfix/smtpd[77]: NOQUEUE: reject: RCPT from unknown[192.0.2.66]: 554 5.7.1 <x@y>: Relay access denied; "
         "from=<a@b> to=<x@y> proto=ESMTP helo=<h>",
-        {**header("postfix/smtpd", 77), "client_name": "unknown", "client_ip": "192.0.2.66", "reject_code": 554,
+        {**header("postfix/smtpd", 77), "event": "reject", "command": "RCPT", "client_name": "unknown",
+         "client_ip": "192.0.2.66", "reject_code": 554,
          "status_text": "5.7.1 <x@y>: Relay access denied", "from": "a@b", "to": "x@y", "helo": "h"},
     ),
     (

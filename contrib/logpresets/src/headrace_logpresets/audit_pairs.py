@@ -17,6 +17,8 @@ class Pair:
     type: str = "string"
     #: Whether the value may be written in hexadecimal digits, as texts with blanks, quotes and the like are.
     encoded: bool = False
+    #: Only texts that begin so have encoded values: the arguments of a call of the system are numbers in hexadecimal digits themselves.
+    encoded_behind: str = ""
 
 
 #: What stands for a value that is not known; an identity that is not set is the largest number.
@@ -28,11 +30,13 @@ def pair_column(texts: pl.Series, pair: Pair) -> pl.Series:
     found = texts.str.extract_groups(
         rf"""(?:^|[ '\x1d])(?:{pair.key})=(?:"(?P<quoted>[^"]*)"|(?P<plain>[^ '"\x1d]*))"""
     ).struct.unnest()
-    plain = found["plain"]
+    # Old versions put pairs into parentheses, with commas between.
+    plain = found["plain"].str.strip_chars_end(",").str.replace(r"^([^(]*)\)$", "$1")
     plain = pl.select(pl.when(~plain.is_in(["", *_MISSING])).then(plain)).to_series()
     if pair.encoded:
         # Only values without quotes are written so. Bytes that are no UTF-8 are left as they are written.
-        digits = pl.select(pl.when(plain.str.contains(r"^(?:[0-9A-F]{2})+$")).then(plain)).to_series()
+        encoded = plain.str.contains(r"^(?:[0-9A-F]{2})+$") & texts.str.starts_with(pair.encoded_behind)
+        digits = pl.select(pl.when(encoded).then(plain)).to_series()
         if digits.null_count() < len(digits):
             plain = _decoded(digits).fill_null(plain)
     return found["quoted"].fill_null(plain)

@@ -95,17 +95,30 @@ PRESETS = (
     PatternPreset(
         name="iptables",
         reads="packets that netfilter logs (iptables, nftables, ufw)",
-        patterns=(r"(?:\[ *[0-9.]+\] )?(?:%{DATA:log_prefix} *)?\b%{IPTABLES}",),
+        patterns=(
+            r"(?:\[ *[0-9.]+\] )?(?:%{DATA:log_prefix} *)?\bIN=(?:%{NOTSPACE:in_interface})? OUT=(?:%{NOTSPACE:out_interface})? "
+            r"(?:PHYSIN=\S* )?(?:PHYSOUT=\S* )?(?:MAC=(?:%{NOTSPACE:mac})? |MACSRC=%{NOTSPACE:mac} MACDST=\S* (?:MACPROTO=\S* )?)?"
+            r"SRC=%{IP:src_ip} DST=%{IP:dst_ip} LEN=%{INT:length:int} (?:TOS=\S+ PREC=\S+ |TC=\S+ )?"
+            r"(?:TTL|HOPLIMIT)=%{INT:ttl:int} (?:ID=%{INT:id:int} )?(?:FLOWLBL=\S+ )?"
+            r"(?:(?:CE|DF|MF|FRAG:\S+|FRAG OFF=\S+|OPT \([0-9A-F]*\)) )*PROTO=%{NOTSPACE:transport}"
+            r"(?: SPT=%{INT:src_port:int} DPT=%{INT:dst_port:int}| TYPE=%{INT:icmp_type:int} CODE=%{INT:icmp_code:int})?"
+            r"(?: .*?\bUID=%{INT:uid:int})?",
+        ),
         library="IPTABLES",
-        ecs={"log_prefix": "rule.name"},
+        ecs={
+            "log_prefix": "rule.name",
+            "icmp_type": "iptables.icmp.type",
+            "icmp_code": "iptables.icmp.code",
+            "uid": "iptables.uid",
+        },
         syslog=True,
     ),
     PatternPreset(
         name="auditd",
         reads="Linux's audit log: type, time, number, and the keys that most records have",
         patterns=(
-            r"(?:node=%{NOTSPACE:node} )?type=%{WORD:record_type} "
-            r"msg=audit\(%{NUMBER:timestamp}:%{NONNEGINT:sequence:int}\): ?%{GREEDYDATA:data}$",
+            r"(?:node=%{NOTSPACE:node} )?type=(?<record_type>[A-Z0-9_]+(?:\[[0-9]+\])?) "
+            r"msg=audit\(%{NUMBER:timestamp}:%{NONNEGINT:sequence:int}\): *%{GREEDYDATA:data}$",
         ),
         library="AUDIT",
         ecs={
@@ -125,18 +138,25 @@ PRESETS = (
             "syscall": Pair("syscall", "auditd.data.syscall"),
             "arch": Pair("arch", "auditd.data.arch"),
             "result": Pair("success|res", "auditd.result"),
-            "exit_code": Pair("exit", "process.exit_code", "int64"),
+            "exit_code": Pair("exit", "auditd.data.exit", "int64"),
             "comm": Pair("comm", "process.name", encoded=True),
             "exe": Pair("exe", "process.executable", encoded=True),
             "cwd": Pair("cwd", "process.working_directory", encoded=True),
             "path": Pair("name", "file.path", encoded=True),
             "tty": Pair("tty|terminal", "process.tty"),
-            "operation": Pair("op", "event.action"),
+            "operation": Pair("op|operation", "event.action"),
             "account": Pair("acct", "user.name", encoded=True),
             "client_host": Pair("hostname", "source.domain"),
             "client_address": Pair("addr", "source.ip"),
             "rule_key": Pair("key", "rule.name", encoded=True),
             "command": Pair("cmd|proctitle", "process.command_line", encoded=True),
+            "name_type": Pair("nametype", "auditd.data.nametype"),
+            "socket_address": Pair("saddr", "auditd.data.saddr"),
+            "unit": Pair("unit", "service.name"),
+            **{
+                f"a{number}": Pair(f"a{number}", f"auditd.data.a{number}", encoded=True, encoded_behind="argc=")
+                for number in range(8)
+            },
         },
         pairs_of="data",
     ),

@@ -25,6 +25,8 @@ class Time:
     layout: str = ""
     #: Whether times without a zone are in UTC whatever the option ``timezone`` says.
     utc: bool = False
+    #: Whether times may also be written by ISO 8601.
+    also_iso: bool = False
 
 
 def timestamps(texts: pl.Series, time: Time, choices: Choices) -> tuple[pl.Series, dict[int, str]]:
@@ -39,6 +41,9 @@ def timestamps(texts: pl.Series, time: Time, choices: Choices) -> tuple[pl.Serie
         return _postgresql(texts, choices.timezone)
     else:
         values = _by_layout(texts, time.layout, zone)
+        if time.also_iso and values.null_count() > texts.null_count():
+            others = pl.select(pl.when(values.is_null()).then(texts)).to_series()
+            values = values.fill_null(_syslog(others, zone, None)[0])
     return values, _faults(texts, values)
 
 
