@@ -30,7 +30,8 @@ _CREATE = re.compile(r"\s*CREATE TABLE (?:IF NOT EXISTS )?`(\w+)` \((.*)\) ENGIN
 _WRITE = re.compile(r"(INSERT|REPLACE) INTO `(\w+)` \(([^)]*)\) VALUES (.*?)( ON DUPLICATE KEY UPDATE .*)?$", re.DOTALL)
 _DELETE = re.compile(r"DELETE FROM `(\w+)` WHERE \(([^)]*)\) IN \((.*)\)$", re.DOTALL)
 _TIME = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{6}")
-_VALUE = re.compile(r"'((?:[^'\\]|\\.)*)'|NULL|-?[\d.]+(?:e-?\d+)?", re.DOTALL)
+_VALUE = re.compile(r"'((?:[^'\\]|\\.)*)'|NULL|-?[\d.]+(?:e[-+]?\d+)?", re.DOTALL)
+_ESCAPES = {"n": "\n", "r": "\r", "t": "\t", "0": "\0", "Z": "\x1a", "b": "\b"}
 #: What asks for rights and changes nothing.
 _NOTHING = re.compile(r"WHERE (1 = 0|FALSE)\b|^SET ")
 
@@ -42,6 +43,7 @@ class _Table:
         #: By key; rows of a table without a key are counted.
         self.by_key: dict[Row, dict[str, Any]] = {}
         self.counted: Counter[str] = Counter()
+        self.values: dict[str, dict[str, Any]] = {}
 
 
 class MySQL(Server):
@@ -66,6 +68,14 @@ class MySQL(Server):
         if found is None:
             return Counter()
         return +found.counted if not found.key else Counter(map(shown, found.by_key.values()))
+
+    def rows_of(self, table: str) -> list[dict[str, Any]]:
+        """Return the committed rows of a table with their values."""
+        found = self.tables.get(table)
+        if found is None:
+            return []
+        keyed = list(found.by_key.values())
+        return keyed or [found.values[text] for text, count in (+found.counted).items() for _ in range(count)]
 
 
 class _Connection:
@@ -361,6 +371,7 @@ class _Cursor:
         for row in rows:
             if not table.key:
                 table.counted[shown(row)] += 1
+                table.values[shown(row)] = row
                 continue
             key = tuple(row[column] for column in table.key)
             if key in table.by_key and verb == "INSERT" and not upsert:
@@ -388,14 +399,14 @@ def values_of(text: str) -> list[list[Any]]:
 def _value(found: re.Match[str]) -> Any:
     text = found[1]
     if text is None:
-        return None if found[0] == "NULL" else float(found[0]) if "e" in found[0] else int(found[0])
+        return None if found[0] == "NULL" else float(found[0]) if set(found[0]) & {"e", "."} else int(found[0])
     if _TIME.fullmatch(text):
         return datetime.fromisoformat(text).replace(tzinfo=UTC)
-    return re.sub(r"\\(.)", r"\1", text)
+    return re.sub(r"\\(.)", lambda escaped: _ESCAPES.get(escaped[1], escaped[1]), text, flags=re.DOTALL)
 
 
 def _kind(text: str) -> str:
-    return (
+    kind = (
         text.split(" NULL")[0]
         .split(" NOT NULL")[0]
         .split(" CHARACTER")[0]
@@ -404,6 +415,7 @@ def _kind(text: str) -> str:
         .lower()
         .strip()
     )
+    return "tinyint(1)" if kind == "boolean" else kind
 
 
 def _parts(text: str) -> list[str]:
