@@ -13,7 +13,7 @@ import urllib3
 
 #: More than any page of documents that a job asks for. Compressed answers count with their decompressed size.
 ANSWER_BYTES_MAX = 512 * 1024**2
-#: A slow answer is given up after so many times the time-out of one read.
+#: A slow answer is given up after this many times the time-out of one read.
 _TIMEOUTS_MAX = 10
 _PIECE_BYTES = 1024**2
 

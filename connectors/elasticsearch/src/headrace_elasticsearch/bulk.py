@@ -16,7 +16,7 @@ from headrace_elasticsearch.connection import NDJSON, RETRIABLE_STATUSES, Connec
 from headrace_elasticsearch.settings import ElasticsearchSinkSettings, columns_of, has_time
 
 _TOO_LARGE = 413
-#: Errors that concern the index or the job, not the row, whatever their status.
+#: Types of errors that concern the index or the job and not the row, regardless of their status.
 _MISSING_HINT = "create it, or let the server do so (action.auto_create_index)"
 _JOB_ERRORS: Mapping[str, tuple[str, str]] = {
     "index_not_found_exception": ("index", _MISSING_HINT),

@@ -26,7 +26,7 @@ from headrace_elasticsearch.settings import ElasticsearchSinkSettings, columns_o
 #: https://www.elastic.co/docs/reference/elasticsearch/mapping-reference/mapping-id-field
 ID_BYTES_MAX = 512
 TIMESTAMP = "@timestamp"
-#: Room in an id for offset, index and what separates them.
+#: Room in an id for offset, index and separators.
 _PLACE_BYTES = 40
 _GONE = (ChangeKind.UPDATE_BEFORE, ChangeKind.DELETE)
 _PLAIN = (pl.String, pl.Boolean, pl.Date, pl.Categorical, pl.Enum)

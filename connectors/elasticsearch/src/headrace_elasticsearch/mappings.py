@@ -49,7 +49,7 @@ def _declared(kind: pl.DataType, *, any_json: bool = False) -> dict[str, Any] | 
 
 
 def mapped(name: str, mappings: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """Return the mapping of a field, whose dots lead into objects; None when there is none."""
+    """Return the mapping of a field; dots in its name lead into objects. None if it has no mapping."""
     at: Mapping[str, Any] = mappings
     for part in name.split("."):
         found = at.get("properties", {}).get(part)

@@ -55,7 +55,7 @@ _page = msgspec.json.Decoder(_Page).decode
 
 
 def asked(query: str | Mapping[str, Any] | None) -> Mapping[str, Any]:
-    """Return the query as the server takes it; a text is in the syntax of Lucene."""
+    """Return the query in the form that the server accepts; a text is in Lucene's syntax."""
     if query is None:
         return {"match_all": {}}
     return {"query_string": {"query": query}} if isinstance(query, str) else query

@@ -117,7 +117,7 @@ class Target:
     def prepare(self, schema: Schema | None) -> None:
         """Create what is missing, if asked for, and check the rest. Raises JobError and RetriableError."""
         settings = self._settings
-        self._connection.check_product()  # its errors name what is wrong with address, certificates or login
+        self._connection.check_product()  # its errors tell whether address, certificates or login are wrong
         self._check_rights()
         self._check_pipeline()
         if has_time(settings.index) or columns_of(settings.index):

@@ -26,7 +26,7 @@ from headrace_postgres.settings import PostgresChangesSettings
 from headrace_postgres.table_watch import TableWatch
 from headrace_postgres.tables import Table, TableColumn
 
-#: How much offsets of the log are greater after a snapshot, so that there is room for its rows: more than any table has.
+#: By how much offsets of the log are raised after a snapshot, to make room for its rows: more than any table has.
 _SNAPSHOT_ROWS_MAX = 1 << 50
 #: A planner is not led on by the log of other tables unless it is so long: else it would never come to an end.
 _EMPTY_STEP = (16 << 20) * OFFSETS_PER_BYTE
@@ -77,7 +77,7 @@ class SnapshotPlace:
         return ReadPosition(self.offset, {**self.log.hint(), **more})
 
     def end(self, until: int) -> LogPlace:
-        """Return where the log is read on. ``until``: what the chunks have seen ends before it."""
+        """Return where reading of the log continues. ``until``: no chunk has seen a change at or after this LSN."""
         return replace(self.log, base=self.log.base + _SNAPSHOT_ROWS_MAX, run=self.run, until=until)
 
 
@@ -164,7 +164,7 @@ class PostgresChangesReader(ChangesReader):
             )  # fmt: skip
 
     def confirm(self, lsn: int) -> bool:
-        """Tell the server what is not needed any more; returns whether it was told."""
+        """Confirm to the server what is not needed any more; return whether it was confirmed."""
         return self._log is not None and self._log.confirm(lsn)
 
     def ahead(self) -> PostgresChangesReader:

@@ -88,7 +88,7 @@ class PostgresChangesSource(Source):
     def open(self, queue: Queue, start: StartPosition) -> Reader:
         """Return a reader. Raises JobError for a start by time, DataError for a position that the slot does not have."""
         described = self._named(self._described())
-        # What was removed for an earlier reader says nothing of the chunks of this one.
+        # What was removed for an earlier reader does not apply to the chunks of this one.
         self._chunks_before, self._chunks_are_gone = 0, False
         if isinstance(start, StartAt):
             raise JobError(
@@ -146,7 +146,7 @@ class PostgresChangesSource(Source):
         server.make_publication(described.publication)
         server.check_publication(described.publication, list(described.wanted))
         at = server.make_slot(described.slot, self._clock)
-        # A slot that was there may have much log, with what stopped an earlier run: nothing of it is needed.
+        # An old slot may have much log, perhaps with the change that stopped an earlier run. None of it is needed.
         end = max(at, server.end())
         number = described.table.number
         entry = server.entry(described.publication, number)

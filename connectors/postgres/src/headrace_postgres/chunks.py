@@ -49,7 +49,7 @@ _PERMISSION = "42501"
 
 @dataclass(frozen=True)
 class Chunk:
-    """Rows of a snapshot. ``last``: there are no more behind them."""
+    """Rows of a snapshot. ``last``: it is the last chunk."""
 
     number: int
     frame: pl.DataFrame
@@ -167,7 +167,8 @@ class Chunks:
                 if before is None or before[0] is None:
                     raise self._gone(number - 1)
                 after = tuple(before[0])
-            # The row more tells now that there is none, not with the next chunk.
+            # One more row than needed is read: so it is known now, and not only with the next chunk, whether this is
+            # the last one.
             page = self._pages.read(connection, after, rows_max + 1)
             ended = page.frame.height <= rows_max
             last_key = None if ended else list(page.key_at(rows_max - 1))
@@ -196,7 +197,7 @@ class Chunks:
             )
 
     def ranges(self) -> Ranges:
-        """Return the ranges of the chunks, and what each has seen."""
+        """Return the ranges of the chunks, and the transactions that each has seen."""
         with translating(self._settings), self._cursor() as cursor:
             cursor.execute(
                 f"SELECT last_key, seen FROM {self._in_statements} WHERE slot = %s AND run = %s ORDER BY number",  # noqa: S608
@@ -261,7 +262,7 @@ class Seen:
 
 
 class Ranges:
-    """The ranges of chunks, and what each of them has seen."""
+    """The ranges of chunks, and the transactions that each of them has seen."""
 
     def __init__(self, key: Sequence[TableColumn], ends: Sequence[Key], seen: Sequence[Seen]) -> None:
         """``ends``: the last key of each chunk but the last."""

@@ -17,7 +17,7 @@ NAME_BYTES_MAX = 63
 #: A transaction that is idle for so long belongs to a process that hangs. Then the server ends it, so that its locks are free for
 #: the process that has taken over.
 IDLE_TRANSACTION_SECONDS = 30
-#: From this version of libpq on, a client says which login methods it takes.
+#: From this version of libpq on, a client can restrict the login methods.
 _REQUIRE_AUTH = 160000
 
 # Codes: https://www.postgresql.org/docs/current/errcodes-appendix.html
@@ -45,7 +45,7 @@ _REFUSED = (
     ("permission denied for database", "42501"),
 )  # fmt: skip
 _TLS = ("certificate", "SSL", "sslmode")
-#: What OpenSSL says when a connection with TLS is lost: of a server that stops, or of the network.
+#: Messages of OpenSSL for a lost TLS connection, because the server stopped or the network failed.
 _LOST = ("SSL SYSCALL error", "SSL connection has been closed", "unexpected eof", "closed the connection unexpectedly")
 _WEAK = "authentication method requirement"
 

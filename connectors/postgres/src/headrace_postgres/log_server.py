@@ -1,4 +1,4 @@
-"""What the server says of its log: whether it can be read, where it ends, and the slot and publication of a job."""
+"""Queries about the server's log: whether it can be read, where it ends, and the slot and publication of a job."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class LogServer:
         self._settings = settings
 
     def check(self) -> None:
-        """Raise JobError unless the log has what is needed."""
+        """Raise JobError unless the log contains what the source needs."""
         settings = self._settings
         where = f"PostgreSQL at {settings.host}:{settings.port}"
         [(level,)] = self._query("SHOW wal_level")
@@ -56,7 +56,9 @@ class LogServer:
         return lsn_of(text)
 
     def identity(self) -> str:
-        """Return what tells this server from others, also from one that was restored by a dump; empty if the user may not ask."""
+        """Return a text that identifies this server, also compared with one that was restored from a dump; empty if the
+        user may not read it.
+        """
         try:
             with self._connection.cursor() as cursor:
                 cursor.execute("SELECT system_identifier::text FROM pg_control_system()")
@@ -234,7 +236,9 @@ class LogServer:
             raise error
 
     def _slot(self, name: str) -> int | None:
-        """Return from where on a slot has the log; None: there is none. Raises JobError for one that cannot be used."""
+        """Return the LSN from which a slot has the log, or None if there is no such slot. Raises JobError for a slot
+        that cannot be used.
+        """
         rows = self._query(
             "SELECT plugin::text, database::text, confirmed_flush_lsn::text, wal_status FROM pg_replication_slots WHERE slot_name = %s",
             (name,),
@@ -259,7 +263,7 @@ class LogServer:
             with self._connection.cursor() as cursor:
                 cursor.execute("SELECT pg_replication_slot_advance(%s, %s::pg_lsn)", (slot, lsn_text(lsn)))
         except psycopg.Error as error:
-            # In use, or it is there already: the next checkpoint tries again.
+            # The slot is in use, or is there already: the next checkpoint tries again.
             if error.sqlstate not in (_IN_USE, "55000"):
                 raise translated(error, self._settings) from error
 

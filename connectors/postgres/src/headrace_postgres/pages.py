@@ -73,7 +73,7 @@ class Pages:
         return self._page(*self._copied(connection, query))
 
     def last(self, connection: Any) -> Key | None:
-        """Return the greatest key; None: there are no rows."""
+        """Return the greatest key, or None if there are no rows."""
         names = ", ".join(f"{name}::text" for name, _ in self._key)
         order = ", ".join(f"t.{name} DESC" for name, _ in self._key)
         with translating(self._settings), connection.cursor() as cursor:
@@ -82,7 +82,9 @@ class Pages:
         return None if found is None else tuple(found)
 
     def count(self, connection: Any, after: Key | None) -> int:
-        """Return how many rows there are behind a key. A large table takes as long as it takes: ``read_timeout`` is for pages."""
+        """Return how many rows come after a key. For a large table it may take long: ``read_timeout`` limits only the
+        reading of pages.
+        """
         with translating(self._settings), connection.cursor() as cursor:
             cursor.execute("SET statement_timeout = 0")
             cursor.execute(f"SELECT count(*) FROM {quoted_table(self._settings)}{self._behind(after)}")  # noqa: S608

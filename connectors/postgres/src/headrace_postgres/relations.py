@@ -1,4 +1,4 @@
-"""What a new layout of the table in the log says of changes of the table."""
+"""Compares a new layout of the table in the log with the columns that are read."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 #: Number of ``numeric`` in the catalog.
 _NUMERIC = 1700
-#: What columns there are now, by their numbers in the table.
+#: The present columns, by their numbers in the table.
 ColumnsNow = Callable[[int], Mapping[int, str]]
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import polars as pl
     from headrace.flow.schema import Schema
 
-#: A server that forgets what it has confirmed would make a checkpoint wrong.
+#: If the server lost commits that it has confirmed, the checkpoint would be wrong.
 _DURABLE = "SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'"
 
 

@@ -22,7 +22,7 @@ class TableWatch:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._looked_at = clock.monotonic()
-        #: What was found, and the end of the log after that: changes before it are given first.
+        #: The error that was found, and the end of the log at that time: changes before that end are returned first.
         self._found: tuple[JobError, int] | None = None
 
     def look(self, check: Callable[[], None], end_of_log: Callable[[], int], place: LogPlace) -> None:

@@ -32,7 +32,7 @@ class TableColumn:
     category: str = "U"
     nullable: bool = True
     has_default: bool = False
-    #: Whether the server makes its values, so that none can be given.
+    #: Whether the server generates its values, so that none may be written.
     generated: bool = False
     #: Whether they are computed from other columns, which the log does not have.
     computed: bool = False
@@ -58,7 +58,8 @@ class Table:
     primary_key: tuple[str, ...] = ()
     #: Whether it survives a crash of the server: not UNLOGGED, not TEMPORARY.
     durable: bool = True
-    #: Which old columns the log has: ``d`` those of the primary key, ``f`` all, ``i`` those of an index, ``n`` none.
+    #: Which old columns the log contains: ``d`` those of the primary key, ``f`` all, ``i`` those of an index, ``n``
+    #: none.
     replica_identity: str = "d"
     #: The columns of that index.
     identity_key: tuple[str, ...] = ()
@@ -92,7 +93,7 @@ ORDER BY x.indisprimary DESC, i.relname
 
 
 def describe(connection: Any, settings: PostgresSettings) -> Table | None:
-    """Return the table; None when there is none."""
+    """Return the table, or None if it does not exist."""
     with translating(settings), connection.cursor() as cursor:
         cursor.execute(_TABLE, (settings.schema, settings.table))
         found = cursor.fetchone()

@@ -32,7 +32,7 @@ _INFINITE = ("infinity", "-infinity")
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """Where the values of one column begin, how long they are, and which are not there: one entry for each row."""
+    """Begin and length of the values of one column, and which of them are missing: one entry for each row."""
 
     starts: Integers
     lengths: Integers
@@ -77,7 +77,7 @@ def _length(array: Bytes, at: Integers) -> Integers:
 
 
 def texts_of(raw: bytearray, places: Places, plugin: str) -> pl.Series:
-    """Return the values of a column as texts; what is missing is NULL. Raises DataError for what is no UTF-8."""
+    """Return the values of a column as texts; missing ones are NULL. Raises DataError for a value that is not UTF-8."""
     made = series_of_slices(raw, places.starts, places.lengths, places.missing, text=True, plugin=plugin)
     return _without(made, places.missing) if places.missing.any() else made
 

@@ -49,7 +49,9 @@ class Relation:
 
 @dataclass(frozen=True, slots=True)
 class Transaction:
-    """A transaction in what was scanned. ``end``: where its commit ends; 0: it goes on in what comes next."""
+    """A transaction in the scanned messages. ``end``: the LSN after its commit; 0 if it continues in the next
+    messages.
+    """
 
     commit: int
     number: int
@@ -67,7 +69,7 @@ class Scanned:
     groups: list[int] = field(default_factory=list)
     layouts: list[int] = field(default_factory=list)
     relations: list[Relation] = field(default_factory=list)
-    #: What stopped the scan; changes before it are to be given first.
+    #: The error that stopped the scan. Changes before it must be returned first.
     error: Exception | None = None
 
 
@@ -90,7 +92,7 @@ class Scanner:
         self._open: tuple[int, int] | None = None
 
     def scan(self, buffer: bytearray, begins: Sequence[int]) -> Scanned:
-        """Return what messages hold of the table."""
+        """Return the changes of the table in some messages."""
         found = Scanned()
         if self._open is not None:
             found.transactions.append(Transaction(*self._open, 0))
@@ -127,7 +129,7 @@ class Scanner:
                     count = _NUMBER.unpack_from(buffer, begin + 1)[0]
                     if self._number in [bytes(buffer[begin + 6 + 4 * n : begin + 10 + 4 * n]) for n in range(count)]:
                         self._on_truncate()
-        except HeadraceError as error:  # given to the reader behind the changes before it
+        except HeadraceError as error:  # the reader raises it after the changes before it
             found.error = error
         return found
 
@@ -194,7 +196,7 @@ class Decoder:
         self._full = full
 
     def images(self, buffer: bytearray, found: Scanned) -> Images:
-        """Return the rows of what was scanned. The buffer has ``SPARE_BYTES`` after the last message."""
+        """Return the rows of the scanned changes. The buffer has ``SPARE_BYTES`` after the last message."""
         array = np.frombuffer(buffer, dtype=np.uint8)
         layouts = np.array(found.layouts, dtype=np.int64)
         kinds, begins = np.array(found.kinds, dtype=np.int64), np.array(found.begins, dtype=np.int64)

@@ -105,7 +105,7 @@ class LogReader:
         self._scanner: Scanner | None = None
         self._heard = 0.0
         self._confirmed = 0
-        #: Raised by the next ``read``, as rows before it had to be given.
+        #: An error that the next ``read`` raises, because rows before it had to be returned first.
         self._failure: Exception | None = None
 
     def read(self, wait_seconds: float) -> LogRows | None:
@@ -138,7 +138,8 @@ class LogReader:
             raise
 
     def confirm(self, lsn: int) -> bool:
-        """Let the next ``read``, or ``close``, tell the server what is not needed any more; returns whether a stream is open for that.
+        """Let the next ``read``, or ``close``, confirm to the server what is not needed any more; return whether a
+        stream is open for that.
 
         May be called by another thread than the one that reads.
         """
@@ -146,7 +147,7 @@ class LogReader:
         return self._stream is not None
 
     def keep_alive(self) -> None:
-        """Tell the server that somebody is there, while rows that were read are given. Raises RetriableError."""
+        """Send a status message to the server while rows that were read are returned. Raises RetriableError."""
         if self._stream is not None:
             self._stream.keep_alive()
 
@@ -266,7 +267,7 @@ def _alone(frame: pl.DataFrame, groups: Integers, numbers: Integers, kept: NDArr
     """Make an insert or a delete of the row of an update whose other row is passed over."""
     change = pl.col(CHANGE)
     shown = pl.DataFrame({"kept": kept, "group": groups, "number": numbers})
-    # An update without its old row is one row, and stays what it is.
+    # An update without its old row stays one row.
     both = shown.select(pl.col("kept").all().over("group", "number")).to_series()
     kind = (
         pl.when(change == ChangeKind.UPDATE_BEFORE)

@@ -41,7 +41,7 @@ class LogPlace:
     origin: int
     #: How much offsets are greater because of large transactions and of a snapshot.
     base: int = 0
-    #: Where the transaction commits of which some changes were read; 0: there is none.
+    #: The commit LSN of a transaction of which some changes were read; 0 if there is none.
     commit: int = 0
     rows: int = 0
     #: The snapshot whose chunks already have changes of transactions that end before ``until``.

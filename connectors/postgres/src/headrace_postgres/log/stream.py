@@ -52,11 +52,12 @@ class SlotStream:
         self._asked = False
         self._asked_at = float("-inf")
         self._told_at = clock.monotonic()
-        #: How often the server has said that it is there.
+        #: How many keep-alive messages the server has sent.
         self.alive = 0
 
     def receive(self, buffer: bytearray, begins: list[int], bytes_max: int, wait_seconds: float) -> None:
-        """Add the messages that are there, of about ``bytes_max`` bytes, and where each begins; wait for the first one.
+        """Add the messages that have arrived, of about ``bytes_max`` bytes, and where each begins; wait for the first
+        one.
 
         Raises RetriableError when the connection is lost.
         """
@@ -104,7 +105,9 @@ class SlotStream:
             self._tell(reply=True)
 
     def keep_alive(self) -> None:
-        """Tell the server that the client is there, unless it was told just now. Raises RetriableError when the connection is lost."""
+        """Send a status message to the server, unless one was sent a moment ago. Raises RetriableError if the
+        connection is lost.
+        """
         if self._clock.monotonic() - self._told_at >= _TELL_SECONDS:
             with translating(self._settings):
                 self._tell(reply=False)
@@ -133,7 +136,7 @@ class SlotStream:
             f"{' '.join(text.decode('utf-8', 'replace').split()) or 'the server closed the connection'}"
         )
         if result is not None and _state(result) == _NOT_THERE:
-            # The log is decoded with the catalog of its time: also a publication that is there again was not there then.
+            # The log is decoded with the catalog of its time: a publication that was created again did not exist then.
             raise JobError(
                 problem, plugin="postgres_changes", option="publication",
                 hint="the changes since the publication was dropped are not in the log: start with a new checkpoint, and an emptied target",
