@@ -17,6 +17,7 @@ from headrace.runtime.shard import Shard
 from headrace.runtime.shuffle import ShardMessage
 from headrace.testing import MemorySink, MemorySource
 from headrace_stateful.windows import aligned_windows
+from headrace_stateful.windows.window_shape import panes, window_ends
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -194,3 +195,15 @@ def test_branches_of_one_source_with_watermarks_of_their_own_are_not_combined(br
     plan = counted.to(MemorySink()).plan()
     (shuffle,) = plan.shuffles.values()
     assert (combining_before(plan, shuffle) is not None) == combines
+
+
+@pytest.mark.parametrize("window", WINDOWS.values(), ids=list(WINDOWS))
+@given(times=st.lists(st.integers(-(10**15), 10**17), min_size=1, max_size=30))
+@settings(deadline=None, max_examples=examples(100))
+def test_a_pane_has_the_first_window_of_its_rows(window: Window, times: list[int]) -> None:
+    column = np.array(times, dtype=np.int64)
+    begins, first = panes(window, column)
+    rows, ends = window_ends(window, column)
+    found = pl.DataFrame({"row": np.arange(len(times)) if rows is None else rows, "end": ends})
+    assert first.tolist() == found.group_by("row", maintain_order=True).agg(pl.col("end").min())["end"].to_list()
+    assert np.all((begins <= column) & (column < first))

@@ -114,7 +114,7 @@ def panes(window: Window, times: Times) -> tuple[Times, Times]:
     """
     pane = math.gcd(window.size_us, window.every_us)
     begins = (times - window.offset_us) // pane * pane + window.offset_us
-    if window.kind == "cumulative":
+    if window.kind == "cumulative" or window.every_us == window.size_us:
         return begins, begins + pane
     # The window that began first of those that hold the pane.
     latest = (begins - window.offset_us) // window.every_us * window.every_us + window.offset_us
