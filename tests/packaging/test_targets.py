@@ -70,7 +70,7 @@ def test_what_marks_tests_as_slow_is_where_the_slow_tests_are_run() -> None:
 
 #: Targets that try nothing of headrace, or that a person runs: to prepare, to measure, to build, to look.
 BY_HAND = {
-    "setup", "demo", "docs", "bench", "bench-peers", "bench-sql", "wheels", "clean", "nightly", "test",
+    "setup", "demo", "docs", "bench", "bench-peers", "bench-spark", "bench-sql", "wheels", "clean", "nightly", "test",
     # Other interpreters must be there; a hundred thousand damages; PyFlink beside, which is large.
     "test-python", "damage", "fuzz-flink",
     # `make test` runs its two halves.
