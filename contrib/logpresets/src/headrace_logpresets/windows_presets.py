@@ -46,6 +46,18 @@ _SYSMON = WindowsPreset(
         Part("QueryName", "dns.question.name"),
         Part("QueryStatus", "sysmon.dns.status"),
         Part("QueryResults", "sysmon.dns.results"),
+        Part("FileVersion", "process.pe.file_version"),
+        Part("Description", "process.pe.description"),
+        Part("Product", "process.pe.product"),
+        Part("Company", "process.pe.company"),
+        Part("ParentUser", "process.parent.user.name"),
+        Part("SourceHostname", "source.domain"),
+        Part("SignatureStatus", "sysmon.signature_status"),
+        Part("CallTrace", "sysmon.call_trace"),
+        Part("StartModule", "sysmon.start_module"),
+        Part("StartFunction", "sysmon.start_function"),
+        Part("NewName", "sysmon.new_name"),
+        Part("Contents", "sysmon.contents"),
     ),
 )
 
