@@ -160,6 +160,8 @@ def test_a_full_buffer_drops_the_oldest_or_the_newest_and_counts(
     log = RecordLog(tmp_path / "buffer", quota_bytes=2 * 1024**2, when_full=when_full)
     counted = log.status()
     log.close()
-    assert (counted.dropped_oldest, counted.dropped_newest) == (
-        (dropped, 0) if when_full == "drop_oldest" else (0, dropped)
-    )
+    if when_full == "drop_oldest":
+        assert (counted.dropped_oldest, counted.dropped_newest) == (dropped, 0)
+    else:  # saved once a second: the kill may lose the count of the last one
+        assert counted.dropped_oldest == 0
+        assert 0 < counted.dropped_newest <= dropped

@@ -6,9 +6,14 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
+import headrace as hr
 import pytest
-from headrace.foundation.errors import JobError
+from headrace.foundation.errors import HeadraceError, JobError, OptionError, RetriableError
+from headrace.testing import MemorySink
+from headrace_rules.fetching import ServerRules
 from server_processes import ServerProcess
+
+from tests.eventually import eventually
 
 JOB = """
 import headrace as hr
@@ -53,3 +58,76 @@ def test_wrong_rules_are_refused_with_the_reason(server: ServerProcess) -> None:
         with pytest.raises(JobError) as caught:
             server.client.ask("POST", "/v1/jobs/rules/rules/test", json.loads(json.dumps(body)))
         assert message in str(caught.value)
+
+
+def put(server: ServerProcess, text: str) -> None:
+    server.client.ask("PUT", "/v1/jobs/rules/rules", {"text": text})
+
+
+def test_a_box_gets_its_rules_from_the_server_and_keeps_them(server: ServerProcess, tmp_path: Path) -> None:
+    """A job elsewhere follows the rules that are put; wrong ones and an outage leave it those that it has, over a restart, too."""
+    box = tmp_path / "box"
+    box.mkdir()
+    events = box / "in"
+    events.mkdir()
+    sink = MemorySink()
+    number = 0
+
+    def job() -> hr.JobHandle:
+        stream = hr.stream("box", "test").from_file(events, format="json", schema={"n": "int64"}, list_interval="50 ms")
+        tested = stream.rules(str(box / "rules.yaml"), output="first", reload_interval="50 ms")
+        return tested.to(sink).start("light", checkpoint=str(box / "state"), checkpoint_interval="50 ms")
+
+    def matches(rule: str | None) -> None:
+        """Send records until one was tested by the rules that are meant."""
+        first = len(sink.rows)
+
+        def is_tested() -> bool:
+            nonlocal number
+            number += 1
+            (events / f"{number}.json").write_text('{"n": 100}\n')
+            return any(row["rule_id"] == rule for row in sink.rows[first:])
+
+        eventually(is_tested, f"records are tested by {rule}", pause_seconds=0.1)
+
+    rules = ServerRules(server.url, "rules", box / "rules.yaml", token=server.token, interval="50 ms")
+    with pytest.raises(JobError, match="answered 404"):  # nothing was put yet, and there is no file
+        rules.start()
+    put(server, "- {id: first, expression: n = 100}\n")
+    with rules:
+        handle = job()
+        matches("first")
+        put(server, "- {id: second, expression: n = 100}\n")
+        matches("second")
+        with pytest.raises(JobError):
+            put(server, "- {id: wrong, expression: n >\n")
+        assert not rules.fetch()  # what was refused is not handed out
+        server.clean_up()
+        with pytest.raises(RetriableError):
+            rules.fetch()
+        handle.stop()
+    with ServerRules(server.url, "rules", box / "rules.yaml", token=server.token, interval="50 ms"):
+        handle = job()
+        matches("second")
+        handle.stop()
+
+
+def test_what_a_box_refuses(server: ServerProcess, tmp_path: Path) -> None:
+    put(server, "- {id: first, expression: n = 100}\n")
+    file = tmp_path / "box" / "rules.yaml"
+    for token, job, name, said in (
+        ("wrong", "rules", file, "answered 401"),
+        (server.token, "other", file, "answered 404"),
+        (server.token, "rules", file.with_suffix(".sql"), "the rules are .yaml"),
+    ):
+        with pytest.raises(HeadraceError, match=said) as caught:
+            ServerRules(server.url, job, name, token=token).fetch()
+        assert server.token not in str(caught.value)
+        assert not name.exists()
+    for address, said in (
+        ("http://192.0.2.1", "in clear"), ("ftp://a", "expected an address"), ("https://u:p@a", "expected an address"),
+    ):  # fmt: skip
+        with pytest.raises(OptionError, match=said):
+            ServerRules(address, "rules", file, token="x")
+    with pytest.raises(OptionError, match="ends in"):
+        ServerRules(server.url, "rules", file.with_suffix(".txt"), token="x")

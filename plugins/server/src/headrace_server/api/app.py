@@ -96,6 +96,10 @@ def _changing(of: Handlers) -> list[Endpoint]:
             returns=views.OffsetsView, change=Change("offsets reset", before=of.offsets_now),
         ),
         Endpoint(
+            "GET", job + "/rules/text", Role.VIEWER, "The rules that were put last", of.rules_text, where="job",
+            returns=views.RulesText,
+        ),
+        Endpoint(
             "PUT", job + "/rules", operator, "Replace the rules of a running job", of.rules, where="job",
             body=views.RulesBody, returns=dict[str, Any],
             change=Change("rules put", before=of.rules_now, after=lambda asked: asked.body.text),

@@ -31,6 +31,7 @@ from headrace_server.api.views import (
     OffsetsView,
     OtherServerView,
     RulesBody,
+    RulesText,
     SavepointBody,
     ScheduledRunView,
     ScheduleView,
@@ -305,10 +306,24 @@ class Handlers:
         make_private_directory(place)
         file = place / f"{int(self._services.clock.now() * 1_000_000)}{body.suffix}"
         replace_durably(file, body.text.encode())
-        return self._supervisor.ask_runner(
-            record, "rules", rules=str(file), node=body.node, who=asked.principal.name,
-            timeout_seconds=_RULES_TIMEOUT_SECONDS,
-        )  # fmt: skip
+        try:
+            return self._supervisor.ask_runner(
+                record, "rules", rules=str(file), node=body.node, who=asked.principal.name,
+                timeout_seconds=_RULES_TIMEOUT_SECONDS,
+            )  # fmt: skip
+        except JobError:  # refused: what was put last is what was put before
+            file.unlink(missing_ok=True)
+            raise
+
+    def rules_text(self, asked: Asked) -> RulesText:
+        """Return the rules that were put last: boxes that test by the same rules fetch them."""
+        record = self._job(asked)
+        file = self._services.data.newest_rules(record.name)
+        if file is None:
+            raise NotThereError(
+                f"no rules were put for {record.name!r}, which has those of its file", hint="headrace rules put"
+            )
+        return RulesText(text=file.read_text(encoding="utf-8", errors="replace"), suffix=file.suffix)
 
     # ------------------------------------------------------------------------------------------------------- offsets
 

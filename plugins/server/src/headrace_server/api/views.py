@@ -171,6 +171,13 @@ class RulesBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     node: str | None = None
 
 
+class RulesText(msgspec.Struct, frozen=True, kw_only=True):
+    """The rules that were put last for a job, as text of a ``.yaml`` or ``.sql`` file."""
+
+    text: str
+    suffix: str
+
+
 class LogView(msgspec.Struct, frozen=True, kw_only=True):
     """The last lines of a job's log."""
 
