@@ -35,6 +35,18 @@ QUALITY = {"actconn": 5, "feconn": 4, "beconn": 3, "srvconn": 2, "retries": 0, "
 #: The preset, a line, its columns.
 GOLDEN: list[tuple[str, str, dict[str, Any]]] = [
     (
+        "sshd",
+        "Jan 15 10:23:45 web-1 sshd[812]: message repeated 2 times: [ Failed password for root from 192.0.2.7 port 40022 ssh2]",
+        {**header("sshd", 812), "repeats": 2, "event": "Failed", "method": "password", "user": "root", "clientip": "192.0.2.7",
+         "clientport": 40022, "protocol": "ssh2"},
+    ),
+    (
+        "auditd",
+        "type=PROCTITLE msg=audit(1364481363.243:24287) : proctitle=636174",
+        {"record_type": "PROCTITLE", "timestamp": at(2013, 3, 28, 14, 36, 3, 243000), "sequence": 24287,
+         "data": "proctitle=636174", "command": "cat"},
+    ),
+    (
         "nginx-access",
         '192.0.2.7 - ida [15/Jan/2026:10:23:45 +0100] "GET /a?b=c HTTP/1.1" 200 512 "https://example.org/" "curl/8.5.0"',
         {**REQUEST, "referrer": "https://example.org/", "agent": "curl/8.5.0"},

@@ -11,6 +11,7 @@ _SSHD_ECS = {
     "unknown_user": "ssh.unknown_user",
     "phase": "ssh.phase",
     "reason": "event.reason",
+    "repeats": "ssh.repeats",
     "reason_code": "ssh.reason_code",
     "client_host": "source.domain",
     "server_ip": "destination.ip",
@@ -23,6 +24,9 @@ _SSHD = PatternPreset(
         "(?<event>Accepted) %{NOTSPACE:method} for %{DATA:user} from %{CLIENT}(?: %{WORD:protocol})?(?:: %{KEY:fingerprint})?$",
         "(?<event>Failed|Postponed) %{NOTSPACE:method} for %{UNKNOWN}%{DATA:user} from %{CLIENT}"
         r"(?: %{WORD:protocol})?(?:: %{KEY:fingerprint})?%{PHASE}$",
+        # Of equal messages rsyslog writes the number, where it is told to ($RepeatedMsgReduction).
+        r"message repeated %{POSINT:repeats:int} times: \[ (?<event>Failed) %{NOTSPACE:method} for %{UNKNOWN}%{DATA:user} from %{CLIENT}"
+        r"(?: %{WORD:protocol})?\]$",
         "(?<event>Invalid user) %{DATA:user} from %{ADDRESS}(?: port %{INT:clientport:int})?$",
         "(?<event>Connection closed|Connection reset) by (?:(?:authenticating user|(?<unknown_user>invalid user)) %{DATA:user} )?"
         r"%{CLIENT}%{PHASE}$",
@@ -118,7 +122,7 @@ PRESETS = (
         reads="Linux's audit log: type, time, number, and the keys that most records have",
         patterns=(
             r"(?:node=%{NOTSPACE:node} )?type=(?<record_type>[A-Z0-9_]+(?:\[[0-9]+\])?) "
-            r"msg=audit\(%{NUMBER:timestamp}:%{NONNEGINT:sequence:int}\): *%{GREEDYDATA:data}$",
+            r"msg=audit\(%{NUMBER:timestamp}:%{NONNEGINT:sequence:int}\) ?: *%{GREEDYDATA:data}$",
         ),
         library="AUDIT",
         ecs={
