@@ -12,6 +12,7 @@ import subprocess
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
@@ -230,4 +231,6 @@ class WorkerRun(Run):
 
 def run_with_workers(history: History) -> Outcome:
     """Run a history of one instance with workers."""
-    return run_starts(lambda place: WorkerRun(history, place))
+    # A job that is stopped drops what workers were given: of a queue that has gone meanwhile it cannot be read again.
+    lasting = replace(history, vanishing=history.vanishing and not history.faults)
+    return run_starts(lambda place: WorkerRun(lasting, place))
