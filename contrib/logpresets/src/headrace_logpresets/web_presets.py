@@ -33,7 +33,7 @@ PRESETS = (
         ),
         definitions=_REQUESTS,
         library="HTTPD_COMBINEDLOG",
-        ecs={"forwarded_for": "nginx.access.forwarded_for"},
+        ecs={"rawrequest": "nginx.access.raw_request", "forwarded_for": "nginx.access.forwarded_for"},
         times=_ACCESS_TIME,
     ),
     PatternPreset(
@@ -52,6 +52,7 @@ PRESETS = (
         library="NGINXERROR",
         ecs={
             "login": "user.name",
+            "rawrequest": "nginx.error.raw_request",
             "subrequest": "nginx.error.subrequest",
             "hostport": "url.port",
             "client_bytes_received": "source.bytes",
@@ -68,6 +69,7 @@ PRESETS = (
         patterns=("%{REQUESTLINE}$",),
         definitions=_REQUESTS,
         library="HTTPD_COMMONLOG",
+        ecs={"rawrequest": "apache.access.raw_request"},
         times=_ACCESS_TIME,
     ),
     PatternPreset(
@@ -79,7 +81,7 @@ PRESETS = (
         ),
         definitions=_REQUESTS,
         library="HTTPD_COMBINEDLOG",
-        ecs={"vhost": "url.domain", "vhostport": "url.port"},
+        ecs={"rawrequest": "apache.access.raw_request", "vhost": "url.domain", "vhostport": "url.port"},
         times=_ACCESS_TIME,
     ),
     PatternPreset(

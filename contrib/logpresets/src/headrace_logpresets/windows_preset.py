@@ -40,9 +40,9 @@ class Part:
 
 @dataclass(frozen=True, kw_only=True)
 class WindowsPreset(Preset):
-    """Events of one provider."""
+    """Events of one log: those of its providers."""
 
-    provider: str
+    providers: tuple[str, ...]
     parts: tuple[Part, ...]
 
     def columns(self, choices: Choices) -> hr.Schema:
@@ -94,10 +94,10 @@ class _WindowsDecoder(hr.Decoder):
         found = self._events.decode(bodies)
         frame, rows = found.frame, rows_of(found, len(bodies))
         bad = list(found.bad)
-        other = (frame["provider"] != self._preset.provider).fill_null(True)
+        other = ~frame["provider"].is_in(self._preset.providers).fill_null(False)
         for row in np.flatnonzero(other.to_numpy()).tolist():
             provider = frame["provider"][row]
-            bad.append(hr.BadBody(int(rows[row]), f"an event of {provider!r}, not of {self._preset.provider!r}"))
+            bad.append(hr.BadBody(int(rows[row]), f"an event of {provider!r}, not of {self._preset.providers[0]!r}"))
         parts: dict[str, pl.Series] = {}
         if self._parts:
             objects = self._objects.decode(bodies_of(frame[_DATA[0]].fill_null("{}")))

@@ -6,8 +6,8 @@ from headrace_logpresets.windows_preset import Part, WindowsPreset
 
 _SYSMON = WindowsPreset(
     name="windows-sysmon",
-    reads="events of Sysmon as XML",
-    provider="Microsoft-Windows-Sysmon",
+    reads="events of Sysmon as XML, also of Sysmon for Linux",
+    providers=("Microsoft-Windows-Sysmon", "Linux-Sysmon"),
     parts=(
         Part("RuleName", "rule.name"),
         Part("UtcTime", "sysmon.time", "timestamp"),
@@ -64,7 +64,8 @@ _SYSMON = WindowsPreset(
 _SECURITY = WindowsPreset(
     name="windows-security",
     reads="events of Windows' security audit as XML: logons, processes, services, changes of accounts",
-    provider="Microsoft-Windows-Security-Auditing",
+    # The other one tells that the log was cleared (1102), and is in the same channel.
+    providers=("Microsoft-Windows-Security-Auditing", "Microsoft-Windows-Eventlog"),
     parts=(
         Part("SubjectUserSid", "user.id"),
         Part("SubjectUserName", "user.name"),
@@ -80,10 +81,10 @@ _SECURITY = WindowsPreset(
         Part("WorkstationName", "source.domain"),
         Part("IpAddress", "source.ip"),
         Part("IpPort", "source.port", "int64"),
-        Part("ProcessId", "process.parent.pid", "int64"),
-        Part("ProcessName", "process.executable"),
+        Part("ProcessId", "winlog.process_id", "int64"),
+        Part("ProcessName", "winlog.process_name"),
         Part("NewProcessId", "process.pid", "int64"),
-        Part("NewProcessName", "process.new_executable"),
+        Part("NewProcessName", "process.executable"),
         Part("ParentProcessName", "process.parent.executable"),
         Part("CommandLine", "process.command_line"),
         Part("Status", "winlog.status"),
