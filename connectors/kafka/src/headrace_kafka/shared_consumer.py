@@ -59,6 +59,8 @@ class SharedConsumer:
         self._callbacks: GroupCallbacks | None = None
         #: The partitions that the group has assigned to this member.
         self._assigned: set[Partition] = set()
+        #: Those of them that the driver reads already.
+        self._begun: set[Partition] = set()
         self._nothing_until = 0.0
 
     def subscribe(self, topics: Sequence[str], callbacks: GroupCallbacks) -> None:
@@ -76,12 +78,17 @@ class SharedConsumer:
                 self.end(earlier)
             with self._buffers_lock:
                 buffer = self._buffers[partition] = Buffer(partition, offset, read=self._in_group)
+            if (
+                partition in self._begun
+            ):  # it was opened before, and what the driver has given since would not come again
+                self._driver.seek(partition, offset)
             return buffer
 
     def begin_late(self, partition: Partition) -> None:
         """Let the driver read a partition of the group whose reading could not begin when it was assigned."""
         with self._driver_lock:
             self._driver.begin_late(partition, self._buffers[partition].next_offset)
+            self._begun.add(partition)
 
     def end(self, buffer: Buffer) -> None:
         """Stop reading a partition. May be called twice."""
@@ -234,14 +241,18 @@ class SharedConsumer:
 
         def assigned(partitions: Sequence[Partition]) -> Mapping[Partition, int]:
             self._assigned.update(partitions)
-            return callbacks.assigned(partitions)
+            begins = callbacks.assigned(partitions)
+            self._begun.update(begins)
+            return begins
 
         def revoked(partitions: Sequence[Partition]) -> None:
             self._assigned.difference_update(partitions)
+            self._begun.difference_update(partitions)
             callbacks.revoked(partitions)
 
         def lost(partitions: Sequence[Partition]) -> None:
             self._assigned.difference_update(partitions)
+            self._begun.difference_update(partitions)
             callbacks.lost(partitions)
 
         return GroupCallbacks(assigned, revoked, lost)
