@@ -70,7 +70,13 @@ def _killing(running: list[LaneWorkers], killed: list[int]) -> Iterator[None]:
 
     def kill() -> None:
         while not ended.wait(chosen.uniform(0.5, 0.9)):
-            ready = [each.process for workers in running for each in workers._workers if each.ready]
+            # A batch that ends three processes ends the job, and on a busy machine one may take longer than the time between two kills.
+            ready = [
+                each.process
+                for workers in running
+                for each in workers._workers
+                if each.ready and not any(work.tries for _, _, work in tuple(each.waiting))
+            ]
             found = [each.pid for each in ready if each is not None and each.poll() is None]
             if found:
                 killed.append(chosen.choice(found))
