@@ -78,9 +78,7 @@ class SharedConsumer:
                 self.end(earlier)
             with self._buffers_lock:
                 buffer = self._buffers[partition] = Buffer(partition, offset, read=self._in_group)
-            if (
-                partition in self._begun
-            ):  # it was opened before, and what the driver has given since would not come again
+            if partition in self._begun:  # opened before: what the driver has given since would not come again
                 self._driver.seek(partition, offset)
             return buffer
 
