@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import os
+import sys
+from collections.abc import Generator
 from pathlib import Path
 from zlib import crc32
 
@@ -63,6 +65,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for path in {item.path for item in items}
     }
     items.sort(key=lambda item: places[item.path])
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None]:
+    """Let a test fail that starts a Spark and is not marked ``spark``: `make test` runs those in one process, for one Spark."""
+    ran = _spark_runs()
+    yield
+    if _spark_runs() and not ran and not item.get_closest_marker("spark"):
+        pytest.fail("this test starts a Spark: mark it with pytest.mark.spark")
+
+
+def _spark_runs() -> bool:
+    pyspark = sys.modules.get("pyspark")
+    return pyspark is not None and pyspark.SparkContext._active_spark_context is not None
 
 
 def pytest_collection_finish() -> None:
