@@ -14,8 +14,11 @@ from headrace_kafka.driver_confluent import ConfluentConsumer
 from headrace_kafka.driver_kafka_python import KafkaPythonConsumer
 from headrace_kafka.own_thread import OwnThread
 from headrace_kafka.settings import KafkaSourceSettings
+from headrace_kafka.shared_consumer import Buffer, SharedConsumer
 from headrace_kafka.source import make_driver
 from kafka_world import KafkaWorld
+
+from tests.eventually import eventually
 
 
 @pytest.fixture
@@ -194,6 +197,44 @@ def test_what_was_fetched_of_a_partition_is_never_given_once_it_is_another_membe
         first.driver.close()
         if joining.ident is not None:
             joining.join()
+
+
+def test_a_partition_that_is_opened_again_without_a_rebalance_gives_its_records_again(
+    consumer: ConsumerDriver, world: KafkaWorld, topic: str
+) -> None:
+    """As a shard does that begins again. The other partitions go on where they are, and so does what comes later."""
+    for number in range(3):
+        world.write(topic, values(20), partition=number)
+    shared = SharedConsumer(consumer, max_buffered_bytes=1_000_000)
+    opened: dict[int, Buffer] = {}
+
+    def assigned(partitions: Sequence[Partition]) -> Mapping[Partition, int]:
+        opened.update({one.number: shared.begin(one, 0) for one in partitions})
+        return dict.fromkeys(partitions, 0)
+
+    def numbers(number: int, until: int) -> list[int]:
+        """Return the offsets of a partition, from the first that comes to the one before ``until``."""
+        found: list[int] = []
+
+        def last() -> bool:
+            if number not in opened:
+                shared.fill(0.2)
+            elif (taken := shared.take(opened[number], 7, 0.2)) is not None:
+                found.extend(taken.offsets.tolist())
+            return bool(found) and found[-1] == until - 1
+
+        eventually(last, "the partition's records come")
+        return found
+
+    shared.subscribe([topic], GroupCallbacks(assigned, lambda _: None, lambda _: None))
+    assert numbers(0, 20) == list(range(20))
+    assert numbers(1, 20) == list(range(20))
+    opened[0] = shared.begin(Partition(topic, 0), 5)
+    world.write(topic, values(3), partition=0)
+    world.write(topic, values(3), partition=1)
+    assert numbers(0, 23) == list(range(5, 23))
+    assert numbers(1, 23) == list(range(20, 23))
+    assert numbers(2, 20) == list(range(20))
 
 
 def test_what_is_wrong_with_a_partition_leaves_the_others_alone(
