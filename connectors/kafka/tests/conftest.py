@@ -21,8 +21,9 @@ DRIVERS = ("confluent", "kafka-python")
 def pytest_configure(config: pytest.Config) -> None:
     # kafka-python reads its schemas in a way that Python 3.11 calls out of date.
     config.addinivalue_line("filterwarnings", "ignore:.* is deprecated. Use files:DeprecationWarning")
-    # It leaves it to the garbage collector to close sockets that could not connect.
-    config.addinivalue_line("filterwarnings", r"ignore:unclosed <socket.*laddr=\('0\.0\.0\.0':ResourceWarning")
+    # It leaves it to the garbage collector to close sockets that could not connect, or that were just connecting when it was closed.
+    address = r"(0\.0\.0\.0|127\.0\.0\.1)"
+    config.addinivalue_line("filterwarnings", rf"ignore:unclosed <socket.*laddr=\('{address}':ResourceWarning")
 
 
 @pytest.fixture(params=DRIVERS)
