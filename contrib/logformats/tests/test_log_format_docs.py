@@ -12,6 +12,7 @@ PAGE = Path(__file__).parents[3] / "docs" / "log-formats.md"
 BLOCK = re.compile(r"^```(\w+)(?: ([^\n]*))?\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 
 
+@pytest.mark.spark  # the examples name no backend
 def test_examples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {}
