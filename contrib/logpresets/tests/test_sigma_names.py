@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import headrace as hr
 import pytest
@@ -31,7 +32,7 @@ def test_a_rule_matches(preset: str, tmp_path: Path) -> None:
     lines = [line.encode() for name, line, _ in GOLDEN if name == preset]
     if preset == "auditd":
         lines.append(b'type=EXECVE msg=audit(1768472625.123:1): argc=3 a0="cat" a1="-n" a2=2F6574632F736861646F77')
-    more = {"year": 2026} if presets()[preset].syslog else {}
+    more: dict[str, Any] = {"year": 2026} if presets()[preset].syslog else {}
     found = (
         hr.stream("t", "sigma")
         .from_(MemorySource({"q": lines}), format=preset, **more)

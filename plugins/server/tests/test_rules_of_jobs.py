@@ -76,7 +76,10 @@ def test_a_box_gets_its_rules_from_the_server_and_keeps_them(server: ServerProce
     def job() -> hr.JobHandle:
         stream = hr.stream("box", "test").from_file(events, format="json", schema={"n": "int64"}, list_interval="50 ms")
         tested = stream.rules(str(box / "rules.yaml"), output="first", reload_interval="50 ms")
-        return tested.to(sink).start("light", checkpoint=str(box / "state"), checkpoint_interval="50 ms")
+        handle: hr.JobHandle = tested.to(sink).start(
+            "light", checkpoint=str(box / "state"), checkpoint_interval="50 ms"
+        )
+        return handle
 
     def matches(rule: str | None) -> None:
         """Send records until one was tested by the rules that are meant."""
