@@ -407,9 +407,8 @@ class SinkWriter:
                 for begin in range(0, frame.height, size):
                     self._insert(shard, frame.slice(begin, size))
             except BaseException as error:
-                shard.failure = (
-                    error  # before the lock is free: another thread may wait for it with rows that come behind these
-                )
+                # Before the lock is free: another thread may wait for it with rows that come behind these.
+                shard.failure = error
                 if in_thread:  # and whoever waits for it must not take the rows for stored
                     self._failure = error
                 raise
