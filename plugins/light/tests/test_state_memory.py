@@ -151,7 +151,7 @@ def test_a_job_that_begins_anew_does_not_meet_rows_of_another_run(tmp_path: Path
 
 def test_the_disk_is_used_again_by_the_next_run(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     write_input(tmp_path, records=24_000)
-    run(tmp_path, shards=1)
+    run(tmp_path, shards=1, checkpoint_interval="1 ms")  # one behind each batch, also where all of them take 50 ms
     caplog.set_level("INFO", logger="headrace_light")
     wanted = write_input(tmp_path, records=2_000, seed=2)
     run(tmp_path, shards=1)
