@@ -18,46 +18,45 @@ def _written(path: Path) -> None:
         file.write(b"more")
 
 
-def test_what_was_written_before_the_wait_ends_it_at_once(tmp_path: Path) -> None:
-    path, clock = tmp_path / "file", SystemClock()
+def _watching(path: Path) -> WakeUp:
     path.touch()
-    made = WakeUp(clock)
+    made = WakeUp(SystemClock())
     made.watch(str(path))
-    _written(path)
+    return made
+
+
+def _wait_is_ended(made: WakeUp) -> bool:
+    clock = SystemClock()
     begun = clock.monotonic()
     made.wait(LONG_SECONDS)
-    assert clock.monotonic() - begun < LONG_SECONDS
+    return clock.monotonic() - begun < LONG_SECONDS
+
+
+def test_what_was_written_before_the_wait_ends_it_at_once(tmp_path: Path) -> None:
+    made = _watching(path := tmp_path / "file")
+    _written(path)
+    assert _wait_is_ended(made)
     made.close()
     made.close()
 
 
 def test_a_write_of_another_thread_ends_a_wait(tmp_path: Path) -> None:
-    path, clock = tmp_path / "file", SystemClock()
-    path.touch()
-    made = WakeUp(clock)
+    made = _watching(path := tmp_path / "file")
     made.watch(str(path))
-    made.watch(str(path))
-    begun = clock.monotonic()
     writer = threading.Timer(0.05, _written, (path,))
     writer.start()
-    made.wait(LONG_SECONDS)
+    assert _wait_is_ended(made)
     writer.join()
-    assert clock.monotonic() - begun < LONG_SECONDS
     made.close()
 
 
 def test_a_file_that_takes_the_place_of_another_one_is_watched_too(tmp_path: Path) -> None:
-    path, clock = tmp_path / "file", SystemClock()
-    path.touch()
-    made = WakeUp(clock)
-    made.watch(str(path))
+    made = _watching(path := tmp_path / "file")
     path.rename(tmp_path / "file.1")
     path.touch()
     made.watch(str(path))
     _written(path)
-    begun = clock.monotonic()
-    made.wait(LONG_SECONDS)
-    assert clock.monotonic() - begun < LONG_SECONDS
+    assert _wait_is_ended(made)
     made.close()
 
 

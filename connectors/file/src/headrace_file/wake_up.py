@@ -56,10 +56,10 @@ class WakeUp:
         if self._descriptor < 0:
             self._clock.wait(_NEVER, seconds)
             return
-        since = self._clock.monotonic() - self._woken_seconds
-        if since < _PAUSE_SECONDS:
-            self._clock.wait(_NEVER, min(seconds, _PAUSE_SECONDS - since))
-            seconds -= _PAUSE_SECONDS - since
+        pause = min(seconds, self._woken_seconds + _PAUSE_SECONDS - self._clock.monotonic())
+        if pause > 0:
+            self._clock.wait(_NEVER, pause)
+            seconds -= pause
         poll = select.poll()
         poll.register(self._descriptor, select.POLLIN)
         if seconds > 0 and poll.poll(seconds * 1_000):

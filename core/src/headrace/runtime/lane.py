@@ -269,14 +269,10 @@ class Lane:
         """Give the rows of a stateful operator their position: the number of the entry as offset, and an index in the
         order of the rows.
         """
-        import numpy as np
         import polars as pl
 
         begin, self._stamped = self._stamped, self._stamped + batch.frame.height
-        place = (
-            pl.Series(OFFSET, np.full(batch.frame.height, self._sequence, dtype=np.int64)),
-            pl.Series(INDEX, np.arange(begin, self._stamped, dtype=np.int32)),
-        )
+        place = entry_positions(self._sequence, begin, batch.frame.height)
         others = (column for column in batch.frame.get_columns() if column.name not in (OFFSET, INDEX))
         return batch.with_frame(pl.DataFrame([*place, *others]), batch.output)
 
@@ -346,6 +342,15 @@ class Lane:
         if columns is None:
             return Batch(self.queue, batch.frame.drop(WATERMARK, strict=False))
         return Batch(self.queue, _with_columns(batch.frame, columns, _HEADER_OF_SINKS))
+
+
+def entry_positions(sequence: int, begin: int, count: int) -> tuple[pl.Series, pl.Series]:
+    """Return the columns of the positions of rows: the number of an entry, and their indexes in it from ``begin`` on."""
+    import numpy as np
+    import polars as pl
+
+    offsets = pl.Series(OFFSET, np.full(count, sequence, dtype=np.int64))
+    return offsets, pl.Series(INDEX, np.arange(begin, begin + count, dtype=np.int32))
 
 
 #: The column with the watermark is for the next stage, not for a sink.

@@ -36,7 +36,7 @@ from headrace.foundation.errors import CheckpointError, HeadraceError
 from headrace.interfaces.operator import Operator, PartedOperator
 from headrace.plan.graph import Plan, ShuffleNode
 from headrace.plan.state_check import StateFit
-from headrace.runtime.lane import Delivery, Lane, Shipment
+from headrace.runtime.lane import Delivery, Lane, Shipment, entry_positions
 from headrace.runtime.lane_figures import LaneFigures
 from headrace.runtime.shuffle import ShardMessage
 
@@ -575,9 +575,5 @@ def _together(batches: Sequence[Batch]) -> pl.DataFrame:
 
 def numbered(frame: pl.DataFrame, sequence: int, begin: int = 0) -> pl.DataFrame:
     """Return rows at new positions: the number of an entry, and their place in it from ``begin`` on."""
-    import numpy as np
-    import polars as pl
-
-    offsets = pl.Series(OFFSET, np.full(frame.height, sequence, dtype=np.int64))
-    indexes = pl.Series(INDEX, np.arange(begin, begin + frame.height, dtype=np.int32))
+    offsets, indexes = entry_positions(sequence, begin, frame.height)
     return with_column(with_column(frame, offsets), indexes)

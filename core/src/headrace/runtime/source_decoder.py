@@ -39,7 +39,6 @@ class SourceDecoder:
 
     def decode(self, queue: Queue, raw: RawBatch) -> tuple[Batch, Batch | None]:
         """Return the good rows, and the dead letters if there are any."""
-
         rows, bad = None, None
         if self._body_filter is not None and raw.bodies is not None:
             wanted = self._body_filter.rows(queue, raw)

@@ -356,8 +356,10 @@ class Engine:
             self._stages.tick()
         elif entry.kind == "end":
             self._stages.end_input()
-        elif entry.kind in ("idle", "awake"):
-            (self._stages.skip_idle if entry.kind == "idle" else self._stages.wait_again)(entry.of_queue)
+        elif entry.kind == "idle":
+            self._stages.skip_idle(entry.of_queue)
+        elif entry.kind == "awake":
+            self._stages.wait_again(entry.of_queue)
         elif entry.kind == "read":
             self._repeat_reading(entry)
         elif entry.kind == "added" and entry.of_queue not in self._runs:

@@ -131,18 +131,23 @@ class Polling:
             return  # no stage waits for queues, and there may be very many of them
         stages = self._stages()
         for run in self._runs.values():
-            timeout_us = self._idle_timeouts_us.get(run.queue.source)
-            silent = (
-                timeout_us is not None and (now - run.heard_seconds) * 1_000_000 >= timeout_us and run.found_nothing
-            )
+            if run.idle or stages.at_end:
+                continue
             ended = run.queue.source in self._bounded and run.at_latest
             ended |= run.done or self._broken.is_given_up(run.queue)
-            if not run.idle and (ended or (silent and not self.holds(run))) and not stages.at_end:
+            if ended:
                 run.idle = stages.skip_idle(run.queue)
-                if not ended:
-                    self._silent.add(run)
+            elif self._is_silent(run, now):
+                run.idle = stages.skip_idle(run.queue)
+                self._silent.add(run)
         for queue in self._broken.not_waited_for(self._runs):
             stages.skip_idle(queue)
+
+    def _is_silent(self, run: QueueRun, now: float) -> bool:
+        timeout_us = self._idle_timeouts_us.get(run.queue.source)
+        if timeout_us is None or (now - run.heard_seconds) * 1_000_000 < timeout_us:
+            return False
+        return run.found_nothing and not self.holds(run)
 
     def take_ready(self, *, busy: bool) -> bool:
         """Collect the outputs of workers whose turn has come; return whether there were any. Unless ``busy``, wait for

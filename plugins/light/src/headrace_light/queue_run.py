@@ -95,12 +95,9 @@ class QueueRun:
         still gives belongs to the queue's next owner, who begins at what was committed.
         """
         start = self.position
-        if self._end is not None:
-            max_records = min(max_records, self._end - self.position.offset)
         raw = self._unfinished
         if raw is None:
-            raw = self._reader.poll(max_records, wait)
-            fault_point("reader.after_poll")
+            raw = self._polled(start, max_records, wait)
         if self._closed:
             return None
         self.found_nothing = raw is None
@@ -140,14 +137,19 @@ class QueueRun:
             if found is not None:
                 self._again.append(found)
             return found is not None
-        if self._end is not None:
-            max_records = min(max_records, self._end - self.position.offset)
-        raw = self._reader.poll(max_records, timedelta(0))
-        fault_point("reader.after_poll")
+        raw = self._polled(self.position, max_records, timedelta(0))
         if raw is None or self._closed:
             return False
         self._unfinished, self.found_nothing = raw, False
         return True
+
+    def _polled(self, start: ReadPosition, max_records: int, wait: timedelta) -> RawBatch | None:
+        """Return what the reader gives from ``start``, where it stands, on: nothing behind the end of a bounded run."""
+        if self._end is not None:
+            max_records = min(max_records, self._end - start.offset)
+        raw = self._reader.poll(max_records, wait)
+        fault_point("reader.after_poll")
+        return raw
 
     # ------------------------------------------------------------------------------------------ with worker processes
 
@@ -163,12 +165,9 @@ class QueueRun:
         if not outstanding:
             self._read_to = self.position
         start = self._read_to
-        if self._end is not None:
-            max_records = min(max_records, self._end - start.offset)
-            if max_records <= 0:
-                return None
-        raw = self._reader.poll(max_records, wait)
-        fault_point("reader.after_poll")
+        if self._end is not None and start.offset >= self._end:
+            return None
+        raw = self._polled(start, max_records, wait)
         if self._closed:
             return None
         self.found_nothing = raw is None
