@@ -5,17 +5,14 @@ from __future__ import annotations
 import gzip
 import itertools
 from collections import deque
-from collections.abc import Iterator, Sequence
-from datetime import timedelta
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import fsspec
 import headrace as hr
 import pytest
 from azure_emulator import ACCOUNT, KEY, Azurite
-from headrace_contract import SourceContract
-from headrace_file import FileSource, FileSourceSettings
+from stored_objects import StoredObjects, client, put, read, source
 
 pytest.importorskip("adlfs")
 pytestmark = pytest.mark.slow
@@ -34,54 +31,14 @@ def container(azurite: Azurite, monkeypatch: pytest.MonkeyPatch) -> str:
     """The URL of an empty container; what is needed to use it is in the environment."""
     monkeypatch.setenv("AZURE_STORAGE_CONNECTION_STRING", azurite.connection_string)
     name = f"logs-{next(_numbers)}"
-    fsspec.filesystem("abfs", use_listings_cache=False).mkdir(name)
+    client("abfs://").mkdir(name)
     return f"abfs://{name}"
 
 
-def source(path: str, **options: Any) -> FileSource:
-    given = {"path": path, "list_interval": 0, "rotate_wait": 0, **options}
-    return FileSource(FileSourceSettings.of(given, plugin="file"))
-
-
-def put(url: str, data: bytes) -> None:
-    fsspec.filesystem("abfs", use_listings_cache=False).pipe_file(url, data)
-
-
-def read(reader: hr.Reader, count: int = 10_000) -> list[bytes]:
-    raw = reader.poll(count, timedelta(0))
-    return [] if raw is None else list(raw.bodies or ())
-
-
-class TestBlobs(SourceContract):
-    """A blob that is written again with more at its end is read on."""
-
-    plugin = "file"
-    many_writes = 5
-    zero_timeout_limit = timedelta(seconds=1)  # each poll may ask the server
-
+class TestBlobs(StoredObjects):
     @pytest.fixture(autouse=True)
     def in_container(self, container: str) -> None:
-        self.container = container
-        self.numbers = itertools.count()
-        self.content: dict[str, bytes] = {}
-
-    def make_source(self) -> FileSource:
-        return source(f"{self.container}/in/*.ndjson")
-
-    def make_missing_source(self) -> FileSource:
-        return source(f"{self.container}/in/nothing.ndjson")
-
-    def add_queue(self) -> str:
-        name = f"{self.container}/in/{next(self.numbers)}.ndjson"
-        self.write(name, [])
-        return name
-
-    def write(self, queue: str, bodies: Sequence[bytes]) -> None:
-        self.content[queue] = self.content.get(queue, b"") + b"".join(body + b"\n" for body in bodies)
-        put(queue, self.content[queue])
-
-    def remove_queue(self, queue: str) -> None:
-        fsspec.filesystem("abfs", use_listings_cache=False).rm_file(queue)
+        self.use_place(container)
 
 
 @pytest.mark.parametrize("scheme", ["abfs", "abfss", "az"])

@@ -9,16 +9,12 @@ import signal
 import subprocess
 import sys
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
-from datetime import timedelta
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-import fsspec
 import headrace as hr
 import pytest
-from headrace_contract import SourceContract
-from headrace_file import FileSource, FileSourceSettings
+from stored_objects import StoredObjects, put, read, source
 
 from tests.eventually import eventually
 from tests.servers.s3 import S3Server
@@ -43,55 +39,11 @@ def environment(server: S3Server) -> dict[str, str]:
     }
 
 
-def source(path: str, **options: Any) -> FileSource:
-    given = {"path": path, "list_interval": 0, "rotate_wait": 0, **options}
-    return FileSource(FileSourceSettings.of(given, plugin="file"))
-
-
-def put(url: str, data: bytes) -> None:
-    fsspec.filesystem("s3", use_listings_cache=False).pipe_file(url, data)
-
-
-def remove(url: str) -> None:
-    fsspec.filesystem("s3", use_listings_cache=False).rm_file(url)
-
-
-def read(reader: hr.Reader, count: int = 10_000) -> list[bytes]:
-    raw = reader.poll(count, timedelta(0))
-    return [] if raw is None else list(raw.bodies or ())
-
-
 @pytest.mark.slow
-class TestObjects(SourceContract):
-    """An object that is written again with more at its end is read on."""
-
-    plugin = "file"
-    many_writes = 5
-    zero_timeout_limit = timedelta(seconds=1)  # each poll may ask the server
-
+class TestObjects(StoredObjects):
     @pytest.fixture(autouse=True)
     def in_bucket(self, bucket: str) -> None:
-        self.bucket = bucket
-        self.numbers = itertools.count()
-        self.content: dict[str, bytes] = {}
-
-    def make_source(self) -> FileSource:
-        return source(f"{self.bucket}/in/*.ndjson")
-
-    def make_missing_source(self) -> FileSource:
-        return source(f"{self.bucket}/in/nothing.ndjson")
-
-    def add_queue(self) -> str:
-        name = f"{self.bucket}/in/{next(self.numbers)}.ndjson"
-        self.write(name, [])
-        return name
-
-    def write(self, queue: str, bodies: Sequence[bytes]) -> None:
-        self.content[queue] = self.content.get(queue, b"") + b"".join(body + b"\n" for body in bodies)
-        put(queue, self.content[queue])
-
-    def remove_queue(self, queue: str) -> None:
-        remove(queue)
+        self.use_place(bucket)
 
 
 def test_directories_globs_and_compression(bucket: str) -> None:
