@@ -6,7 +6,10 @@ import gc
 import os
 import sys
 from collections.abc import Generator
+from functools import partial
 from pathlib import Path
+from subprocess import Popen
+from typing import Any
 from zlib import crc32
 
 import pytest
@@ -65,6 +68,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for path in {item.path for item in items}
     }
     items.sort(key=lambda item: places[item.path])
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _directory_of_java(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Start Spark's Java in a directory that stays: it outlives the test that starts it, and the directory of that test."""
+    if any(item.get_closest_marker("spark") for item in request.session.items):
+        from pyspark import java_gateway
+
+        module: Any = java_gateway
+        module.Popen = partial(Popen, cwd=tmp_path_factory.mktemp("java"))
 
 
 @pytest.hookimpl(wrapper=True)
