@@ -47,7 +47,9 @@ def _source(keys: int, plan: list[tuple[str, int]]) -> Any:
 
         def __init__(self) -> None:
             self.settings = hr.Settings()
-            self.first_row_seconds = self.first_row_cpu = 0.0
+            self.first_row_seconds = self.first_row_cpu = self.last_seconds = 0.0
+            #: Seconds by the clock between two batches that the job asked for.
+            self.gaps: list[float] = []
 
         def schema(self) -> Schema | None:
             return Schema.of({"k": "int64", "v": "int64"})
@@ -58,6 +60,9 @@ def _source(keys: int, plan: list[tuple[str, int]]) -> Any:
         def rows(self, begin: int, end: int) -> pl.DataFrame:
             if not self.first_row_seconds:
                 self.first_row_seconds, self.first_row_cpu = time.monotonic(), time.process_time()
+            else:
+                self.gaps.append(time.monotonic() - self.last_seconds)
+            self.last_seconds = time.monotonic()
             numbers = np.arange(begin, end, dtype=np.int64)
             at = int(np.searchsorted(ends, begin, side="right"))
             random = np.random.default_rng(begin)
@@ -127,6 +132,7 @@ def phase(place: str, keys: int, memory: str, name: str, until: int) -> dict[str
         "until_first_row_s": round(source.first_row_seconds - begun, 2), "until_first_row_cpu_s": round(source.first_row_cpu, 2),
         "checkpoints": len(pauses), "longest_pause_ms": round(max(pauses, default=0) * 1000),
         "longest_pause_cpu_ms": round(max(cpu_pauses, default=0) * 1000),
+        "longest_gaps_ms": [round(each * 1000) for each in sorted(source.gaps)[-5:]],
         "disk_mb": sum(each.stat().st_size for each in Path(place).rglob("*") if each.is_file()) // 10**6,
     }  # fmt: skip
 

@@ -68,6 +68,7 @@ EXCEPTIONS = {
     "core/src/headrace/foundation/clock.py": "the seam of the code itself; ManualClock has a lock for threads of tests",
     "core/src/headrace/foundation/sockets.py": "waits for sockets of connectors, which are not simulated",
     "core/src/headrace/foundation/freed_memory.py": "talks to the allocator",
+    "core/src/headrace/interfaces/frozen_state.py": "a file without a name, in memory: the bytes of a state are read back at once",
     "core/src/headrace/interfaces/mapped_memory.py": "files without a name, for state that does not fit into memory: gone with a crash",
     "core/src/headrace/jobs/collecting.py": "``collect`` of a user at a terminal: results go through a directory of the machine",
     "core/src/headrace/runtime/control.py": "sends a signal to see whether a process lives: only who asks a job from outside does",

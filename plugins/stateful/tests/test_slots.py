@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from decimal import Decimal
 from typing import Any
 from unittest import mock
@@ -15,6 +16,8 @@ import pytest
 from headrace.flow.key_hashes import key_hashes
 from headrace.foundation.errors import CheckpointError
 from headrace.interfaces.state_parts import Restore, pack_parts
+from headrace_stateful.keys import columns as columns_module
+from headrace_stateful.keys import frozen_rows
 from headrace_stateful.keys import slots as slots_module
 from headrace_stateful.keys.columns import SlotColumns
 from headrace_stateful.keys.slots import KeySlots, SlotTable
@@ -56,14 +59,25 @@ def histories(draw: st.DrawFn) -> tuple[list[str], list[tuple[str, list[tuple[An
     return names, draw(st.lists(step, max_size=12))
 
 
-@given(histories(), st.booleans())
+@contextmanager
+def little_tables() -> Iterator[None]:
+    """Let tables of a few keys do what is for tables of millions: grow in place, move slots little by little, freeze rows."""
+    with (
+        mock.patch.multiple(slots_module, _LEAST_PLACES=4, _MOVED_FROM=4, _MOVED_PLACES=2, _FROZEN_FROM=0),
+        mock.patch.object(columns_module, "_IN_PLACE_MIN", 16),
+        mock.patch.object(frozen_rows, "_STEP", 3),
+    ):
+        yield
+
+
+@given(histories(), st.booleans(), st.booleans())
 @settings(max_examples=examples(150), deadline=None)
 def test_slot_table_is_a_dict(
-    history: tuple[list[str], list[tuple[str, list[tuple[Any, ...]]]]], collide: bool
+    history: tuple[list[str], list[tuple[str, list[tuple[Any, ...]]]]], collide: bool, little: bool
 ) -> None:
     names, steps = history
     schema = {name: TYPES[name][0] for name in names}
-    with hashes_cut_to(3) if collide else nullcontext():
+    with hashes_cut_to(3) if collide else nullcontext(), little_tables() if little else nullcontext():
         _run(schema, steps)
 
 
@@ -72,6 +86,12 @@ def _run(schema: dict[str, pl.DataType], steps: list[tuple[str, list[tuple[Any, 
     table, copy = SlotTable(schema, values), SlotTable(schema, values)
     model: dict[tuple[Any, ...], int] = {}
     clock = 0
+    on_its_way: list[Callable[[], dict[str, pl.DataFrame]]] = []
+
+    def settle() -> None:
+        while on_its_way:
+            copy.apply(on_its_way.pop()())
+
     for what, rows in steps:
         keys = [tuple(plain(value) for value in row) for row in rows]
         frame = pl.DataFrame(rows, schema=schema, orient="row")
@@ -94,10 +114,12 @@ def _run(schema: dict[str, pl.DataType], steps: list[tuple[str, list[tuple[Any, 
             for key in keys:
                 model.pop(key, None)
         elif what == "delta":
-            copy.apply(table.delta())
+            settle()
+            on_its_way.append(table.frozen(whole=False)[0])
         elif what == "snapshot":
+            settle()
             copy = SlotTable(schema, values)
-            copy.apply(table.snapshot())
+            on_its_way.append(table.frozen(whole=True)[0])
         found = table.find(frame)
         assert [bool(slot >= 0) for slot in found] == [key in model for key in keys]
         there = found[found >= 0]
@@ -105,6 +127,7 @@ def _run(schema: dict[str, pl.DataType], steps: list[tuple[str, list[tuple[Any, 
         assert table.take(there)["v"].to_list() == wanted
         assert table.take(there)["t"].to_list() == [str(v) for v in wanted]
         assert len(table) == len(model)
+    settle()
     copy.apply(table.delta())
     slots = table.index.slots()
     assert copy.index.slots().tolist() == slots.tolist()
@@ -267,3 +290,63 @@ def test_frozen_rows_are_those_of_the_moment(whole: bool, changed: int) -> None:
     assert values["t"].to_list() == ["text 2"] * changed + ["text 1"] * (998 - changed)
     put(table, range(3), 4)
     assert table.delta()["set"].height == 1500 - 1 + 3  # what came behind is in the next delta: key 700 has gone again
+
+
+def test_a_table_goes_on_while_another_thread_takes_out_what_is_frozen() -> None:
+    types: dict[str, pl.DataType] = {"v": pl.Int64(), "t": pl.String()}
+    table = SlotTable({"k": pl.Int64()}, types)
+    random = np.random.default_rng(1)
+
+    def put(keys: Any, value: int) -> None:
+        slots, _ = table.find_or_insert(pl.DataFrame({"k": keys}))
+        table.put(slots, pl.DataFrame({"v": np.full(len(keys), value), "t": [f"text {value}"] * len(keys)}))
+
+    put(np.arange(150_000), 0)
+    for step in range(1, 4):
+        slots = table.index.slots()
+        wanted = pl.concat([table.keys(slots), table.take(slots)], how="horizontal").sort("k")
+        make, rows = table.frozen(whole=True)
+        assert rows == len(table)
+        with ThreadPoolExecutor(1) as pool, mock.patch.object(frozen_rows, "_STEP", 2000):
+            made = pool.submit(make)
+            for _ in range(20):
+                put(random.choice(170_000, 5000, replace=False), step)
+                there = table.find(pl.DataFrame({"k": random.choice(170_000, 2000, replace=False)}))
+                table.remove(there[there >= 0])
+            found = made.result()["set"]
+        assert found[SlotTable.SLOT].n_unique() == found.height
+        assert found.drop(SlotTable.SLOT).sort("k").equals(wanted)
+
+
+def test_frozen_rows_that_nobody_asks_for_are_forgotten() -> None:
+    table = SlotTable({"k": pl.Int64()}, {"v": pl.Int64()})
+    with little_tables():
+        for value in range(3):
+            rows = pl.DataFrame({"k": [1, 2], "v": [value] * 2})
+            table.put(table.find_or_insert(rows)[0], rows)
+            make, _ = table.frozen(whole=False)
+        assert make()["set"]["v"].to_list() == [2, 2]
+
+
+def test_slots_move_to_a_larger_table_little_by_little(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(slots_module, "_MOVED_FROM", 1 << 12)
+    monkeypatch.setattr(slots_module, "_MOVED_PLACES", 1 << 8)
+    index, count = KeySlots({"k": pl.Int64()}), 0
+    while index._before is None:
+        index.find_or_insert(pl.DataFrame({"k": np.arange(count, count + 200)}))
+        count += 200
+    assert count > 2000
+    keys = pl.DataFrame({"k": np.arange(count)})
+    slots = index.find(keys)
+    assert np.unique(slots).size == count
+    index.remove(slots[::2])
+    assert (index.find(keys[1::2]) == slots[1::2]).all()
+    assert (index.find(keys[::2]) == -1).all()
+    assert index._before is not None
+    while index._before is not None:
+        index.find(keys[:1])
+    assert (index.find(keys[1::2]) == slots[1::2]).all()
+    assert (index.find(keys[::2]) == -1).all()
+    again, new = index.find_or_insert(keys)
+    assert new.size == count // 2
+    assert np.unique(again).size == count

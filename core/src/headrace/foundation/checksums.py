@@ -23,8 +23,12 @@ def sealed(content: bytes, place: bytes = b"", *, head: bytes = b"") -> bytes:
 
 def sealed_parts(content: bytes, place: bytes = b"", *, head: bytes = b"") -> tuple[bytes, ...]:
     """Return what ``sealed`` returns in parts: state may have hundreds of megabytes, which are not copied then."""
-    checksum = crc32(content, crc32(head, crc32(place)))
-    return head, content, _MARK + checksum.to_bytes(4, "big")
+    return head, content, trailer(content, crc32(head, crc32(place)))
+
+
+def trailer(content: bytes | memoryview, before: int = crc32(b"")) -> bytes:
+    """Return what ``sealed`` puts behind a content. ``before``: the checksum of what stands before it."""
+    return _MARK + crc32(content, before).to_bytes(4, "big")
 
 
 def unsealed(content: bytes, what: str, place: bytes = b"", *, required: bool = False) -> bytes:

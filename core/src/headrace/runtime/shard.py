@@ -31,7 +31,7 @@ from headrace.flow.messages import (
     watermark_times,
     with_column,
 )
-from headrace.foundation.checksums import sealed, unsealed
+from headrace.foundation.checksums import unsealed
 from headrace.foundation.errors import CheckpointError, HeadraceError
 from headrace.interfaces.operator import Operator, PartedOperator
 from headrace.plan.graph import Plan, ShuffleNode
@@ -39,6 +39,7 @@ from headrace.plan.state_check import StateFit
 from headrace.runtime.lane import Delivery, Lane, Shipment, entry_positions
 from headrace.runtime.lane_figures import LaneFigures
 from headrace.runtime.shuffle import ShardMessage
+from headrace.runtime.state_frames import map_header
 
 if TYPE_CHECKING:
     import polars as pl
@@ -238,7 +239,7 @@ class Shard:
 
         Raises RetriableError as ``snapshot`` does.
         """
-        from headrace.interfaces.frozen_state import FrozenState
+        from headrace.interfaces.frozen_state import LARGE_ROWS_MIN, FrozenState, StateContent
 
         if whole:
             self.restore_all()
@@ -246,14 +247,22 @@ class Shard:
             return None
         self._touched = False
         found = {name: each.frozen(whole=whole) for name, each in self._lane.stateful_operators.items()}
-        header = self._header({}, whole=whole)
+        header = {"format": FORMAT_VERSION, **self._header({}, whole=whole)}
+        rows = sum(each.rows for each in found.values())
 
         def make() -> bytes:
-            operators = {name: each.make() for name, each in found.items()}
-            packed = msgspec.msgpack.encode({"format": FORMAT_VERSION, **header, "operators": operators})
-            return sealed(packed) if seal else packed
+            encode = msgspec.msgpack.encode
+            content = StateContent(large=rows >= LARGE_ROWS_MIN)
+            content.write(map_header(len(header) + 1))
+            content.write(b"".join(encode(each) for pair in header.items() for each in pair))
+            content.write(encode("operators") + map_header(len(found)))
+            for name, each in found.items():
+                content.write(encode(name))
+                with content.binary():
+                    each.put(content)
+            return content.end(seal=seal)
 
-        return FrozenState(make, sum(each.rows for each in found.values()))
+        return FrozenState(make, rows)
 
     def apply(self, state: bytes) -> None:
         """Take a snapshot or a delta, in the order in which they were made. Raises CheckpointError."""

@@ -16,6 +16,8 @@ from headrace.foundation.errors import CheckpointError
 if TYPE_CHECKING:
     import polars as pl
 
+    from headrace.interfaces.frozen_state import StateContent
+
 #: Grows when what is written can no longer be read by older versions.
 FORMAT_VERSION = 1
 
@@ -30,6 +32,24 @@ def pack(kind: str, frames: Mapping[str, pl.DataFrame], values: Mapping[str, Any
             "values": dict(values or {}),
         }
     )
+
+
+def pack_into(
+    content: StateContent, kind: str, frames: Mapping[str, pl.DataFrame], values: Mapping[str, Any] | None = None
+) -> None:
+    """Append what ``pack`` returns. Large frames are not copied while Python's lock is held."""
+    encode = msgspec.msgpack.encode
+    content.write(map_header(4) + b"".join(map(encode, ("format", FORMAT_VERSION, "kind", kind, "frames"))))
+    content.write(map_header(len(frames)))
+    for name, frame in frames.items():
+        content.write(encode(name))
+        content.frame(frame)
+    content.write(encode("values") + encode(dict(values or {})))
+
+
+def map_header(count: int) -> bytes:
+    """Return the beginning of a map of MessagePack with so many names and values."""
+    return b"\xdf" + count.to_bytes(4, "big")
 
 
 def unpack(state: bytes) -> tuple[str, dict[str, pl.DataFrame], dict[str, Any]]:

@@ -34,7 +34,7 @@ from headrace_stateful.keys.parted_table import PartedTable
 from headrace_stateful.keys.row_log import RowLog
 from headrace_stateful.keys.shares import log_share, numbers, renumbered, snapshots, table_share
 from headrace_stateful.keys.slots import SlotTable
-from headrace_stateful.keys.state_bytes import pack, unpack
+from headrace_stateful.keys.state_bytes import pack, pack_into, unpack
 from headrace_stateful.keys.state_columns import kept_columns
 
 _SLOT = "__hr_slot"
@@ -319,7 +319,7 @@ class RunningAggregate(PartedTable):
         if not rows and not whole:
             return FrozenState.of(b"")
         kind = "snapshot" if whole else "delta"
-        return FrozenState(lambda: pack(kind, keyed_rows.prefixed("keys", make())), rows)
+        return FrozenState.written(lambda content: pack_into(content, kind, keyed_rows.prefixed("keys", make())), rows)
 
     def apply(self, state: bytes) -> None:
         _, frames, _ = unpack(state)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import polars as pl
-from headrace.interfaces.frozen_state import FrozenState
+from headrace.interfaces.frozen_state import FrozenState, StateContent
 from headrace.interfaces.key_shares import KeyShare
 from headrace.interfaces.mapped_memory import MappedMemory
 from headrace.interfaces.operator import MappedOperator
@@ -14,7 +14,7 @@ from headrace.interfaces.operator import MappedOperator
 from headrace_stateful.joins.join_shape import NEVER
 from headrace_stateful.keys.row_log import RowLog
 from headrace_stateful.keys.shares import Reached, log_share, snapshots
-from headrace_stateful.keys.state_bytes import pack, unpack
+from headrace_stateful.keys.state_bytes import pack, pack_into, unpack
 
 SIDES = ("left", "right")
 
@@ -42,10 +42,10 @@ class JoinLogs(MappedOperator):
         found = [(name, *log.frozen()) for name, log in zip(SIDES, self._logs, strict=True)]
         values = self._snapshot_values()
 
-        def make() -> bytes:
-            return pack("snapshot", {f"{name}.added": rows() for name, rows, _ in found}, values)
+        def write(content: StateContent) -> None:
+            pack_into(content, "snapshot", {f"{name}.added": rows() for name, rows, _ in found}, values)
 
-        return FrozenState(make, sum(count for _, _, count in found))
+        return FrozenState.written(write, sum(count for _, _, count in found))
 
     def _snapshot_values(self) -> dict[str, Any]:
         """Return what a snapshot has besides rows."""

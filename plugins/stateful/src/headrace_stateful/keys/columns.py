@@ -22,6 +22,8 @@ Flags = NDArray[np.bool_]
 _LEAST_DEAD = 1024
 #: Chunks in files are not merged when they are as large, and not made larger: what is merged is in memory meanwhile.
 _MAPPED_CHUNK_BYTES = 1 << 25
+#: Arrays with so many values are made longer where they are.
+_IN_PLACE_MIN = 1 << 20
 
 
 class ChunkedFrame:
@@ -113,6 +115,21 @@ def grown(values: NDArray[Any], size: int, fill: Any = 0, memory: MappedMemory |
     return larger
 
 
+def grown_in_place(values: NDArray[Any], size: int, fill: Any = 0, memory: MappedMemory | None = None) -> NDArray[Any]:
+    """Do what ``grown`` does, except that a large array is made longer where it is. Nobody else may have it, or a part of it.
+
+    What is there is not copied, so it grows in small steps: to give a process memory takes most of the time, and all columns of a table
+    grow at once.
+    """
+    if size <= len(values) or memory is not None or len(values) < _IN_PLACE_MIN:
+        return grown(values, size, fill, memory)
+    before = len(values)
+    values.resize(max(size, before + before // 16), refcheck=False)
+    if fill:
+        values[before:] = fill
+    return values
+
+
 @cache
 def _physical(data_type: pl.DataType) -> tuple[pl.DataType, np.dtype[Any]]:
     """Return as what values of a type lie in memory, for polars and for numpy."""
@@ -135,9 +152,9 @@ class _FixedColumn:
         return self._values
 
     def reserve(self, size: int) -> None:
-        self._values = grown(self._values, size, memory=self.memory)
+        self._values = grown_in_place(self._values, size, memory=self.memory)
         if self._null is not None:
-            self._null = grown(self._null, len(self._values), False, self.memory)
+            self._null = grown_in_place(self._null, len(self._values), False, self.memory)
 
     def put(self, slots: Places, column: pl.Series) -> None:
         nulls = column.is_null().to_numpy() if column.null_count() else None
@@ -154,13 +171,6 @@ class _FixedColumn:
             if nulls.any():
                 column = column.set(pl.Series(nulls), None)
         return column.cast(self._type) if self._physical != self._type else column
-
-    def copied(self, size: int) -> _FixedColumn:
-        """Return a column with the first values as they are now."""
-        made = _FixedColumn(self._type)
-        made._values = self._values[:size].copy()
-        made._null = None if self._null is None else self._null[:size].copy()
-        return made
 
     def equal(self, slots: Places, column: pl.Series) -> Flags:
         mine, others = self._values[slots], self._numpy(column)
@@ -207,11 +217,12 @@ class SlotColumns:
         """Make room for slots 0 to ``size`` - 1."""
         if size <= self._capacity:
             return
-        self._capacity = max(size, self._capacity * 3 // 2, 16)
+        in_place = self._memory is None and self._capacity >= _IN_PLACE_MIN
+        self._capacity = max(size, self._capacity * 17 // 16 if in_place else self._capacity * 3 // 2, 16)
         for column in self._fixed.values():
             column.reserve(self._capacity)
         if self._log is not None:
-            self._row = grown(self._row, self._capacity, -1, self._memory)
+            self._row = grown_in_place(self._row, self._capacity, -1, self._memory)
 
     def put(self, slots: Places, frame: pl.DataFrame) -> None:
         """Set the values of slots, each given at most once; row i of the frame is for ``slots[i]``."""
@@ -240,15 +251,6 @@ class SlotColumns:
             for name in self.schema
         ]
         return pl.DataFrame(columns) if columns else pl.DataFrame(height=slots.size)
-
-    def copied(self, size: int) -> SlotColumns:
-        """Return columns with the first slots as they are now, to be read only. What has no fixed width is shared: it does not change."""
-        made = SlotColumns(self.schema)
-        made._fixed = {name: column.copied(size) for name, column in self._fixed.items()}
-        made._row = self._row[:size].copy()
-        if self._log is not None and made._log is not None:
-            made._log.replace(self._log.whole)
-        return made
 
     def numbers(self, name: str) -> NDArray[Any]:
         """Return the values of a column of fixed width, by slot. They are the column's own: not to be changed."""

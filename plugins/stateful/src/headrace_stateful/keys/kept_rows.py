@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from headrace_stateful.keys.columns import Places
 from headrace_stateful.keys.row_log import RowLog
 from headrace_stateful.keys.shares import log_share, snapshots
-from headrace_stateful.keys.state_bytes import pack, unpack
+from headrace_stateful.keys.state_bytes import pack, pack_into, unpack
 
 #: The mark of a row in a log: the time of the tick at which it was kept. The name is a part of stored states.
 TICK = "tick"
@@ -42,7 +42,7 @@ class KeptRows(MappedOperator):
         if not whole:
             return super().frozen(whole=False)
         make, rows = self._log.frozen()
-        return FrozenState(lambda: pack("snapshot", {"added": make()}), rows)
+        return FrozenState.written(lambda content: pack_into(content, "snapshot", {"added": make()}), rows)
 
     def apply(self, state: bytes) -> None:
         self._log.apply(unpack(state)[1])

@@ -14,7 +14,7 @@ from headrace_stateful.keys import keyed_rows
 from headrace_stateful.keys.parted_table import PartedTable
 from headrace_stateful.keys.shares import snapshots, table_share
 from headrace_stateful.keys.slots import SlotTable
-from headrace_stateful.keys.state_bytes import pack, unpack
+from headrace_stateful.keys.state_bytes import pack, pack_into, unpack
 
 #: When something came for the key last, by the processing time of the entry.
 TICK = "__hr_tick"
@@ -53,7 +53,8 @@ class SlotOperator(PartedTable):
         make, rows = self._table.frozen(whole=whole)
         if not rows and not whole:
             return FrozenState.of(b"")
-        return FrozenState(lambda: pack("snapshot" if whole else "delta", make()), rows)
+        kind = "snapshot" if whole else "delta"
+        return FrozenState.written(lambda content: pack_into(content, kind, make()), rows)
 
     def apply(self, state: bytes) -> None:
         self._table.apply(unpack(state)[1])

@@ -7,7 +7,8 @@ is in use, so that few rounds are needed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 import numpy as np
 import polars as pl
@@ -17,15 +18,24 @@ from headrace.interfaces.mapped_memory import MappedMemory
 from headrace.interfaces.state_parts import Restore
 from numpy.typing import NDArray
 
-from headrace_stateful.keys.columns import Flags, Places, SlotColumns, equal_rows, grown
+from headrace_stateful.keys.columns import Flags, Places, SlotColumns, equal_rows, grown, grown_in_place
+from headrace_stateful.keys.frozen_rows import FrozenRows
 from headrace_stateful.keys.number_stack import NumberStack
 from headrace_stateful.keys.slot_parts import HASH, SLOT, ComingRows, Divided, joined, pack_part, unpack_part
 
-_EMPTY = -1
-_REMOVED = -2
+# What the table has in a place: a slot plus one. So a table of zeros is empty, and needs no memory before it is used.
+_EMPTY = 0
+_REMOVED = -1
+_NO_SLOT = -1
 _LEAST_PLACES = 1024
-#: Where one row in so many has changed or more, it takes less to copy all arrays than to take out these rows.
-_COPIED_FROM = 8
+#: A table of so many places is filled from the one before little by little, with at least so many of its places at a time.
+_MOVED_FROM = 1 << 20
+_MOVED_PLACES = 1 << 16
+#: Where three quarters are used, the next table is given memory: so many places for each new key, and it is twice as large.
+_GIVEN_PER_KEY = 20
+_PAGE_PLACES = 512
+#: Of so many rows or more bytes may be made by another thread.
+_FROZEN_FROM = 20_000
 _ROW = "__hr_row"
 _NOTHING = (np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.uint64))
 
@@ -38,7 +48,13 @@ class KeySlots:
     def __init__(self, schema: Mapping[str, pl.DataType]) -> None:
         self.names = tuple(schema)
         self._keys = SlotColumns(schema)
-        self._table: Places = np.full(_LEAST_PLACES, _EMPTY, dtype=np.int64)
+        self._table: Places = np.zeros(_LEAST_PLACES, dtype=np.int64)
+        #: The smaller table before, while its slots are moved: those before ``_moved`` are in both. New keys are entered in the larger one.
+        self._before: Places | None = None
+        self._moved = 0
+        #: The next larger table, while it is given memory: up to ``_given``.
+        self._coming: Places | None = None
+        self._given = 0
         self._hashes: NDArray[np.uint64] = np.zeros(0, dtype=np.uint64)
         self._live: Flags = np.zeros(0, dtype=bool)
         self._free = NumberStack()
@@ -122,11 +138,14 @@ class KeySlots:
         """Forget the keys in these slots, each given once."""
         if slots.size == 0:
             return
-        active, places = slots, self._home(self._hashes[slots])
-        while active.size:
-            here = self._table[places] == active
-            self._table[places[here]] = _REMOVED
-            active, places = active[~here], self._next(places[~here])
+        for table in self._tables():
+            active, places = slots, self._home(self._hashes[slots], table)
+            while active.size:
+                found = table[places]
+                here = found == active + 1
+                table[places[here]] = _REMOVED
+                going_on = ~here & (found != _EMPTY)
+                active, places = active[going_on], self._next(places[going_on], table)
         self._live[slots] = False
         self._keys.drop(slots)
         self._free.push(slots)
@@ -137,10 +156,6 @@ class KeySlots:
         """Return the keys in slots, as they were first seen."""
         return self._keys.take(slots)
 
-    def copied_keys(self) -> SlotColumns:
-        """Return the keys as they are now, by slot."""
-        return self._keys.copied(self.end)
-
     def hashes(self, keys: pl.DataFrame) -> NDArray[np.uint64]:
         """Return the hash of each row's key."""
         return key_hashes(keys, self.names)
@@ -148,6 +163,11 @@ class KeySlots:
     def hashes_of(self, slots: Places) -> NDArray[np.uint64]:
         """Return the hashes of the keys in slots."""
         return self._hashes[slots]
+
+    @property
+    def live(self) -> Flags:
+        """Which slots are in use, by slot. It is the table's own: not to be changed."""
+        return self._live
 
     def slots(self) -> Places:
         """Return the slots in use, ascending."""
@@ -159,40 +179,55 @@ class KeySlots:
 
     # ------------------------------------------------------------------------------------------------- the table
 
-    def _home(self, hashes: NDArray[np.uint64]) -> Places:
-        return (hashes & np.uint64(len(self._table) - 1)).astype(np.int64)
+    @staticmethod
+    def _home(hashes: NDArray[np.uint64], table: Places) -> Places:
+        return (hashes & np.uint64(len(table) - 1)).astype(np.int64)
 
-    def _next(self, places: Places) -> Places:
-        return (places + 1) & (len(self._table) - 1)
+    @staticmethod
+    def _next(places: Places, table: Places) -> Places:
+        return (places + 1) & (len(table) - 1)
+
+    def _tables(self) -> tuple[Places, ...]:
+        return (self._table,) if self._before is None else (self._table, self._before)
 
     def find_hashed(self, keys: pl.DataFrame, hashes: NDArray[np.uint64]) -> Places:
         """Return the slot of each row's key, -1 where it has none; ``hashes`` are those of the keys."""
         slots = np.full(len(hashes), -1, dtype=np.int64)
         if self._count == 0:
             return slots
+        if self._before is not None:
+            self._move(_MOVED_PLACES)
         rows = np.arange(len(hashes))
-        places = self._home(hashes)
+        for table in self._tables():
+            self._find_in(table, keys, hashes, rows, slots)
+            rows = np.flatnonzero(slots < 0) if self._before is not None else rows[:0]
+        return slots
+
+    def _find_in(
+        self, table: Places, keys: pl.DataFrame, hashes: NDArray[np.uint64], rows: Places, slots: Places
+    ) -> None:  # fmt: skip
+        """Write the slots of the keys in these rows that are in a table into ``slots``."""
+        places = self._home(hashes[rows], table)
         while rows.size:
-            found, places = self._alike(hashes[rows], places)
+            found, places = self._alike(table, hashes[rows], places)
             hit = found >= 0
             if not hit.all():
                 rows, places, found = rows[hit], places[hit], found[hit]
             same = self._keys.equal(found, keys if rows.size == keys.height else keys[rows])
             slots[rows[same]] = found[same]
             # What is left has a hash that another key has too.
-            rows, places = rows[~same], self._next(places[~same])
-        return slots
+            rows, places = rows[~same], self._next(places[~same], table)
 
-    def _alike(self, hashes: NDArray[np.uint64], places: Places) -> tuple[Places, Places]:
+    def _alike(self, table: Places, hashes: NDArray[np.uint64], places: Places) -> tuple[Places, Places]:
         """Probe from ``places`` on: return the first slot with the same hash (-1: there is none) and its place."""
-        found = self._table[places]
-        going_on = np.flatnonzero((found != _EMPTY) & ((self._hashes[found] != hashes) | (found == _REMOVED)))
+        found = table[places] - 1
+        going_on = np.flatnonzero((found != _NO_SLOT) & ((self._hashes[found] != hashes) | (found < _NO_SLOT)))
         while going_on.size:
-            here = self._next(places[going_on])
-            slots = self._table[here]
+            here = self._next(places[going_on], table)
+            slots = table[here] - 1
             places[going_on] = here
             found[going_on] = slots
-            other = (slots != _EMPTY) & ((self._hashes[slots] != hashes[going_on]) | (slots == _REMOVED))
+            other = (slots != _NO_SLOT) & ((self._hashes[slots] != hashes[going_on]) | (slots < _NO_SLOT))
             going_on = going_on[other]
         return found, places
 
@@ -211,24 +246,54 @@ class KeySlots:
 
     def _enter(self, slots: Places) -> None:
         """Write slots, whose keys are known to differ, into the table."""
-        places = self._home(self._hashes[slots])
+        places = self._home(self._hashes[slots], self._table)
         active = slots
         while active.size:
             free = self._table[places] == _EMPTY
-            self._table[places[free]] = active[free]
-            done = self._table[places] == active
-            active, places = active[~done], self._next(places[~done])
+            self._table[places[free]] = active[free] + 1
+            done = self._table[places] == active + 1
+            active, places = active[~done], self._next(places[~done], self._table)
 
     def _make_room(self, more: int) -> None:
+        if self._before is not None:
+            self._move(8 * more)
         wanted = 2 * (self._count + more)
         if wanted + 2 * self._removed <= len(self._table):
+            if self._memory is None and self._before is None and wanted > len(self._table) * 3 // 4 >= _MOVED_FROM:
+                self._give_memory(_GIVEN_PER_KEY * more)
             return
+        if self._before is not None:
+            self._move(len(self._before))
         size = len(self._table)
         while size < wanted + wanted // 2:
             size *= 2
-        self._table = grown(np.zeros(0, dtype=np.int64), size, _EMPTY, self._memory)
+        self._before, self._moved = self._table, 0
+        coming, self._coming, self._given = self._coming, None, 0
+        if coming is not None and len(coming) == size:
+            self._table = coming
+        else:
+            self._table = grown(np.zeros(0, dtype=np.int64), size, _EMPTY, self._memory)
         self._removed = 0
-        self._enter(self.slots())
+        if len(self._before) < _MOVED_FROM or more > len(self._before) // 8:
+            self._move(len(self._before))
+
+    def _give_memory(self, places: int) -> None:
+        """Let the system give the next table some of its memory, before keys are entered in all of its pages at once."""
+        if self._coming is None:
+            self._coming = np.zeros(2 * len(self._table), dtype=np.int64)
+        self._coming[self._given : self._given + places : _PAGE_PLACES] = _EMPTY
+        self._given += places
+
+    def _move(self, places: int) -> None:
+        """Enter the slots in the next places of the table before; forget it when all are entered."""
+        assert self._before is not None
+        while places > 0 and self._moved < len(self._before):
+            found = self._before[self._moved : self._moved + _MOVED_PLACES]
+            self._enter(found[found > _EMPTY] - 1)
+            self._moved += _MOVED_PLACES
+            places -= _MOVED_PLACES
+        if self._moved >= len(self._before):
+            self._before = None
 
     def _new_slots(self, count: int) -> Places:
         reused = self._free.pop(count)
@@ -239,8 +304,8 @@ class KeySlots:
         return made
 
     def _reserve(self, size: int) -> None:
-        self._hashes = grown(self._hashes, size, memory=self._memory)
-        self._live = grown(self._live, size, False, self._memory)
+        self._hashes = grown_in_place(self._hashes, size, memory=self._memory)
+        self._live = grown_in_place(self._live, size, False, self._memory)
         self._keys.reserve(size)
 
 
@@ -263,6 +328,7 @@ class SlotTable:
         self._restore: Restore | None = None
         self._coming = ComingRows(self.index.hashes)
         self._memory: MappedMemory | None = None
+        self._frozen: FrozenRows | None = None
 
     def use_mapped(self, memory: MappedMemory) -> None:
         """Keep keys and values in mapped files from now on; called before there are any."""
@@ -281,10 +347,11 @@ class SlotTable:
     def find_or_insert(self, keys: pl.DataFrame) -> tuple[Places, Places]:
         """Return the slot of each row's key, and the rows that were the first of a new key, in order."""
         self._need(keys)
-        slots, new_rows = self.index.find_or_insert(keys)
-        if new_rows.size:
-            self._reserve()
-            self._touched[slots[new_rows]] = True
+        with self._changing(_NOTHING[0]):
+            slots, new_rows = self.index.find_or_insert(keys)
+            if new_rows.size:
+                self._reserve()
+                self._touched[slots[new_rows]] = True
         return slots, new_rows
 
     def take(self, slots: Places) -> pl.DataFrame:
@@ -294,8 +361,9 @@ class SlotTable:
     def put(self, slots: Places, values: pl.DataFrame) -> None:
         """Set the values in slots, each given at most once."""
         if slots.size:
-            self._values.put(slots, values)
-            self._touched[slots] = True
+            with self._changing(slots):
+                self._values.put(slots, values)
+                self._touched[slots] = True
 
     def slots_where_below(self, name: str, bound: int) -> Places:
         """Return the slots in use whose value in a column of whole numbers, never NULL, is less than ``bound``."""
@@ -310,12 +378,13 @@ class SlotTable:
     def remove(self, slots: Places) -> None:
         """Forget the keys in these slots, each given once."""
         if slots.size:
-            written = slots[self._written[slots]]
-            self._gone.append((written, self.index.hashes_of(written)))
-            self._written[slots] = False
-            self._touched[slots] = False
-            self.index.remove(slots)
-            self._values.drop(slots)
+            with self._changing(slots):
+                written = slots[self._written[slots]]
+                self._gone.append((written, self.index.hashes_of(written)))
+                self._written[slots] = False
+                self._touched[slots] = False
+                self.index.remove(slots)
+                self._values.drop(slots)
 
     # ------------------------------------------------------------------------------------------------------ state
 
@@ -337,25 +406,42 @@ class SlotTable:
     def frozen(self, *, whole: bool) -> tuple[Callable[[], dict[str, pl.DataFrame]], int]:
         """Return what makes the frames of ``snapshot`` or ``delta`` of now, perhaps in another thread, and their number of rows.
 
-        To copy arrays as they are takes a tenth of the time in which rows are taken out of them.
+        Rows are not copied now: each is taken out before it changes (``FrozenRows``).
         """
         if whole:
             self.need_all()
-            slots, gone = self.index.slots(), _NOTHING[0]
-        else:
-            slots, (gone, _) = np.flatnonzero(self._touched), self._gone_slots()
-            if slots.size * _COPIED_FROM < self.index.end:
-                frames = self.delta()
-                return lambda: frames, slots.size + gone.size
-        self._mark_written(slots)
-        keys, values = self.index.copied_keys(), self._values.copied(self.index.end)
+        count = len(self) if whole else int(np.count_nonzero(self._touched))
+        if count < _FROZEN_FROM:
+            frames = self.snapshot() if whole else self.delta()
+            return lambda: frames, sum(each.height for each in frames.values())
+        end, gone = self.index.end, _NOTHING[0] if whole else self._gone_slots()[0]
+        wanted = (self.index.live if whole else self._touched)[:end].copy()
+        self._written[:end] |= wanted
+        self._touched[:] = False
+        self._gone.clear()
+        if self._frozen is not None:  # nobody has asked for its frames: what it stands on is not the table's any more
+            for _ in self._frozen.frames():
+                pass
+        frozen = self._frozen = FrozenRows(wanted, self._rows)
 
         def make() -> dict[str, pl.DataFrame]:
-            number = pl.DataFrame({self.SLOT: slots})
-            made = {"set": pl.concat([number, keys.take(slots), values.take(slots)], how="horizontal")}
+            made = {"set": pl.concat(list(frozen.frames()), rechunk=False)}
             return made | ({"gone": pl.DataFrame({self.SLOT: gone})} if gone.size else {})
 
-        return make, slots.size + gone.size
+        return make, count + gone.size
+
+    @contextmanager
+    def _changing(self, slots: Places) -> Iterator[None]:
+        """Rows in these slots, each given once, are changed meanwhile: those that are frozen are taken out before."""
+        frozen = self._frozen
+        if frozen is None:
+            yield
+            return
+        with frozen.lock:
+            frozen.keep(slots)
+            yield
+            if frozen.ended:
+                self._frozen = None
 
     def apply(self, frames: Mapping[str, pl.DataFrame]) -> None:
         """Take what ``delta`` or ``snapshot`` gave."""
@@ -364,17 +450,19 @@ class SlotTable:
             # Deltas may begin behind the row itself: with what is on disk too, each has a part of all rows besides (``SpillingTable``).
             gone = gone[gone < self.index.end]
             gone = gone[self.index.is_live(gone)]
-            self.index.remove(gone)
-            self._values.drop(gone)
+            with self._changing(gone):
+                self.index.remove(gone)
+                self._values.drop(gone)
             self._written[gone] = False
         rows = frames.get("set")
         if rows is not None and rows.height:
             slots = rows[self.SLOT].to_numpy().copy()
             known = slots < self.index.end
             known[known] = self.index.is_live(slots[known])
-            self.index.place(slots[~known], rows.filter(pl.Series(~known)))
-            self._reserve()
-            self._values.put(slots, rows)
+            with self._changing(slots):
+                self.index.place(slots[~known], rows.filter(pl.Series(~known)))
+                self._reserve()
+                self._values.put(slots, rows)
             self._mark_written(slots)
 
     # ------------------------------------------------------------------------------------------ state in parts
@@ -417,8 +505,9 @@ class SlotTable:
             raise CheckpointError(
                 "the stored state of an operator gives a slot to two keys", hint="go back to an older checkpoint"
             )
-        self.index.place_hashed(slots, rows, rows[HASH].to_numpy())
-        self._values.put(slots, rows)
+        with self._changing(_NOTHING[0]):
+            self.index.place_hashed(slots, rows, rows[HASH].to_numpy())
+            self._values.put(slots, rows)
         self._written[slots] = True
 
     def end_restore(self) -> None:
@@ -458,5 +547,5 @@ class SlotTable:
     def _reserve(self) -> None:
         end = self.index.end
         self._values.reserve(end)
-        self._touched = grown(self._touched, end, False, self._memory)
-        self._written = grown(self._written, end, False, self._memory)
+        self._touched = grown_in_place(self._touched, end, False, self._memory)
+        self._written = grown_in_place(self._written, end, False, self._memory)

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from headrace.runtime.state_frames import FORMAT_VERSION, pack, unpack
+from headrace.runtime.state_frames import FORMAT_VERSION, pack, pack_into, unpack
 
-__all__ = ["FORMAT_VERSION", "pack", "unpack"]
+__all__ = ["FORMAT_VERSION", "pack", "pack_into", "unpack"]
