@@ -11,7 +11,10 @@ from typing import Any
 
 
 class OtlpServer(ThreadingHTTPServer):
-    """Gives each request to ``take``: path, headers, and the body without compression. Answers that it was stored."""
+    """Gives each request to ``take``: path, headers by their names in lower case, and the body without compression.
+
+    Answers that it was stored.
+    """
 
     def __init__(self, take: Callable[[str, Mapping[str, str], bytes], None]) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
@@ -25,7 +28,7 @@ class _Handler(BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers["Content-Length"]))
         if self.headers.get("Content-Encoding") == "gzip":
             body = gzip.decompress(body)
-        self.server.take(self.path, dict(self.headers.items()), body)
+        self.server.take(self.path, {name.lower(): value for name, value in self.headers.items()}, body)
         self.send_response(200)
         self.send_header("Content-Length", "0")
         self.end_headers()

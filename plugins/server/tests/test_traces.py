@@ -33,7 +33,7 @@ class Receiver(OtlpServer):
     def _keep(self, path: str, headers: Mapping[str, str], body: bytes) -> None:
         if path != "/v1/traces":
             return
-        self.authorized.add(headers.get("Authorization"))
+        self.authorized.add(headers.get("authorization"))
         for resource in ExportTraceServiceRequest.FromString(body).resource_spans:
             named = {each.key: each.value.string_value for each in resource.resource.attributes}
             self.spans += [(named["service.name"], span) for scope in resource.scope_spans for span in scope.spans]

@@ -1,8 +1,10 @@
 """Aggregates of groups whose rows may be taken back before they give a result: those of windows over rows that change.
 
-Where every aggregate can be subtracted, a group has its partials and the number of its rows. Else it has the rows themselves, of which
-one that is taken back cancels the oldest equal one of those that are merged at that time, not of all;
-aggregates are made of those that are left when the group gives its result.
+Where every aggregate can be subtracted, a group has its partials and the number of its rows. Else it has the rows themselves. A row that is
+taken back cancels the oldest equal row; aggregates are made of the rows that are left when the group gives its result.
+
+Which of several equal rows goes matters to aggregates that depend on the order of rows, as ``array_agg``. For those, rows that came in the
+middle of a group do not cancel each other: an older equal row may have come before. ``settled`` cancels what came from the beginning.
 """
 
 from __future__ import annotations
@@ -36,6 +38,10 @@ class ChangingGroups(AggregatePlan):
         made, failures = self._plan.inputs(frame)
         signs = pl.Series(SIGN, changelog.signs(frame), dtype=pl.Int8)
         return (made.with_columns(signs) if self._plan.input_schema else signs.to_frame()), failures
+
+    def settled(self, partials: pl.DataFrame) -> pl.DataFrame:
+        """Leave out rows that are taken back. ``partials``: at most one per group, with all of its rows up to some moment."""
+        return partials
 
     @abstractmethod
     def has_rows(self, partials: pl.DataFrame) -> pl.Series:
@@ -93,7 +99,11 @@ class _Kept(ChangingGroups):
     def has_rows(self, partials: pl.DataFrame) -> pl.Series:
         return partials[_ROWS].list.eval(pl.element().struct.field(SIGN).cast(pl.Int64)).list.sum() > 0
 
+    def settled(self, partials: pl.DataFrame) -> pl.DataFrame:
+        return self._settled(partials) if self._plan.order_sensitive else partials
+
     def finish(self, partials: pl.DataFrame) -> tuple[pl.DataFrame, list[RowFailure]]:
+        partials = self.settled(partials)
         keys = partials.drop(_ROWS)
         rows = partials.select(_ROWS).with_row_index(_GROUP).explode(_ROWS).unnest(_ROWS)
         added = rows.filter(pl.col(SIGN) > 0)
@@ -117,18 +127,19 @@ class _Kept(ChangingGroups):
         # A group of which all rows were taken back has an empty list, which stands here as NULL.
         is_row = pl.col(_ROWS).struct.field(SIGN).is_not_null()
         found = rows.group_by(list(by), maintain_order=True).agg(*others, pl.col(_ROWS).filter(is_row))
-        signs = rows[_ROWS].struct.field(SIGN)
-        if (signs > 0).all():
+        return found if self._plan.order_sensitive else self._settled(found)
+
+    def _settled(self, found: pl.DataFrame) -> pl.DataFrame:
+        signs = found[_ROWS].list.eval(pl.element().struct.field(SIGN))
+        if (signs.list.min().fill_null(1) > 0).all():
             return found
-        apart = (
-            found.select(_ROWS).with_row_index(_GROUP).explode(_ROWS).unnest(_ROWS).filter(pl.col(SIGN).is_not_null())
-        )
-        left = self._cancelled(apart)
+        rows = found.select(_ROWS).with_row_index(_GROUP).explode(_ROWS).unnest(_ROWS)
+        left = self._cancelled(rows.filter(pl.col(SIGN).is_not_null()))
         lists = left.select(_GROUP, pl.struct(list(self.input_schema)).alias(_ROWS))
         lists = lists.group_by(_GROUP, maintain_order=True).agg(_ROWS)
-        found = found.drop(_ROWS).with_row_index(_GROUP)
-        made = found.join(lists, on=_GROUP, how="left", maintain_order="left").drop(_GROUP)
-        return made.with_columns(pl.col(_ROWS).fill_null(pl.lit([], dtype=self.partial_schema[_ROWS])))
+        columns = found.columns
+        made = found.drop(_ROWS).with_row_index(_GROUP).join(lists, on=_GROUP, how="left", maintain_order="left")
+        return made.with_columns(pl.col(_ROWS).fill_null(pl.lit([], dtype=self.partial_schema[_ROWS]))).select(columns)
 
     def _cancelled(self, rows: pl.DataFrame) -> pl.DataFrame:
         """Leave out each row that is taken back, with the oldest equal one."""

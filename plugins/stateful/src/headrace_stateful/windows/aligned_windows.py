@@ -23,6 +23,7 @@ from headrace.interfaces.key_shares import KeyShare
 from headrace.interfaces.mapped_memory import MappedMemory
 from headrace.interfaces.operator import MappedOperator
 
+from headrace_stateful.aggregates.changing_groups import ChangingGroups
 from headrace_stateful.keys.shares import Reached, rows_of, snapshots, together
 from headrace_stateful.keys.state_bytes import pack, unpack
 from headrace_stateful.keys.watermark import event_times_us
@@ -70,7 +71,8 @@ class AlignedWindows(WindowOperator, MappedOperator):
         self._most_pending = most_pending
         groups = {END: pl.Int64(), **shape.key_schema}
         partials = {**groups, **shape.plan.partial_schema}
-        self._rows = PartialLog(partials, self._merged)
+        settle = shape.plan.settled if isinstance(shape.plan, ChangingGroups) else None
+        self._rows = PartialLog(partials, self._merged, settle)
         self._base = PartialLog(partials, self._merged)
         given = {**groups, **shape.plan.schema, WINDOW_RESULT: pl.String()}
         self._given_log = PartialLog(given, self._newest)

@@ -33,11 +33,15 @@ class _Part:
 
 
 class PartialLog:
-    """A log of frames with one row per group and window, which ``merge`` makes of several."""
+    """A log of frames with one row per group and window, which ``merge`` makes of several.
 
-    def __init__(self, schema: Mapping[str, pl.DataType], merge: Merge) -> None:
+    ``settle`` is called with merged rows that have all of their groups from the beginning on, and may make them smaller.
+    """
+
+    def __init__(self, schema: Mapping[str, pl.DataType], merge: Merge, settle: Merge | None = None) -> None:
         self._empty = pl.DataFrame(schema=dict(schema))
         self._merge = merge
+        self._settle = settle
         self._stored: list[_Part] = []
         self._fresh: list[_Part] = []
         self._memory: MappedMemory | None = None
@@ -57,7 +61,10 @@ class PartialLog:
             together.append(part)
             height += part.height
         merged = len(together) > 1 or repeats
-        parts.append(_Part(self._merge(pl.concat(together[::-1])) if merged else together[0], self._memory))
+        made = self._merge(pl.concat(together[::-1])) if merged else together[0]
+        if self._settle is not None and not self._stored and not self._fresh:
+            made = self._settle(made)
+        parts.append(_Part(made, self._memory))
 
     def restore(self, frame: pl.DataFrame) -> None:
         """Append rows of a stored state. Raises CheckpointError when their columns are not those of the log."""
