@@ -2,6 +2,7 @@
 
     python -m benchmarks.holdout [--messages 400000] [--jobs where,rules-41,rules-1000,rules-10000]   # JSON lines
     python -m benchmarks.holdout job NAME FILE                                                       # one job, in this process
+    python -m benchmarks.holdout first [41,1000,10000]        # CPU seconds of the first jobs over 1,000 events, in processes of their own
 
 Events of about 650 bytes are of three kinds (logons, connections, processes), each with its own fields in its own order, with escapes,
 non-Latin names, numbers, booleans, lists and nested objects that no job reads. A job runs twice in a process of its own on one core,
@@ -15,6 +16,7 @@ import json
 import os
 import random
 import shutil
+import subprocess
 import sys
 import tempfile
 import time
@@ -153,7 +155,59 @@ def job(name: str, path: Path) -> dict[str, Any]:
     return {"messages": len(lines), "cpu_seconds": taken, "orjson_cpu_seconds": min(parsing)}
 
 
+def first(count: int, path: Path) -> dict[str, Any]:
+    """Return the CPU seconds of the first and of the next job with so many rules in this process, and of what is imported before."""
+    import headrace as hr
+    import numpy as np  # what any program with data has imported
+    import polars as pl
+
+    assert np.arange(3).size == pl.DataFrame({"n": [1, 2, 3]}).height
+    found: dict[str, Any] = {"process_polars_numpy": round(time.process_time(), 2)}
+    given = rules(count)
+    for name in ("first", "next"):
+        out = path.parent / f"out-{name}"
+        begun = time.process_time()
+        stream = hr.stream("benchmark", "holdout").from_file(path, format="json", schema=COLUMNS)
+        report = stream.rules(given).to_file(out, format="json").run("light", show_progress=False)
+        found[name] = round(time.process_time() - begun, 3)
+        assert report.records_read == 1000
+        shutil.rmtree(out, ignore_errors=True)
+    return found
+
+
+def first_jobs(counts: list[int], runs: int = 5) -> None:
+    """Print the medians of ``first`` for processes that find nothing on disk, and for those that find what another has stored."""
+    with tempfile.TemporaryDirectory(prefix="headrace-benchmark-") as place:
+        path = Path(place) / "events.ndjson"
+        path.write_text("".join(json.dumps(event) + "\n" for event in events(1000)))
+        # Modules that were compiled are read from disk, as in any installation.
+        environment = {**os.environ, "PYTHONPYCACHEPREFIX": f"{place}/pycache", "PYTHONDONTWRITEBYTECODE": ""}
+        for count in counts:
+            for kept in (False, True):
+                found = []
+                for run in range(runs + 1):
+                    environment["HEADRACE_CACHE"] = f"{place}/cache-{count}" if kept else f"{place}/cache-{count}-{run}"
+                    command = [sys.executable, "-m", "benchmarks.holdout", "first-here", str(count), str(path)]
+                    made = subprocess.run(command, env=environment, check=True, stdout=subprocess.PIPE).stdout
+                    found.append(json.loads(made))
+                del found[0]
+                medians = {
+                    name: sorted(each[name] for each in found)[runs // 2]
+                    for name in ("process_polars_numpy", "first", "next")
+                }
+                print(
+                    json.dumps({"rules": count, "kept_on_disk": kept, **medians, "load": round(os.getloadavg()[0], 1)}),
+                    flush=True,
+                )
+
+
 def main() -> None:
+    if sys.argv[1:2] == ["first-here"]:
+        print(json.dumps(first(int(sys.argv[2]), Path(sys.argv[3]))))
+        return
+    if sys.argv[1:2] == ["first"]:
+        first_jobs([int(each) for each in (sys.argv[2] if len(sys.argv) > 2 else "41,1000,10000").split(",")])
+        return
     if sys.argv[1:2] == ["job"]:
         print(json.dumps(job(sys.argv[2], Path(sys.argv[3]))))
         return

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -168,3 +171,29 @@ def test_a_wrong_condition_stays_wrong(tmp_path: Path) -> None:
         preparer.prepare_many(texts)
         with pytest.raises(ExpressionError, match="nowhere"):
             preparer.prepare("nowhere = 1")
+
+
+_JOB = """
+import sys
+import headrace as hr
+
+rules = [{"id": f"rule-{n}", "expression": f"text LIKE '%word{n}%' AND n = {n}"} for n in range(20)]
+rows = hr.stream("tests", "imports").from_file("in.ndjson", format="json", schema={"text": "string", "n": "int64"})
+print(rows.rules(rules).to_file(sys.argv[1], format="json").run("light", show_progress=False).records_read)
+print(*sorted(sys.modules))
+"""
+
+
+def test_a_process_that_finds_its_rules_on_disk_does_not_import_what_parses_them(tmp_path: Path) -> None:
+    (tmp_path / "in.ndjson").write_text('{"text": "nothing", "n": 1}\n')
+    environment = {**os.environ, "HEADRACE_CACHE": str(tmp_path / "cache")}
+    found = []
+    for out in ("one", "other"):
+        command = [sys.executable, "-c", _JOB, out]
+        made = subprocess.run(command, cwd=tmp_path, env=environment, check=True, stdout=subprocess.PIPE, text=True)
+        read, modules = made.stdout.splitlines()
+        assert read == "1"
+        found.append(set(modules.split()))
+    assert "sqlglot" in found[0]
+    assert "sqlglot" not in found[1]
+    assert not [name for name in found[1] if name.startswith("headrace_light.shared")]

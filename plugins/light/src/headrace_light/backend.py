@@ -26,8 +26,6 @@ from headrace_light.checkpoint_directory import CheckpointDirectory, StoredCheck
 from headrace_light.engine import Engine
 from headrace_light.moved_offsets import moved_checkpoint, opened
 from headrace_light.settings import KEPT_BYTES_MAX, LightSettings
-from headrace_light.shared.elasticity import elasticity_of
-from headrace_light.shared.stages import SharedStages
 from headrace_light.stages.interface import Host, Stages
 from headrace_light.stages.loaded_ahead import LoadedAhead
 from headrace_light.stages.local import LocalStages
@@ -72,6 +70,10 @@ class LightBackend(Backend):
         if self.settings.reliability is None:
             ahead = self._ahead[1] if self._ahead is not None and self._ahead[0] is plan else None
             return partial(LocalStages.of, plan, shards=shards, make_store=store, ahead=ahead, memory=memory)
+        # Most jobs run alone, and it takes a while to import this.
+        from headrace_light.shared.elasticity import elasticity_of
+        from headrace_light.shared.stages import SharedStages
+
         elasticity = elasticity_of(plan, options, self.settings, store)
         return partial(SharedStages.of, plan, elasticity=elasticity, shards=shards, memory=memory)
 

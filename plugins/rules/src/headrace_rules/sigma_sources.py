@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from headrace.foundation.errors import ExpressionError, OptionError, did_you_mean
-from headrace_columnar import dialect
 
 KEYS = ("product", "category", "service")
 _SYSMON = "Microsoft-Windows-Sysmon/Operational"
@@ -135,6 +134,8 @@ def _source_of(given: Mapping[str, Any], *, alone: bool) -> LogSource:
     if not isinstance(where, str | Mapping) or (isinstance(where, Mapping) and not where):
         raise _wrong(f"where of a logsource is an SQL expression, or fields with values, not {where!r:.80}")
     if isinstance(where, str) and where.strip():
+        from headrace_columnar import dialect  # imports sqlglot, which takes a while
+
         try:
             dialect.parse(where)
         except ExpressionError as error:
