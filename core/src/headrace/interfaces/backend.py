@@ -179,6 +179,7 @@ class RunOptions:
     ``until``: ``"end"`` reads the input that exists when the job starts, and then stops; None runs until the job is
     stopped.
     ``checkpoint``: a directory to restart from; None: the job starts at the beginning each time and stores no state.
+    ``max_batch_records``: how many records a queue gives at most in one batch; None: the backend's own number.
     ``allow_changed_input``: use the state of a verb although the filters, projections or sources before it have
     changed.
     ``replace_output``: outputs that store the definition of their rows remove these rows first, also those of another
@@ -198,7 +199,7 @@ class RunOptions:
     checkpoint: str | None = None
     checkpoint_interval: timedelta = timedelta(seconds=10)
     discovery_interval: timedelta = timedelta(seconds=2)
-    max_batch_records: int = 20_000
+    max_batch_records: int | None = None
     #: How long the start waits for servers that are away: sources, sinks, state stores. What is wrong for good fails at once.
     start_timeout: timedelta = timedelta(minutes=1)
     show_progress: bool = False
@@ -210,6 +211,10 @@ class RunOptions:
     sinks_ahead: Literal["refuse", "write"] = "refuse"
     metrics: Any = None
     options: Mapping[str, Any] = field(default_factory=dict)
+
+    def batch_records(self, usual: int) -> int:
+        """Return how many records a batch has at most. A backend calls it with the number that it has found good for itself."""
+        return usual if self.max_batch_records is None else self.max_batch_records
 
 
 class JobHandle(ABC):

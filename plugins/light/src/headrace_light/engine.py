@@ -41,7 +41,7 @@ from headrace_light.known_results import KnownResults
 from headrace_light.lags import Lags
 from headrace_light.memory_budget import budget_of
 from headrace_light.pauses import Pauses
-from headrace_light.polling import Polling
+from headrace_light.polling import BATCH_RECORDS, Polling
 from headrace_light.quarantine import Quarantine
 from headrace_light.queue_run import QueueFigures, QueueRun, with_dead_letters
 from headrace_light.savepoint_places import begin_at, not_all_queues, place_of, savepoint_start
@@ -374,7 +374,7 @@ class Engine:
             self._patience.wait_for("its sources", partial(self._add, queue, appeared=False, at=start))
         run = self._runs[queue]
         self._stages.log_read(queue, start, end)
-        again = partial(run.read_again, start, end, self._options.max_batch_records)
+        again = partial(run.read_again, start, end, self._options.batch_records(BATCH_RECORDS))
         self._outlets.deliver(self._patience.wait_for("its sources", again))
         self._stages.take(run.lane.take_shipments())
 

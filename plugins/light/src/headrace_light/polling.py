@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from headrace_light.workers.reading_ahead import Ahead, ReadingAhead
 
 logger = logging.getLogger(__name__)
+#: How many records a queue gives at most in one batch, where the run does not say it: docs/adr/037.
+BATCH_RECORDS = 20_000
 _NO_WAIT = timedelta(0)
 #: How long an answer of a worker is waited for when there is nothing else to do.
 _ANSWER_WAIT = timedelta(milliseconds=50)
@@ -232,7 +234,7 @@ class Polling:
         return False
 
     def _max_records(self, run: QueueRun) -> int:
-        wanted = self._options.max_batch_records
+        wanted = self._options.batch_records(BATCH_RECORDS)
         return wanted if self._memory is None else self._memory.max_records(run.queue.source, wanted)
 
     def _came(self, queue: Queue, raw: RawBatch) -> None:

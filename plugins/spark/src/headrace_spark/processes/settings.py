@@ -13,6 +13,8 @@ from headrace.foundation.machine import available_cores
 from headrace.foundation.secrecy import is_secret_name
 from headrace.interfaces.settings import Secret, Settings, option
 
+#: Records that a lane takes at once. Tasks read millions of them, so nobody waits for a batch, and what a batch costs is spread over more.
+BATCH_RECORDS = 50_000
 #: Options about starting Spark.
 START_OPTIONS = ("master", "conf", "submit_arguments", "archive", "ui")
 

@@ -29,7 +29,7 @@ from headrace_spark.planning.queue_ends import ENDS
 from headrace_spark.processes.driver_python import register
 from headrace_spark.processes.session import SessionInUse, active, note_query, session_of
 from headrace_spark.processes.session_packages import give_package
-from headrace_spark.processes.settings import SparkSettings
+from headrace_spark.processes.settings import BATCH_RECORDS, SparkSettings
 from headrace_spark.processes.temporary import remove, temporary_directory
 from headrace_spark.queries.batch_run import BatchRun
 from headrace_spark.queries.frame_savepoints import FrameSavepoint
@@ -229,7 +229,7 @@ def _payload(start: _Start, checkpoint: SparkCheckpoint, run_directory: RunDirec
         frames=frame_input(plan, start.frames, base),
         cuts_ranges=True,
         state_by_query=start.streaming,
-        batch_records=options.max_batch_records,
+        batch_records=options.batch_records(BATCH_RECORDS),
         retry_seconds=settings.retry_timeout.total_seconds(),
         replayed_batch_id=checkpoint.interrupted_batch(),
         ownership=checkpoint.ownership(keyed=bool(plan.shuffles)),

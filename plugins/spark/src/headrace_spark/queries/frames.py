@@ -29,7 +29,7 @@ from headrace_spark.checkpoints.offsets import JobIdentity
 from headrace_spark.checkpoints.state_files import state_files
 from headrace_spark.dataframes.frame_source import DataFrameSource, frames_of, is_of_connect
 from headrace_spark.dataframes.frame_types import schema_to_spark
-from headrace_spark.processes.settings import SparkSettings, is_local_master
+from headrace_spark.processes.settings import BATCH_RECORDS, SparkSettings, is_local_master
 from headrace_spark.queries.spark_stages import (
     ENVELOPE,
     behind_shuffles,
@@ -310,7 +310,7 @@ def plain_payload(plan: Plan, session: SparkSession, *, keyed: KeyedPlan | None,
         discovery_seconds=options.discovery_interval.total_seconds(),
         idle_wait_seconds=settings.idle_wait.total_seconds(),
         retry_seconds=settings.retry_timeout.total_seconds(),
-        batch_records=options.max_batch_records,
+        batch_records=options.batch_records(BATCH_RECORDS),
         micro_batch_records=settings.max_micro_batch_records,
         parallelism=default_parallelism(session),
         cuts_ranges=keyed is not None,

@@ -37,7 +37,7 @@ from headrace_spark.checkpoints.offsets import JobIdentity, JobOffsets, KeyedMar
 from headrace_spark.checkpoints.state_files import state_files
 from headrace_spark.planning.queue_ends import ENDS, beginning_of, ends_from_json, ends_of, ends_to_json
 from headrace_spark.processes.session import SessionInUse, note_query, session_for
-from headrace_spark.processes.settings import SparkSettings
+from headrace_spark.processes.settings import BATCH_RECORDS, SparkSettings
 from headrace_spark.processes.temporary import remove, temporary_directory
 from headrace_spark.queries.batch_run import BatchRun
 from headrace_spark.queries.numbering import numbered_behind_sinks
@@ -127,7 +127,7 @@ def start_query(
             discovery_seconds=options.discovery_interval.total_seconds(),
             idle_wait_seconds=settings.idle_wait.total_seconds(),
             retry_seconds=settings.retry_timeout.total_seconds(),
-            batch_records=options.max_batch_records,
+            batch_records=options.batch_records(BATCH_RECORDS),
             micro_batch_records=settings.max_micro_batch_records,
             parallelism=parallelism,
             beginning=found.beginning,
