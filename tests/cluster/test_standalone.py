@@ -53,8 +53,11 @@ def submit(
     )
 
 
-def test_a_cluster_gives_what_light_gives(spark_cluster: SparkCluster, tmp_path: Path) -> None:
-    cases = [*larger_cases(ROWS), demo_case(EVENTS)]
+@pytest.mark.parametrize(
+    "which", [["join-within", "demo"], pytest.param([], marks=pytest.mark.slow)], ids=["a join and rules", "all"]
+)
+def test_a_cluster_gives_what_light_gives(spark_cluster: SparkCluster, which: list[str], tmp_path: Path) -> None:
+    cases = [case for case in (*larger_cases(ROWS), demo_case(EVENTS)) if not which or case.name in which]
     lay_out(tmp_path, cases)
     options = {"rows": ROWS, "demo": EVENTS, "max_micro_batch_records": 1000}
     with program(spark_cluster, tmp_path, cases, options) as process:

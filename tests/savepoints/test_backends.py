@@ -77,9 +77,9 @@ def test_a_running_spark_job_writes_a_savepoint_and_goes_on(tmp_path: Path) -> N
         run_to_the_end(build, parts, "spark", from_savepoint=savepoint, **SPARK)
 
 
-@pytest.mark.parametrize(
-    "fault", [pytest.param("savepoint.after_state:2", marks=pytest.mark.slow), "savepoint.before_end:1"]
-)
+# Every run kills light so: plugins/light/tests/test_savepoints.py. A program with a Spark of its own takes seconds.
+@pytest.mark.slow
+@pytest.mark.parametrize("fault", ["savepoint.after_state:2", "savepoint.before_end:1"])
 def test_a_kill_leaves_no_half_savepoint_and_the_job_goes_on(tmp_path: Path, fault: str) -> None:
     """``kill -9`` of the driver program, with its Java process, while it writes."""
     whole, parts = tmp_path / "whole", tmp_path / "parts"

@@ -29,7 +29,7 @@ def test_histories_have_every_sink_with_one_instance_and_with_several() -> None:
 
 @pytest.mark.parametrize(
     ("name", "first"),
-    [("mysql: a lost commit counts as done", 118), ("mysql: rows are committed before their position", 18)],
+    [("mysql: a lost commit counts as done", 124), ("mysql: rows are committed before their position", 18)],
 )
 def test_planted_bugs_are_found(name: str, first: int) -> None:
     assert seeds_until_found(name, 40, first=first) is not None

@@ -86,9 +86,8 @@ def test_a_port_of_health_that_is_taken_is_refused_before_anything_starts(server
         )  # fmt: skip
     assert done.returncode == 2
     assert "choose another with --health-port" in done.stderr
-    server.write_copy()
     server.start()  # the data directory is free again
-    server.wait_for_state("running")
+    assert server.client.ask("GET", "/v1/jobs") == []
 
 
 def test_a_server_that_is_ended_as_soon_as_it_is_known_ends_in_order(server: ServerProcess) -> None:

@@ -23,9 +23,8 @@ job = (hr.stream("shop", "rules").from_file({events!r}, format="json", schema={{
 """
 
 
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[ServerProcess]:
-    made = ServerProcess(tmp_path)
+def serve(place: Path) -> Iterator[ServerProcess]:
+    made = ServerProcess(place)
     (made.jobs / "rules.py").write_text(JOB.format(events=str(made.events), out=str(made.out)))
     (made.jobs / "job.yaml").write_text("health_window: 300 ms\n")
     made.add_events(0, 100)
@@ -33,6 +32,17 @@ def server(tmp_path: Path) -> Iterator[ServerProcess]:
     made.wait_for_state("running", name="rules")
     yield made
     made.clean_up()
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[ServerProcess]:
+    yield from serve(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def any_rules(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    """Give a server for tests that do not care which rules its job has."""
+    yield from serve(tmp_path_factory.mktemp("any-rules"))
 
 
 def test_rules_are_tried_on_the_last_records_and_then_put(server: ServerProcess) -> None:
@@ -48,7 +58,7 @@ def test_rules_are_tried_on_the_last_records_and_then_put(server: ServerProcess)
     assert sum(len(part.read_text().splitlines()) for part in server.out.glob("*.json")) == rows
 
 
-def test_wrong_rules_are_refused_with_the_reason(server: ServerProcess) -> None:
+def test_wrong_rules_are_refused_with_the_reason(any_rules: ServerProcess) -> None:
     for body, message in (
         ({"text": "- {id: a, expression: n >}"}, "a"),
         ({"text": "- {id: a, expression: m > 1}"}, "unknown column 'm'"),
@@ -56,7 +66,7 @@ def test_wrong_rules_are_refused_with_the_reason(server: ServerProcess) -> None:
         ({"text": "- {id: a, expression: n > 1}", "records": 0}, "expected a number"),
     ):
         with pytest.raises(JobError) as caught:
-            server.client.ask("POST", "/v1/jobs/rules/rules/test", json.loads(json.dumps(body)))
+            any_rules.client.ask("POST", "/v1/jobs/rules/rules/test", json.loads(json.dumps(body)))
         assert message in str(caught.value)
 
 
@@ -115,7 +125,8 @@ def test_a_box_gets_its_rules_from_the_server_and_keeps_them(server: ServerProce
         handle.stop()
 
 
-def test_what_a_box_refuses(server: ServerProcess, tmp_path: Path) -> None:
+def test_what_a_box_refuses(any_rules: ServerProcess, tmp_path: Path) -> None:
+    server = any_rules
     put(server, "- {id: first, expression: n = 100}\n")
     file = tmp_path / "box" / "rules.yaml"
     for token, job, name, said in (

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import psutil
 import pytest
+from headrace.foundation.errors import JobError
+from headrace_server.serving import HeadraceServer, ServerOptions
 from server_processes import ServerProcess
 
 from tests.eventually import eventually
@@ -50,6 +52,7 @@ def test_runners_outlive_a_server_that_is_killed_and_are_found_again(server: Ser
     server.wait_for_rows(1000)
 
 
+@pytest.mark.slow  # in every run test_new_headrace.py has it, with another headrace as the next server
 def test_a_server_can_leave_its_runners_for_the_next_one(server: ServerProcess) -> None:
     server.write_copy()
     server.start("--on-stop", "leave")
@@ -138,7 +141,7 @@ def _reaches(count: Callable[[], int], wanted: int) -> bool:
     return count() >= wanted
 
 
-def test_sockets_files_and_directories_are_for_this_user_only(server: ServerProcess) -> None:
+def test_sockets_files_and_directories_are_for_this_user_and_this_server_only(server: ServerProcess) -> None:
     server.write_copy()
     server.start()
     server.wait_for_state("running")
@@ -148,12 +151,5 @@ def test_sockets_files_and_directories_are_for_this_user_only(server: ServerProc
         assert stat.S_IMODE(path.stat().st_mode) == 0o600, path
     for path in (server.data, sockets[0].parent):
         assert stat.S_IMODE(path.stat().st_mode) == 0o700, path
-
-
-def test_a_second_server_of_the_same_directory_is_refused(server: ServerProcess, tmp_path: Path) -> None:
-    server.start()
-    from headrace.foundation.errors import JobError
-    from headrace_server.serving import HeadraceServer, ServerOptions
-
     with pytest.raises(JobError, match="a server runs with the data directory"):
         HeadraceServer(ServerOptions(jobs=server.jobs, data=server.data, port=0))
