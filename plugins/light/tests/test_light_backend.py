@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import signal
@@ -14,6 +15,7 @@ from typing import Any
 import headrace as hr
 import pytest
 from headrace.flow.messages import Position, Queue
+from headrace.foundation import spared_objects
 from headrace.foundation.clock import ManualClock
 from headrace.foundation.errors import CheckpointError, DataError, JobError, JobFailedError, OptionError, RetriableError
 from headrace.interfaces.backend import JobState
@@ -419,3 +421,23 @@ def test_the_first_checkpoint_is_made_at_once_on_a_machine_that_has_just_booted(
     with LightBackend(clock=ManualClock()).start(job.plan(options), options) as handle:
         eventually(lambda: (tmp_path / "light" / "checkpoint.json").exists(), "the first checkpoint")
         handle.stop()
+
+
+@pytest.mark.parametrize("bounded", [True, False])
+def test_the_garbage_collector_is_spared_while_a_job_runs_that_does_not_end(
+    bounded: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(spared_objects, "_jobs", set())
+    gc.unfreeze()
+    seen: list[int] = []
+
+    def look(row: dict[str, object]) -> dict[str, object]:
+        seen.append(gc.get_freeze_count())
+        return row
+
+    stream = hr.stream("test", "spared").from_(MemorySource({"q": bodies(1)}), format="json", schema={"n": "int64"})
+    handle = stream.map(look).to(MemorySink()).start("light", until="end" if bounded else None, show_progress=False)
+    eventually(lambda: bool(seen), "a row")
+    handle.stop()
+    assert (seen[0] > 1_000) is not bounded
+    assert gc.get_freeze_count() == 0

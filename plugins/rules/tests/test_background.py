@@ -9,9 +9,10 @@ import time
 
 import headrace as hr
 import pytest
+from headrace.foundation import spared_objects
 from headrace.testing import MemorySink, MemorySource
 from headrace_rules import background
-from headrace_rules.background import behind_batches, pause, spare_the_collector, use_the_collector_again
+from headrace_rules.background import behind_batches, pause
 
 
 def test_the_switch_interval_is_given_back() -> None:
@@ -63,20 +64,7 @@ def _work(cpu_seconds: float) -> None:
 
 @pytest.fixture
 def no_other_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(background, "_spared_jobs", set())
-
-
-@pytest.mark.usefixtures("no_other_jobs")
-def test_what_is_there_is_left_out_of_collections_until_the_last_job_ends() -> None:
-    gc.unfreeze()
-    spare_the_collector("one")
-    spare_the_collector("other")
-    assert gc.get_freeze_count() > 1_000
-    use_the_collector_again("one")
-    use_the_collector_again("stranger")
-    assert gc.get_freeze_count() > 1_000
-    use_the_collector_again("other")
-    assert gc.get_freeze_count() == 0
+    monkeypatch.setattr(spared_objects, "_jobs", set())
 
 
 @pytest.mark.usefixtures("no_other_jobs")

@@ -21,6 +21,7 @@ from headrace.flow.messages import Checkpoint, Queue, QueueAdded, QueueRemoved, 
 from headrace.foundation.clock import Clock
 from headrace.foundation.errors import BrokenQueueError, HeadraceError, JobError, JobFailedError, RetriableError
 from headrace.foundation.faults import fault_point
+from headrace.foundation.spared_objects import spare_the_collector, use_the_collector_again
 from headrace.interfaces.backend import JobReport, JobState, JobStatus, RunOptions, event_time
 from headrace.interfaces.metrics import CHECKPOINT_DURATION, CHECKPOINT_TIME
 from headrace.interfaces.registry import default_registry
@@ -227,6 +228,8 @@ class Engine:
         self._hooks.headrace_job_started(job=self.job_name, backend="light")
         try:
             self._join()
+            if self._options.until != "end":
+                spare_the_collector(self)  # collections of what is there now would hold records up
             self._loop()
             self._take_savepoints()
             self._state = JobState.STOPPING
@@ -250,6 +253,7 @@ class Engine:
             if isinstance(error, MemoryError):
                 traceback.clear_frames(error.__traceback__)  # what they hold is needed to end the job
         finally:
+            use_the_collector_again(self)
             self._seconds = self._clock.monotonic() - self._begun
             self._savepoints.end(self._error)
             self._close_parts()

@@ -27,7 +27,6 @@ _inside = 0
 _without = 0
 _collected_before = True
 _seconds_before = 0.0
-_spared_jobs: set[str] = set()
 
 
 class _Own(threading.local):
@@ -93,28 +92,3 @@ def without_collections() -> Iterator[None]:
             _without -= 1
             if not _without and _collected_before:
                 gc.enable()
-
-
-def spare_the_collector(job: str) -> None:
-    """Exclude all objects that exist now from garbage collections while a job runs. Called when the job has started.
-
-    Preparing 1,000 rules makes about 30,000 objects. Then Python's garbage collector visits all objects of the process, with
-    the interpreter's lock held: 30 ms for what headrace itself imports, more in a larger program. After this call it visits
-    only newer objects. Reference cycles among the older objects are freed only after the job.
-    """
-    with _lock:
-        if not _spared_jobs:
-            gc.freeze()
-            # It visits nothing, but Python then forgets the number of old objects. Otherwise the next full collection would
-            # wait until there are a quarter as many new objects as old ones, and would take long.
-            gc.collect()
-        _spared_jobs.add(job)
-
-
-def use_the_collector_again(job: str) -> None:
-    """Undo ``spare_the_collector`` when the last of its jobs has ended. Does nothing for other jobs."""
-    with _lock:
-        if job in _spared_jobs:
-            _spared_jobs.remove(job)
-            if not _spared_jobs:
-                gc.unfreeze()

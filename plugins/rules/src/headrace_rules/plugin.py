@@ -52,7 +52,7 @@ def _texts(spec: OperatorSpec) -> int:
 def headrace_job_started(job: str, backend: str) -> None:
     # Spark's workers call gc.freeze() themselves. If ``verb`` is not imported, this process has no rules.
     if backend == "light" and "headrace_rules.verb" in sys.modules:
-        from headrace_rules.background import spare_the_collector
+        from headrace.foundation.spared_objects import spare_the_collector
 
         spare_the_collector(job)
 
@@ -60,6 +60,6 @@ def headrace_job_started(job: str, backend: str) -> None:
 @hookimpl
 def headrace_job_stopped(job: str, report: JobReport) -> None:
     if "headrace_rules.background" in sys.modules:
-        from headrace_rules.background import use_the_collector_again
+        from headrace.foundation.spared_objects import use_the_collector_again
 
         use_the_collector_again(job)

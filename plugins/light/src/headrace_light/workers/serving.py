@@ -9,6 +9,7 @@ from multiprocessing.connection import Connection
 
 from headrace.flow.messages import Queue
 from headrace.foundation.freed_memory import keep_freed_memory
+from headrace.foundation.spared_objects import spare_the_collector
 from headrace.plan.graph import OperatorNode
 from headrace.runtime.lane import Lane
 
@@ -54,6 +55,7 @@ class Serving:
             self._tell(begins, Answer(error=packed_error(error)))
             return
         keep_freed_memory(beginning.kept_bytes_max)
+        spare_the_collector(self)
         self._tell(begins, Answer())
         while True:
             message, (header, *parts) = self._next()
