@@ -10,6 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.simulation.__main__ import KINDS
+from tests.simulation.mutations import BY_KIND, MUTATIONS
+
 ROOT = Path(__file__).parents[2]
 #: Marks a test as slow: a mark, or one of a parameter.
 SLOW = re.compile(r"\bmark\.slow\b")
@@ -85,6 +88,17 @@ def test_every_suite_is_part_of_what_ci_or_the_nightly_run_calls() -> None:
     test = " ".join(re.findall(r"^\t\$\(MAKE\) -j [234] (.*)$", text, re.MULTILINE))
     called = set(re.findall(r"[a-z][a-z-]+", f"{nightly} {test}")) | {"lint"}
     assert set(targets.split()) - called == BY_HAND
+
+
+def test_the_nightly_run_has_every_kind_of_simulated_histories_and_every_fuzzer_and_all_of_the_bugs() -> None:
+    """A kind or a target that somebody adds is part of it without a further line, or this fails."""
+    text = (ROOT / "Makefile").read_text(encoding="utf-8")
+    recipe = re.search(r"^simulate:.*\n((?:\t.*\n)+)", text, re.MULTILINE)
+    assert recipe is not None
+    assert set(re.findall(r"--failures 10(?: --([a-z]+))?$", recipe[1], re.MULTILINE)) == {"", *KINDS}
+    assert re.search(r"^TARGETS \?=$", text, re.MULTILINE), "without names, all targets are fuzzed"
+    assert {name for group in BY_KIND.values() for name in group} == set(MUTATIONS)
+    assert set(BY_KIND) <= {"one", *KINDS}
 
 
 def test_make_test_gives_unit_only_files_with_tests_to_run(tmp_path: Path) -> None:

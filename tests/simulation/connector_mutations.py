@@ -68,6 +68,10 @@ def _without_begin(rows: Any) -> Any:
     return lambda batch: [secrets.token_hex(8) for _ in range(len(batch))]
 
 
+def _without_version(header: Any) -> Any:
+    return lambda *arguments: header(*arguments).drop("version", "version_type", strict=False)
+
+
 def _one_of_a_part(send: Any) -> Any:
     def sent(self: Any, rows: Any, make: Any, executor: Any) -> Outcome:
         outcome: Outcome = send(self, rows, make, executor)
@@ -123,5 +127,6 @@ OF_CONNECTORS: Mapping[str, Mutation] = {
         RocketMQTopics, "flush", _forgotten
     ),
     "rocketmq: rows do not say which they are": in_place_of(rocketmq_sink, "upstream_name", _named_anew),
+    "elasticsearch: versions are not sent": in_place_of(documents.DocumentMaker, "_header", _without_version),
     "elasticsearch: ids are made anew": in_place_of(documents, "row_ids", _without_begin),
 }

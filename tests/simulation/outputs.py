@@ -115,7 +115,9 @@ class _Elasticsearch(Output):
         self.server = self.cluster = Elasticsearch(world, "table")
         self.cluster.busy = 0.1 if Random(world.random.random()).random() < 0.3 else 0.0
         self.cluster.unchanging = not shape.changes
-        self._more: dict[str, Any] = {"id": "k"} if shape.changes else {"mode": "create"} if creates else {}
+        # A document that changes needs a version, as the page of the connector says: a request can be carried out late.
+        changing = {"id": "k", "version": "offset"}
+        self._more: dict[str, Any] = changing if shape.changes else {"mode": "create"} if creates else {}
 
     def sink(self, options: Mapping[str, Any]) -> Sink:
         given = {
