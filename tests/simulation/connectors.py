@@ -8,7 +8,7 @@ from random import Random
 from tests.simulation.histories import History, history_of
 from tests.simulation.inputs import BROKERS
 from tests.simulation.instances import SharedHistory, run_shared, shared_history_of
-from tests.simulation.jobs import SHAPES
+from tests.simulation.jobs_beside import ALL_SHAPES
 from tests.simulation.outputs import CONNECTORS
 from tests.simulation.running import run
 from tests.simulation.starting import Outcome
@@ -20,7 +20,7 @@ def connector_history_of(seed: int) -> History | SharedHistory:
     history: History | SharedHistory = shared_history_of(seed) if seed % 2 else history_of(seed)
     sink = random.choice(CONNECTORS)
     # Changes of a key need a sink that leaves older ones out: by positions in its transaction, or by versions.
-    if SHAPES[history.shape].changes and sink != "elasticsearch":
+    if ALL_SHAPES[history.shape].changes and sink != "elasticsearch":
         sink = "mysql"
     if isinstance(history, SharedHistory):
         history = replace(history, sink=sink, broker=random.choice(BROKERS))

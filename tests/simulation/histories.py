@@ -9,6 +9,7 @@ from random import Random
 from typing import Any
 
 from tests.simulation.jobs import SHAPES, Input, make_input
+from tests.simulation.jobs_beside import chosen
 
 #: Kinds of seams at which a fault may happen, beside every seam alike.
 PLACES = (
@@ -80,7 +81,7 @@ class History(Surroundings):
 def history_of(seed: int) -> History:
     """Return the history of a seed."""
     random = Random(f"history {seed}")
-    shape = random.choice(list(SHAPES.values()))
+    shape = chosen("one", seed, random.choice(list(SHAPES.values())))
     sink = random.choice(("transactional", "transactional", "file", "keyed", "plain"))
     if shape.changes and sink in ("keyed", "file"):
         sink = "transactional"
@@ -97,7 +98,7 @@ def history_of(seed: int) -> History:
         "max_cached_rows": random.choice((1, 3, 5, 100_000)),
     }
     away: dict[str, tuple[tuple[int, int], ...]] = {}
-    for server in ("s0", "table", *(("asked",) if shape.name == "asking" else ())):
+    for server in ("s0", "table", *(("asked",) if shape.asks else ())):
         if random.random() < 0.2:
             begin = random.randrange(1_000_000)
             away[server] = ((begin, begin + random.randrange(3_000_000)),)

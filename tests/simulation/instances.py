@@ -11,10 +11,12 @@ import tempfile
 import threading
 from collections import Counter
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from datetime import timedelta
 from random import Random
 from typing import Any
+from unittest.mock import patch
 
 import headrace as hr
 from headrace.foundation.errors import JobFailedError
@@ -25,10 +27,11 @@ from headrace_light.stages import shard_storage
 from tests.simulation.entering import inside, memory
 from tests.simulation.histories import PLACES
 from tests.simulation.inputs import input_of
-from tests.simulation.jobs import BEGIN, SCHEMA, SHAPES, Input, body_of, expected, make_input
+from tests.simulation.jobs import BEGIN, SCHEMA, SHAPES, Asked, Input, body_of, expected, make_input
+from tests.simulation.jobs_beside import ALL_SHAPES, BESIDE, chosen
 from tests.simulation.outputs import output_of
 from tests.simulation.running import sink_options
-from tests.simulation.servers import SINKS, Table
+from tests.simulation.servers import SINKS, Server, Table
 from tests.simulation.starting import Outcome
 from tests.simulation.state_stores import NAME, StateServer
 from tests.simulation.world.disk import Disk
@@ -93,7 +96,7 @@ class SharedHistory:
 def shared_history_of(seed: int) -> SharedHistory:
     """Return the history of a seed."""
     random = Random(f"instances {seed}")
-    shape = random.choice(list(SHAPES.values()))
+    shape = chosen("instances", seed, random.choice(list(SHAPES.values())))
     sink = random.choice(("transactional", "transactional", "keyed", "plain"))
     if shape.changes and sink == "keyed":
         sink = "transactional"
@@ -148,7 +151,7 @@ def run_shared(history: SharedHistory) -> Outcome:
         disk = Disk(world, disk_place)
         with inside(world, disk):
             run = _Run(history, world, disk)
-            with run.out.standing_in(), run._broker.standing_in(), run._state.standing_in():
+            with run.out.standing_in(), run._broker.standing_in(), run._state.standing_in(), run.asked():
                 run.all()
         return Outcome(
             history, tuple(run.wrong), world.trace, run.starts, len(world.trace.events), world.us / 1e6
@@ -174,13 +177,17 @@ class _Run:
 
     def __init__(self, history: SharedHistory, world: World, disk: Disk) -> None:
         self._history = history
-        self._shape = SHAPES[history.shape]
+        self._shape = ALL_SHAPES[history.shape]
         self._world, self._disk = world, disk
         self._broker = input_of(history.broker, world, int(history.options["session"] * 1e6))
         world.steps_left = self._broker.steps_max
+        #: Within which time all rows must be there. A minute without records passes twice: for the queues, then for what waits for more.
+        self._progress_us = self._broker.progress_us
+        if self._shape.idle:
+            world.steps_left, self._progress_us = 2 * world.steps_left, self._progress_us + 150_000_000
         self.out, self._bad = output_of(history.sink, world, self._shape, self._broker.server), Table(world, "bad")
-        self._state = StateServer(world)
-        for server in (self._broker.server, self.out.server, self._state):
+        self._state, self._asked = StateServer(world), Server(world, "asked")
+        for server in (self._broker.server, self.out.server, self._state, self._asked):
             server.away = list(history.away.get(server.name, ()))
             server.lossy = history.lossy
         if Random(f"state {history.seed}").random() < 0.15:
@@ -208,7 +215,7 @@ class _Run:
             for instance in self._instances:
                 self._keep_running(instance)
             if events or not self._sent or any(each.waiting for each in self._instances if world.us < 10_000_000):
-                until_us = world.us + self._broker.progress_us
+                until_us = world.us + self._progress_us
             elif not self._model - self._there():
                 rest_us -= _TICK_US
                 if rest_us <= 0:
@@ -224,6 +231,10 @@ class _Run:
             world.run(process)
             self._disk.release(process.descriptors, _real_close)
 
+    def asked(self) -> AbstractContextManager[Any]:
+        """Return a context in which a part of the job asks its server."""
+        return patch.object(Asked, "here", self._asked) if self._shape.name in BESIDE else nullcontext()
+
     # --------------------------------------------------------------------------------------- processes beside
 
     def _produce(self) -> None:
@@ -236,7 +247,7 @@ class _Run:
         for us, source, number, body in records:
             self._world.pause(max(1, us - self._world.us))
             self._broker.put(source, number, body)
-        for source, queues in self._history.input.items():
+        for source, queues in self._history.input.items() if not self._shape.idle else ():
             for number in range(len(queues)):
                 self._broker.put(source, number, body_of(_LAST))
         self._sent = True

@@ -43,6 +43,10 @@ class Shape:
     keyed: bool = True
     #: Whether event time counts: a queue that appears later would have late records.
     timed: bool = False
+    #: Whether a part of the job asks a server beside the stream, which can be away.
+    asks: bool = False
+    #: Whether results come when nothing has come for a while, without a record that is behind all others.
+    idle: bool = False
 
 
 def _copies(row: Row) -> list[Row]:
@@ -158,6 +162,7 @@ SHAPES: Mapping[str, Shape] = {
             lambda s: s["s0"].map(_doubled, schema={"id": "int64", "k": "string", "double": "int64"}),
             _asking,
             keyed=False,
+            asks=True,
         ),
         Shape(
             "tumbling",

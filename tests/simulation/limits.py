@@ -14,6 +14,7 @@ from unittest.mock import patch
 
 from headrace.flow import key_hashes
 from headrace.runtime import sink_writer
+from headrace_dimension import loading
 from headrace_light import lags, polling, storing_behind, turns
 from headrace_light.shared import restore, shard_run, shuffle_records, stages, topic_state
 from headrace_light.stages import local, shard_storage
@@ -51,6 +52,7 @@ LIMITS: tuple[tuple[ModuleType, str, tuple[Any, ...]], ...] = (
     (row_log, "_LEAST_DEAD", (1,)),
     (columns, "_LEAST_DEAD", (1,)),
     (key_hashes, "_FEW_BYTES", (0,)),
+    (loading, "PARTED_BYTES", (0, 60)),
 )
 
 

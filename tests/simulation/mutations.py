@@ -44,6 +44,7 @@ from headrace_light.stages.order_log import OrderLog
 from headrace_light.stages.shard_storage import ShardStorage
 
 from tests.simulation.connector_mutations import OF_CONNECTORS
+from tests.simulation.mutations_beside import BESIDE_STREAMS
 from tests.simulation.planting import Mutation, in_place_of
 from tests.simulation.recent_mutations import RECENT
 
@@ -231,9 +232,13 @@ OF_LEASES: Mapping[str, Mutation] = {
 }
 #: By the kind of histories that must find them, as the options call it; "one": those of one instance.
 BY_KIND: Mapping[str, Mapping[str, Mutation]] = {
-    "one": {**{name: each for name, each in OF_ONE.items() if name not in OF_ROT}, **RECENT["one"]},
+    "one": {
+        **{name: each for name, each in OF_ONE.items() if name not in OF_ROT},
+        **RECENT["one"],
+        **BESIDE_STREAMS["one"],
+    },
     "rot": {name: OF_ONE[name] for name in OF_ROT},
-    "instances": {**OF_INSTANCES, **RECENT["instances"]},
+    "instances": {**OF_INSTANCES, **RECENT["instances"], **BESIDE_STREAMS["instances"]},
     "connectors": {**OF_CONNECTORS, **RECENT["connectors"]},
     "workers": RECENT["workers"],
     "buffers": OF_BUFFERS,

@@ -16,7 +16,8 @@ import headrace as hr
 from headrace.interfaces.sink import SinkSettings
 
 from tests.simulation.histories import History
-from tests.simulation.jobs import SCHEMA, SHAPES, Asked, bad_records, body_of, expected
+from tests.simulation.jobs import SCHEMA, Asked, bad_records, body_of, expected
+from tests.simulation.jobs_beside import ALL_SHAPES
 from tests.simulation.outputs import output_of
 from tests.simulation.servers import SINKS, Server, Table, Topic, TopicSource, shown
 from tests.simulation.starting import Outcome, Starts, run_starts
@@ -34,7 +35,7 @@ class Run(Starts):
 
     def __init__(self, history: History, place: str) -> None:
         super().__init__(history, place)
-        self._shape = SHAPES[history.shape]
+        self._shape = ALL_SHAPES[history.shape]
         self.keyed = self._shape.keyed
         self._topics = {
             name: Topic(

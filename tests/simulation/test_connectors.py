@@ -11,7 +11,8 @@ from tests.simulation.__main__ import seeds_until_found
 from tests.simulation.connectors import connector_history_of, run_connector
 from tests.simulation.histories import Fault, History
 from tests.simulation.instances import SharedHistory
-from tests.simulation.jobs import BEGIN, SHAPES
+from tests.simulation.jobs import BEGIN
+from tests.simulation.jobs_beside import ALL_SHAPES
 from tests.simulation.mutations import MUTATIONS
 from tests.simulation.mysql import values_of
 from tests.simulation.outputs import CONNECTORS
@@ -62,7 +63,7 @@ def test_documents_that_change_have_a_version() -> None:
 
 def test_changes_by_key_go_to_elasticsearch_with_one_instance_and_with_several() -> None:
     histories = [connector_history_of(seed) for seed in range(400)]
-    found = [each for each in histories if SHAPES[each.shape].changes and each.sink == "elasticsearch"]
+    found = [each for each in histories if ALL_SHAPES[each.shape].changes and each.sink == "elasticsearch"]
     assert {isinstance(each, SharedHistory) for each in found} == {True, False}
 
 

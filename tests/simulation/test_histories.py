@@ -17,6 +17,7 @@ from tests.simulation.__main__ import seeds_until_found
 from tests.simulation.histories import FAULTS, Fault, history_of
 from tests.simulation.instances import Event, run_shared, shared_history_of
 from tests.simulation.jobs import SHAPES, make_input
+from tests.simulation.jobs_beside import ALL_SHAPES
 from tests.simulation.mutations import MUTATIONS
 from tests.simulation.running import run
 
@@ -36,7 +37,7 @@ def test_histories_break_no_rule(part: int) -> None:
 
 def test_generated_histories_have_every_shape_sink_and_fault() -> None:
     histories = [history_of(seed) for seed in range(_SEEDS)]
-    assert {each.shape for each in histories} == set(SHAPES)
+    assert {each.shape for each in histories} == set(ALL_SHAPES)
     assert {each.sink for each in histories} == {"transactional", "file", "keyed", "plain"}
     assert {fault.kind for each in histories for fault in each.faults} == FAULTS
 

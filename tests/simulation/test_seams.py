@@ -24,6 +24,8 @@ PACKAGES = (
     "connectors/elasticsearch/src",
     "connectors/rocketmq/src",
     "connectors/kafka/src",
+    "plugins/dimension/src",
+    "plugins/detection/src",
 )
 #: Modules through which the outside is reached.
 OUTSIDE = {
@@ -58,6 +60,7 @@ HARMLESS = {
     "concurrent.futures": {"Future", "Executor", "ThreadPoolExecutor", "wait"},
     "random": {"Random", "random"},
     "queue": {"Empty"},
+    "tempfile": {"TemporaryFile", "gettempdir"},  # a file without a name: gone with a crash
     "ssl": {"SSLContext", "SSLError", "CERT_NONE", "create_default_context"},  # options of connections
     "socket": {"inet_pton", "inet_ntoa", "AF_INET", "AF_INET6", "gethostname"},  # texts of addresses
 }  # fmt: skip
@@ -72,6 +75,8 @@ EXCEPTIONS = {
     "core/src/headrace/interfaces/mapped_memory.py": "files without a name, for state that does not fit into memory: gone with a crash",
     "core/src/headrace/jobs/collecting.py": "``collect`` of a user at a terminal: results go through a directory of the machine",
     "core/src/headrace/runtime/control.py": "sends a signal to see whether a process lives: only who asks a job from outside does",
+    "plugins/dimension/src/headrace_dimension/mapped_arrays.py": "maps a file without a name, which is gone with a crash",
+    "plugins/dimension/src/headrace_dimension/table_files.py": "copies of tables that processes of Spark share",
     "plugins/light/src/headrace_light/state_memory.py": "RocksDB writes its files itself, for state that does not fit into memory",
     "plugins/light/src/headrace_light/workers": "other processes: not simulated yet (ADR 043)",
     "connectors/file/src/headrace_file/wake_up.py": "woken by the system for a file that is written to: not in a world, by a seam",

@@ -8,14 +8,15 @@ from random import Random
 
 from tests.simulation.histories import history_of
 from tests.simulation.instances import run_shared, shared_history_of
-from tests.simulation.jobs import SHAPES, make_input
+from tests.simulation.jobs import make_input
+from tests.simulation.jobs_beside import ALL_SHAPES
 from tests.simulation.running import run
 
 
 @cache
 def warm() -> None:
     """Run a history of each shape and sink. Called before histories whose traces are compared between processes."""
-    for shape in SHAPES.values():
+    for shape in ALL_SHAPES.values():
         given = make_input(Random(1), shape.sources, records_max=3, span_us=0, bad=True)
         for sink in ("file", "transactional"):
             if not (shape.changes and sink == "file"):

@@ -51,7 +51,8 @@ class SharedTable:
     _table: Table | None = None
     _number: int = 0
     _loaded_seconds: float = 0.0
-    _lock: threading.Lock = field(default_factory=threading.Lock)
+    #: Made by name: in a simulated world it is one of the world.
+    _lock: threading.Lock = field(default_factory=lambda: threading.Lock())
     _refreshing: threading.Thread | None = None
     #: Whether lookups wait for the refresh that is under way.
     _awaited: bool = False

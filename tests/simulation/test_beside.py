@@ -1,0 +1,39 @@
+"""Jobs with a part beside the stream: a dimension table that is loaded again while its server is away, and correlations."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.simulation.__main__ import run_seed, seeds_until_found
+from tests.simulation.histories import history_of
+from tests.simulation.instances import run_shared, shared_history_of
+from tests.simulation.jobs_beside import BESIDE
+
+
+def test_a_table_is_loaded_again_and_its_server_is_away() -> None:
+    seeds = [seed for seed in range(120) if history_of(seed).shape == "looked up"]
+    outcomes = [run_seed(seed) for seed in seeds]
+    assert [each.wrong for each in outcomes if each.wrong] == []
+    asked = [event for each in outcomes for event in each.trace.events if "queues of the table" in str(event)]
+    assert len(asked) > len(seeds)
+    assert any("fails" in str(event) for event in asked)
+
+
+def test_alerts_come_by_the_idle_timeout_alone() -> None:
+    seeds = [seed for seed in range(80) if shared_history_of(seed).shape == "correlated"]
+    for seed in seeds:
+        assert not run_shared(shared_history_of(seed)).wrong, seed
+    assert len(seeds) > 3
+
+
+def test_both_are_part_of_all_kinds_of_histories() -> None:
+    assert {history_of(seed).shape for seed in range(60)} >= set(BESIDE)
+    assert {shared_history_of(seed).shape for seed in range(60)} >= set(BESIDE)
+
+
+@pytest.mark.parametrize(
+    ("name", "first"),
+    [("table: it is empty while it is loaded again", 45), ("correlations: events that wait are not stored", 117)],
+)
+def test_planted_bugs_are_found(name: str, first: int) -> None:
+    assert seeds_until_found(name, 3, first=first) is not None
