@@ -68,7 +68,11 @@ class Broker(MemoryBroker):
     def append(self, topic: str, queue: int, bodies: Sequence[bytes]) -> None:
         what = f"append {topic} {queue} ({len(bodies)})"
         self.server.request(what, _US)
-        super().append(topic, queue, bodies)
+        # As of a real broker, records of one call are stored one after the other: who is killed may have stored some of them.
+        for place, body in enumerate(bodies):
+            if place:
+                self._world.step("broker", f"append {topic} {queue} (+{place})", us=1)
+            super().append(topic, queue, [body])
         self.server.answer(what)
 
     def trim(self, topic: str, queue: int, before: int) -> None:

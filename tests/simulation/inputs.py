@@ -6,11 +6,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
+from unittest.mock import patch
 
 from headrace.interfaces.source import Source
-from headrace_contract.memory_topics import MemoryTopicSettings, MemoryTopicSource
+from headrace_contract.memory_topics import MemoryTopics, MemoryTopicSettings, MemoryTopicSource
 from headrace_kafka.settings import KafkaSourceSettings
 from headrace_kafka.source import KafkaSource
+from headrace_kafka.topics import KafkaTopics
 from headrace_light.shared import stages
 from headrace_rocketmq.settings import RocketMQSourceSettings
 from headrace_rocketmq.source import RocketMQSource
@@ -85,6 +87,10 @@ class _Memory(SharedInput):
                 if len(queue.bodies) > most:
                     found.append(f"{len(queue.bodies)} records stay in {topic} {number}, and not {most} at most")
         return found
+
+    def standing_in(self) -> AbstractContextManager[None]:
+        """Return a context in which records of the broker are as large as those of Kafka, so that one limit of parts fits both."""
+        return patch.dict(MemoryTopics.__init__.__kwdefaults__, max_record_bytes=KafkaTopics.max_record_bytes)
 
     def source(self, topic: str) -> Source:
         return MemoryTopicSource(MemoryTopicSettings(broker=self.broker.name, topic=topic, group="job"))

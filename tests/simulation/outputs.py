@@ -77,6 +77,9 @@ class _Table(Output):
     def faults(self) -> list[str]:
         return self.table.faults
 
+    def settle(self) -> None:
+        self.table.settle(all_of_them=True)
+
 
 class _MySQL(Output):
     def __init__(self, world: World, shape: Shape) -> None:

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from headrace.flow.messages import position_of
 from headrace.interfaces.sink import StaleWriterError
 from headrace.runtime import sink_writer
 from headrace.runtime.shard import Shard
@@ -133,10 +132,15 @@ def _stale_is_done(insert: Any) -> Any:
     """Who finds that another writer was here takes its rows for stored."""
 
     def inserted(self: Any, shard: Any, frame: Any) -> None:
-        try:
-            insert(self, shard, frame)
-        except StaleWriterError:
-            shard.last = position_of(frame, -1)
+        if "batch_insert" not in vars(self.sink):
+            store = self.sink.batch_insert
+
+            def stored(batch: Any) -> None:
+                with contextlib.suppress(StaleWriterError):
+                    store(batch)
+
+            self.sink.batch_insert = stored
+        insert(self, shard, frame)
 
     return inserted
 
@@ -157,6 +161,9 @@ RECENT: Mapping[str, Mapping[str, Mutation]] = {
         "checkpoint behind: no order log of its own": in_place_of(LocalStages, "begin_next_log", lambda _: _nothing),
         "a removed queue's rows go without a flush": in_place_of(SinkWriter, "_drop", lambda drop: SinkWriter.discard),
         "old versions of a state stay": in_place_of(ShardStorage, "remove_old", lambda _: _nothing),
+        "who finds another writer takes its rows for stored": in_place_of(
+            SinkWriter, "_insert_retrying", _stale_is_done
+        ),
         "old order logs stay": in_place_of(OrderLog, "begin", lambda begin: _keeping_files(begin)),
         "a lock stays open": in_place_of(CheckpointDirectory, "close", lambda _: _nothing),
         "a version of a shard without its last delta": in_place_of(Shard, "apply", lambda apply: _every_second(apply)),
@@ -168,13 +175,10 @@ RECENT: Mapping[str, Mapping[str, Mutation]] = {
         "workers: nothing is drained before a queue goes": in_place_of(ReadingAhead, "drain", lambda _: _nothing),
     },
     "instances": {
+        "state topic: versions that lack parts are taken": in_place_of(TopicStateStore, "_versions", _all_parts_taken),
         "topics of shuffles are not trimmed": in_place_of(Transport, "trim", lambda _: _nothing),
-        "who finds another writer takes its rows for stored": in_place_of(
-            SinkWriter, "_insert_retrying", _stale_is_done
-        ),
     },
     "connectors": {
-        "state topic: versions that lack parts are taken": in_place_of(TopicStateStore, "_versions", _all_parts_taken),
         "a sink that is away at the end is not told later": in_place_of(
             known_results, "tell_completed", lambda tell: _told_once(tell)
         ),

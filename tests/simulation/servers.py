@@ -6,9 +6,11 @@ lost, and the caller does not know that it was done.
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import timedelta
+from random import Random
 from typing import Any
 
 import numpy as np
@@ -19,11 +21,14 @@ from headrace.interfaces.readers import OffsetReader
 from headrace.interfaces.sink import IdempotentSink, Sink, SinkBatch, SinkSettings, StaleWriterError, TransactionalSink
 from headrace.interfaces.source import LATEST, Reader, Source, StartPosition
 
-from tests.simulation.world.scheduler import World
+from tests.simulation.world.scheduler import Crashed, World
 
 Row = dict[str, Any]
 _POLL_US = 300
 _WRITE_US = 1500
+#: How often of a hundred a write that did not arrive is carried out later, and how much later: microseconds, by the number of their digits.
+_LATE = 0.3
+_LATE_US_DIGITS = (2.5, 6.7)
 
 
 class Server:
@@ -183,6 +188,33 @@ class Table(Server):
         #: Columns of which no two rows that are there may have the same values; None: there are none. And how many rows have each.
         self.key: Sequence[str] | None = None
         self.by_key: Counter[str] = Counter()
+        #: Writes that are still somewhere: when they are carried out, and how.
+        self._late: list[tuple[int, Callable[[], None]]] = []
+
+    def settle(self, *, all_of_them: bool = False) -> None:
+        """Carry out what comes late: what a writer has given up, or had sent when it was killed."""
+        due = [each for each in self._late if all_of_them or each[0] <= self.world.us]
+        self._late = [each for each in self._late if each not in due]
+        for us, carry_out in sorted(due, key=lambda each: each[0]):
+            self.world.trace.add(self.world.us, self.name, "late", f"of {us}")
+            with contextlib.suppress(StaleWriterError):
+                carry_out()
+
+    def write(self, what: str, carry_out: Callable[[], None]) -> None:
+        """Carry a write out. Raises RetriableError when it does not arrive, or its answer does not; it may be carried out later then."""
+        random = Random(
+            f"late {self.world.seed} {self.world.us} {what}"
+        )  # else all that happens later would be something else
+        late = self.world.us + int(10 ** random.uniform(*_LATE_US_DIGITS)) if random.random() < _LATE else None
+        try:
+            self.request(what, _WRITE_US)
+        except (RetriableError, Crashed):
+            if late is not None:
+                self._late.append((late, carry_out))
+            raise
+        self.settle()
+        carry_out()
+        self.answer(what)
 
     def store(self, batch: SinkBatch, *, keyed: bool) -> None:
         """Store the rows of a batch as one step. ``keyed``: a row that has come before, under the same id, changes nothing."""
@@ -230,11 +262,8 @@ class _Writes(Sink):
         self.settings = settings
 
     def _insert(self, batch: SinkBatch, store: Callable[[], None]) -> None:
-        table = self.table
         what = f"insert {batch.queue.id} to {batch.last.offset}.{batch.last.index} ({len(batch)} rows)"
-        table.request(what, _WRITE_US)
-        store()
-        table.answer(what)
+        self.table.write(what, store)
 
 
 class PlainSink(_Writes):
@@ -267,6 +296,7 @@ class TransactionSink(_Writes, TransactionalSink):
 
     def last_offset(self, queue: Queue) -> Position | None:
         self.table.request(f"last offset {queue.id}", _POLL_US)
+        self.table.settle()
         return self.table.positions.get(queue.id)
 
     def adopt(self, output: OutputDefinition) -> InputRead | None:

@@ -76,6 +76,19 @@ def test_a_history_with_a_fault_is_not_one_without() -> None:
     assert run(replace(history, faults=())).starts == 1
 
 
+def test_a_write_of_a_process_that_was_killed_is_carried_out_later() -> None:
+    """Its rows are then there once: the next start finds that another writer was here, or what comes late is refused."""
+    base = replace(
+        history_of(5), shape="tumbling", sink="transactional", lossy=0.0, away={}, failing=0.0, full_until_us=0
+    )
+    late = 0
+    for seed in range(12):
+        outcome = run(replace(base, seed=seed, faults=(Fault("kill", "table", 2), Fault("kill", "table", 3))))
+        assert not outcome.wrong, (seed, outcome.wrong)
+        late += sum(event.kind == "late" for event in outcome.trace.events)
+    assert late
+
+
 @pytest.mark.parametrize("place", ["write", "sync", "rename"])
 def test_a_start_from_a_savepoint_can_be_killed_anywhere(place: str) -> None:
     """It was refused afterwards: the order log was there before the checkpoint."""
