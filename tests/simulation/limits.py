@@ -5,7 +5,8 @@ A trim comes every minute, a whole snapshot after a hundred deltas, the shared f
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from random import Random
 from types import ModuleType
@@ -18,12 +19,16 @@ from headrace_dimension import loading
 from headrace_light import lags, polling, storing_behind, turns
 from headrace_light.shared import restore, shard_run, shuffle_records, stages, topic_state
 from headrace_light.stages import local, shard_storage
+from headrace_light.storing_behind import _Storing
 from headrace_stateful.aggregates import distinct_values
 from headrace_stateful.keys import columns, row_log
 from headrace_stateful.windows import aligned_windows, session_log
 
+from tests.simulation.world.seams import current
+
 #: How often of a hundred a world has a limit small.
 _SMALL = 0.25
+_STORING_SECONDS_MAX = 0.05
 #: What is made small: in which module, under which name, and to which values.
 LIMITS: tuple[tuple[ModuleType, str, tuple[Any, ...]], ...] = (
     (stages, "_TRIM_SECONDS", (0.0,)),
@@ -56,6 +61,18 @@ LIMITS: tuple[tuple[ModuleType, str, tuple[Any, ...]], ...] = (
 )
 
 
+def _slowly(run: Callable[[_Storing], None]) -> Callable[[_Storing], None]:
+    """A checkpoint of millions of rows takes a while, in which the job reads on."""
+
+    def slow(self: _Storing) -> None:
+        world = current()
+        if world is not None:
+            time.sleep(world.random.random() * _STORING_SECONDS_MAX)
+        run(self)
+
+    return slow
+
+
 @contextmanager
 def small_limits(seed: int | str) -> Iterator[None]:
     """Let some limits be small while the body runs: which is a matter of the seed."""
@@ -63,6 +80,8 @@ def small_limits(seed: int | str) -> Iterator[None]:
     with ExitStack() as stack:
         if random.random() < 0.5:  # every checkpoint but the first is stored while the job goes on
             stack.enter_context(patch.object(storing_behind, "BEHIND_ROWS_MIN", 0))
+            if Random(f"slow {seed}").random() < 0.5:
+                stack.enter_context(patch.object(_Storing, "run", _slowly(_Storing.run)))
         for module, name, values in LIMITS:
             if random.random() < _SMALL:
                 stack.enter_context(patch.object(module, name, random.choice(values)))
