@@ -275,6 +275,7 @@ def test_a_checkpoint_that_is_removed_below_a_running_job(
 
 
 @pytest.mark.slow
+@pytest.mark.spark
 @pytest.mark.parametrize("keyed", [False, True], ids=["stateless", "keyed"])
 def test_a_checkpoint_that_is_removed_below_a_job_on_spark(
     keyed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -14,7 +14,7 @@ from tests.formats.keep import CLICKS, KEPT, OPTIONS, ORDERS, lay_out, within
 ARCHIVES = sorted(path.name.removesuffix(".tar.xz") for path in KEPT.glob("*.tar.xz"))
 #: On Spark every verb is a stage of its own: a minute for what takes seconds in one process.
 _SLOW = [
-    pytest.param(name, marks=pytest.mark.slow if name.endswith("spark") else ())
+    pytest.param(name, marks=[pytest.mark.slow, pytest.mark.spark] if name.endswith("spark") else ())
     for name in ARCHIVES
     if not name.endswith("-savepoint")
 ]

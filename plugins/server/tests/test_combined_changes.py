@@ -223,7 +223,7 @@ def test_a_scheduled_job_is_upgraded_and_rolled_back_between_its_runs_each_row_o
     eventually(lambda: server.job()["job"]["version"] == 1, "version 1", shown=server.log)
     server.add_events(200, 300)
     server.wait_for_rows(300)
-    assert {run["outcome"] for run in server.job()["runs"]} <= {"finished", None}
+    assert {run["outcome"] for run in server.job()["runs"]} <= {"finished", None}, server.log()
 
 
 @pytest.mark.slow

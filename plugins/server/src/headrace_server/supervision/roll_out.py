@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
@@ -388,16 +389,19 @@ class RollOut:
                 )
                 for each in old.specification.jobs
             }
-        outcome, reason = "stopped", "a new version takes over"
+        outcome, reason, is_away = "stopped", "a new version takes over", False
         for job, stop in stops.items():
             try:
                 self._report.places[job] = place_of(stop.result())
             except (RunnerAwayError, RefusedError) as error:
-                logger.warning("job %s did not stop in order: %s", job, error.message)
-                outcome, reason = "killed", f"it did not stop for a new version: {error.message}"
-        if outcome == "killed":
+                is_away = True
+                if Path(old.specification.socket).exists():  # else it had not begun, or has ended by itself
+                    logger.warning("job %s did not stop in order: %s", job, error.message)
+                    outcome, reason = "killed", f"it did not stop for a new version: {error.message}"
+        if is_away:
             old.kill()
             self._unit.note_ended()
+            self._unit.end_finished_runs(old)
         elif old.specification.leased:
             try:
                 old.ask("release")

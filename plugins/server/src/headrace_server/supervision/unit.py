@@ -431,6 +431,13 @@ class Unit:
         logger.warning("job %s: %s", job, problem)
         self._services.registry.change_job(job, problem=problem)
 
+    def end_finished_runs(self, ended: RunnerProcess) -> None:
+        """Note the end of runs whose jobs had finished when a roll-out wanted to stop them; ``ended``: their process, which is dead."""
+        for job, outcome in ended.outcomes().items():
+            if outcome.outcome == "finished" and (run := self._runs.pop(job, None)) is not None:
+                self._services.registry.end_run(run, outcome.outcome, outcome.reason)
+                self.policy(job).ended(failed=False)
+
     def end_runs(self, outcome: str, reason: str | None) -> None:
         """Note the end of all runs of the runner, without counting it as a failure: a roll-out has ended them."""
         for job, run in self._runs.items():
