@@ -41,6 +41,12 @@ GOLDEN: list[tuple[str, str, dict[str, Any]]] = [
          "clientport": 40022, "protocol": "ssh2"},
     ),
     (
+        "dnsmasq-dhcp",
+        "Jan 15 10:23:45 web-1 dnsmasq-dhcp[99]: DHCPACK(eth0) 192.168.1.5 52:54:00:12:34:56 pc-1",
+        {**header("dnsmasq-dhcp", 99), "event": "DHCPACK", "interface": "eth0", "address": "192.168.1.5", "mac": "52:54:00:12:34:56",
+         "client_hostname": "pc-1"},
+    ),
+    (
         "auditd",
         "type=PROCTITLE msg=audit(1364481363.243:24287) : proctitle=636174",
         {"record_type": "PROCTITLE", "timestamp": at(2013, 3, 28, 14, 36, 3, 243000), "sequence": 24287,

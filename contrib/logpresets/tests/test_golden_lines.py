@@ -43,12 +43,20 @@ def test_names_by_ecs_have_the_same_values(preset: str, line: str, expected: dic
     assert not set(ecs.columns) & {"timestamp", "pid", "clientip", "user"}
 
 
+def plain_values(frame: pl.DataFrame) -> list[tuple[Any, ...]]:
+    """Return values as texts: OCSF has texts for some numbers, and arrays for some texts."""
+    return [
+        tuple(str(value[0] if isinstance(value, list) and len(value) == 1 else value) for value in row)
+        for row in frame.rows()
+    ]
+
+
 @pytest.mark.parametrize(("preset", "line", "expected"), GOLDEN)
 def test_names_by_ocsf_have_the_same_values(preset: str, line: str, expected: dict[str, Any]) -> None:
     options = year_of(preset)
     plain = decoded(preset, [line], **options).frame
     ocsf = decoded(preset, [line], fields="ocsf", **options).frame
-    assert ocsf.row(0) == plain.row(0)
+    assert plain_values(ocsf) == plain_values(plain)
     assert {"time", "start_time"} & set(ocsf.columns)
     assert len(set(ocsf.columns)) == plain.width
 

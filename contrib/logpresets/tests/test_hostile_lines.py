@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+from pathlib import Path
 from typing import Any
 
 import headrace as hr
@@ -65,6 +67,24 @@ def test_addresses_may_be_ipv6(preset: str, line: str, expected: dict[str, Any])
     for name, value in expected.items():
         if isinstance(value, str) and _ADDRESS.fullmatch(value.encode()):
             assert row[name] == "2001:db8::1", name
+
+
+def test_clients_of_sshd_may_be_names() -> None:
+    """With ``UseDNS`` sshd writes the name of a client where it knows one."""
+    path = Path(__file__).parent / "variants" / "sshd.ndjson"
+    found = [json.loads(line) for line in path.read_text().splitlines()]
+    # Addresses in brackets are never names.
+    named = [each for each in found if each["columns"] and (address := each["columns"].get("clientip"))
+             and each["line"].count(address) == 1 and f"[{address}" not in each["line"]]  # fmt: skip
+    assert len(named) > 20
+    lines = [each["line"].replace(each["columns"]["clientip"], "pc-7.example.org", 1) for each in named]
+    got = decoded("sshd", [line.encode() for line in lines])
+    assert [(lines[bad.row], bad.reason) for bad in got.bad] == []
+    for each, row in zip(named, got.frame.to_dicts(), strict=True):
+        expected = {**each["columns"], "client_host": "pc-7.example.org"}
+        del expected["clientip"]
+        assert {name: row[name] for name in expected} == expected
+        assert row["clientip"] is None
 
 
 @pytest.mark.slow

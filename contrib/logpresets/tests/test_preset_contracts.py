@@ -171,9 +171,13 @@ def test_objects_that_are_no_events_are_bad() -> None:
         '{"Records": []}',
         '{"eventName": "X", "eventTime": "soon"}',
         '{"eventName": "X", "eventTime": "2026-01-15T10:23:45Z"}',
+        '{"awsAccountId": "1", "digestStartTime": "2026-01-15T10:23:45Z", "digestS3Object": "o", "logFiles": []}',
+        '{"eventTime": "2026-01-15T10:23:45Z", "eventCategory": "Insight"}',
     ]
     found = decoded("aws-cloudtrail", objects)
-    assert [bad.row for bad in found.bad] == [0, 1]
+    assert [bad.row for bad in found.bad] == [0, 1, 3, 4]
+    missing = "'eventName' or 'insightDetails.insightType' is missing, which every event has"
+    assert found.bad[3].reason == missing
     assert found.bad[0].reason == "'eventTime' is missing, which every event has"
     assert found.frame["event_name"].to_list() == ["X"]
 
@@ -195,6 +199,13 @@ def test_options_that_are_refused(preset: str, options: dict[str, Any], said: st
         ParseLog(preset, **options)
     assert said.split(";")[0] in str(raised.value)
     assert "did you mean" not in said or "nginx-access" in str(raised.value)
+
+
+def test_records_that_ausearch_has_interpreted_are_bad() -> None:
+    """They have no quotes: a name of a user may look like other fields there."""
+    line = "type=USER_LOGIN msg=audit(03/28/2013 14:36:03.243:24287) : pid=1 uid=root msg='op=login acct=a hostname=b exe=/c res=failed' "
+    (bad,) = decoded("auditd", [line]).bad
+    assert "timestamp" in bad.reason
 
 
 def test_a_schema_with_another_type_or_column_is_refused() -> None:

@@ -36,6 +36,8 @@ class JsonPreset(Preset):
     keys: Mapping[str, Key]
     #: Columns without which an object is no event of this log.
     required: tuple[str, ...]
+    #: Columns of which an event has at least one.
+    one_of: tuple[str, ...] = ()
 
     def columns(self, choices: Choices) -> hr.Schema:
         names = {name: key.ecs if choices.ecs else name for name, key in self.keys.items()}
@@ -44,25 +46,29 @@ class JsonPreset(Preset):
 
     def decoder(self, choices: Choices, wanted: Mapping[str, pl.DataType]) -> hr.Decoder:
         by_name = {key.ecs if choices.ecs else name: key for name, key in self.keys.items()}
-        required = {name: self.keys[name] for name in self.required}
-        return _JsonDecoder(by_name, list(wanted), required, choices.max_body_bytes)
+        required = [self.keys[name] for name in self.required]
+        one_of = [self.keys[name] for name in self.one_of]
+        return _JsonDecoder([(name, by_name[name]) for name in wanted], required, one_of, choices.max_body_bytes)
 
 
 class _JsonDecoder(hr.Decoder):
     def __init__(
-        self, keys: Mapping[str, Key], wanted: list[str], required: Mapping[str, Key], max_body_bytes: int
+        self, wanted: list[tuple[str, Key]], required: list[Key], one_of: list[Key], max_body_bytes: int
     ) -> None:
-        self._wanted = [(name, keys[name]) for name in wanted]
-        self._required = required
-        self._objects = object_decoder([*(keys[name] for name in wanted), *required.values()], max_body_bytes)
+        self._wanted = wanted
+        # Of the keys of each group an event has at least one.
+        self._groups = [[key] for key in required] + ([one_of] if one_of else [])
+        self._objects = object_decoder([*(key for _, key in wanted), *required, *one_of], max_body_bytes)
 
     def decode(self, bodies: hr.Bodies) -> hr.Decoded:
         found = self._objects.decode(bodies)
         frame, rows = found.frame, rows_of(found, len(bodies))
         bad = list(found.bad)
-        for key in self._required.values():
-            for row in np.flatnonzero(value_of(frame, key).is_null().to_numpy()).tolist():
-                bad.append(hr.BadBody(int(rows[row]), f"{key.path!r} is missing, which every event has"))
+        for keys in self._groups:
+            missing = np.logical_and.reduce([value_of(frame, key).is_null().to_numpy() for key in keys])
+            paths = " or ".join(repr(key.path) for key in keys)
+            for row in np.flatnonzero(missing).tolist():
+                bad.append(hr.BadBody(int(rows[row]), f"{paths} is missing, which every event has"))
         columns = [value_of(frame, key).alias(name) for name, key in self._wanted]
         made = pl.DataFrame(columns) if columns else pl.DataFrame(height=len(rows))
         return without_bad(made, rows, bad)

@@ -6,8 +6,10 @@ from headrace_logpresets.json_preset import JsonPreset, Key
 
 _CLOUDTRAIL = JsonPreset(
     name="aws-cloudtrail",
-    reads="events of AWS CloudTrail, one a record; not the files of a trail, which hold many in `Records`",
-    required=("timestamp", "event_name"),
+    reads="events of AWS CloudTrail, one a record, also its insights; not the files of a trail, which hold many in `Records`",
+    required=("timestamp",),
+    # An insight has no name: that of the calls it is about is among its details.
+    one_of=("event_name", "insight_type"),
     keys={
         "timestamp": Key("eventTime", "@timestamp", "timestamp"),
         "event_name": Key("eventName", "event.action"),
@@ -39,6 +41,41 @@ _CLOUDTRAIL = JsonPreset(
         "response_elements": Key("responseElements", "aws.cloudtrail.response_elements", "json"),
         "additional_data": Key("additionalEventData", "aws.cloudtrail.additional_event_data", "json"),
         "resources": Key("resources", "aws.cloudtrail.resources", "json"),
+        "request_id": Key("requestID", "aws.cloudtrail.request_id"),
+        "shared_event_id": Key("sharedEventID", "aws.cloudtrail.shared_event_id"),
+        "vpc_endpoint_id": Key("vpcEndpointId", "aws.cloudtrail.vpc_endpoint_id"),
+        "management_event": Key("managementEvent", "aws.cloudtrail.management_event", "boolean"),
+        "service_event_details": Key("serviceEventDetails", "aws.cloudtrail.service_event_details", "json"),
+        "addendum": Key("addendum", "aws.cloudtrail.addendum", "json"),
+        "identity_provider": Key("userIdentity.identityProvider", "aws.cloudtrail.user_identity.identity_provider"),
+        "session_issuer_type": Key(
+            "userIdentity.sessionContext.sessionIssuer.type", "aws.cloudtrail.user_identity.session_issuer.type"
+        ),
+        "session_issuer_name": Key(
+            "userIdentity.sessionContext.sessionIssuer.userName",
+            "aws.cloudtrail.user_identity.session_issuer.user_name",
+        ),
+        "tls_version": Key("tlsDetails.tlsVersion", "aws.cloudtrail.tls_details.tls_version"),
+        "tls_cipher": Key("tlsDetails.cipherSuite", "tls.cipher"),
+        "tls_host": Key("tlsDetails.clientProvidedHostHeader", "tls.client.server_name"),
+        "insight_state": Key("insightDetails.state", "aws.cloudtrail.insight.state"),
+        "insight_type": Key("insightDetails.insightType", "aws.cloudtrail.insight.type"),
+        "insight_event_name": Key("insightDetails.eventName", "aws.cloudtrail.insight.event_name"),
+        "insight_event_source": Key("insightDetails.eventSource", "aws.cloudtrail.insight.event_source"),
+        "insight_error_code": Key("insightDetails.errorCode", "aws.cloudtrail.insight.error_code"),
+        "insight_baseline_average": Key(
+            "insightDetails.insightContext.statistics.baseline.average",
+            "aws.cloudtrail.insight.baseline_average",
+            "float64",
+        ),
+        "insight_average": Key(
+            "insightDetails.insightContext.statistics.insight.average", "aws.cloudtrail.insight.average", "float64"
+        ),
+        "insight_duration_minutes": Key(
+            "insightDetails.insightContext.statistics.insightDuration",
+            "aws.cloudtrail.insight.duration_minutes",
+            "int64",
+        ),
     },
 )
 
@@ -68,6 +105,10 @@ _KUBERNETES = JsonPreset(
         "api_version": Key("objectRef.apiVersion", "orchestrator.api_version"),
         "response": Key("responseStatus.code", "http.response.status_code", "int64"),
         "response_reason": Key("responseStatus.reason", "kubernetes.audit.response.reason"),
+        "response_status": Key("responseStatus.status", "kubernetes.audit.response.status"),
+        "response_message": Key("responseStatus.message", "error.message"),
+        "impersonated_groups": Key("impersonatedUser.groups", "user.effective.roles", "array<string>"),
+        "object_uid": Key("objectRef.uid", "orchestrator.resource.id"),
         "annotations": Key("annotations", "kubernetes.audit.annotations", "json"),
         "request_object": Key("requestObject", "kubernetes.audit.request_object", "json"),
         "response_object": Key("responseObject", "kubernetes.audit.response_object", "json"),

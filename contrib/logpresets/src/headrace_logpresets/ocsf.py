@@ -41,15 +41,45 @@ _ATTRIBUTES: Mapping[str, str] = {
     "email.size": "email.size", "cloud.account.id": "cloud.account.uid", "cloud.region": "cloud.region",
 }  # fmt: skip
 _OTHERS = "unmapped"
+#: The classes of events that a log has. A preset's attributes are in one of its classes, with the type that they have there.
+CLASSES: Mapping[str, tuple[str, ...]] = {
+    "apache-access": ("http_activity",), "apache-combined": ("http_activity",), "apache-error": ("http_activity",),
+    "auditd": ("process_activity", "file_activity", "authentication"), "aws-cloudtrail": ("api_activity",),
+    "aws-vpc-flow": ("network_activity",), "bind-query": ("dns_activity",), "dnsmasq": ("dns_activity",),
+    "dnsmasq-dhcp": ("dhcp_activity",), "haproxy-http": ("http_activity",), "haproxy-tcp": ("network_activity",),
+    "iis": ("http_activity",), "iptables": ("network_activity",), "kubernetes-audit": ("api_activity",),
+    "mysql-error": ("base_event",), "mysql-general": ("datastore_activity",), "mysql-slow": ("datastore_activity",),
+    "nginx-access": ("http_activity",), "nginx-error": ("http_activity",), "postfix": ("email_activity",),
+    "postgresql": ("datastore_activity",), "sshd": ("authentication",), "sudo": ("process_activity",),
+    "windows-security": ("authentication", "process_activity", "account_change"),
+    "windows-sysmon": ("process_activity", "network_activity", "file_activity", "dns_activity", "module_activity",
+                       "win/registry_key_activity"),
+}  # fmt: skip
+#: Attributes that only some classes have, by how they begin.
+_ONLY_IN: Mapping[str, tuple[str, ...]] = {
+    "process.": ("process_activity",),
+}
+#: Attributes that are texts there; numbers become texts.
+_TEXTS = ("metadata.event_code", "status_code")
+#: Attributes that are arrays there; a value becomes an array of one.
+_ARRAYS = ("email.to",)
 
 
-def ocsf_names(fields: list[str]) -> dict[str, str]:
-    """Return the name by OCSF of each field of the Elastic Common Schema. Of two with the same attribute the first has it."""
+def ocsf_names(preset: str, fields: Mapping[str, pl.DataType]) -> dict[str, str]:
+    """Return the name by OCSF of each field of the Elastic Common Schema that a preset has.
+
+    Of two with the same attribute the first has it.
+    """
     found: dict[str, str] = {}
     taken: set[str] = set()
-    for name in fields:
+    for name, kind in fields.items():
         attribute = _ATTRIBUTES.get(name, f"{_OTHERS}.{name}")
-        if attribute in taken:
+        elsewhere = any(
+            attribute.startswith(begin) and not set(classes) & set(CLASSES[preset])
+            for begin, classes in _ONLY_IN.items()
+        )
+        # What is an array is none of these attributes.
+        if attribute in taken or elsewhere or isinstance(kind, pl.List):
             attribute = f"{_OTHERS}.{name}"
         taken.add(attribute)
         found[name] = attribute
@@ -72,18 +102,24 @@ class OcsfNames(Preset):
     def columns(self, choices: Choices) -> hr.Schema:
         """Return all columns."""
         columns = self.inner.columns(choices)
-        names = ocsf_names(list(columns))
+        names = ocsf_names(self.name, columns)
         return hr.Schema(
-            {names[name]: kind for name, kind in columns.items()},
+            {names[name]: _type_of(names[name], kind) for name, kind in columns.items()},
             json_columns=[names[name] for name in columns.json_columns],
         )
 
     def decoder(self, choices: Choices, wanted: Mapping[str, pl.DataType]) -> hr.Decoder:
         """Return a decoder to some of the columns."""
-        names = ocsf_names(list(self.inner.columns(choices)))
-        field_of = {attribute: name for name, attribute in names.items()}
-        inner = self.inner.decoder(choices, {field_of[attribute]: kind for attribute, kind in wanted.items()})
+        columns = self.inner.columns(choices)
+        field_of = {attribute: name for name, attribute in ocsf_names(self.name, columns).items()}
+        inner = self.inner.decoder(choices, {field_of[attribute]: columns[field_of[attribute]] for attribute in wanted})
         return _Renaming(inner, list(wanted))
+
+
+def _type_of(attribute: str, kind: pl.DataType) -> pl.DataType:
+    if attribute in _ARRAYS:
+        return pl.List(pl.String())
+    return pl.String() if attribute in _TEXTS else kind
 
 
 class _Renaming(hr.Decoder):
@@ -95,4 +131,9 @@ class _Renaming(hr.Decoder):
         found = self._inner.decode(bodies)
         frame = found.frame
         renamed = frame.rename(dict(zip(frame.columns, self._names, strict=True))) if self._names else frame
+        made = [pl.col(name).cast(pl.String) for name in self._names if name in _TEXTS]
+        for name in self._names:
+            if name in _ARRAYS:
+                made.append(pl.when(pl.col(name).is_not_null()).then(pl.concat_list(name)).alias(name))
+        renamed = renamed.with_columns(made) if made else renamed
         return hr.Decoded(renamed, found.rows, found.bad)

@@ -12,6 +12,7 @@ from headrace.interfaces.settings import describe_options
 from headrace_grok.values import type_text
 
 from headrace_logpresets.formats import PresetSettings
+from headrace_logpresets.ocsf import CLASSES
 from headrace_logpresets.presets import Choices, Preset, presets
 
 _BLOCK = "<!-- table of {name}, made by python -m headrace_logpresets.page -->\n{text}\n<!-- end of table -->"
@@ -31,10 +32,15 @@ def with_tables(page: str) -> str:
 
 def _presets() -> list[str]:
     rows = [
-        f"| `{each.name}` | {each.reads} | {'yes' if each.syslog else ''} | {', '.join(_options_of(each))} |"
+        f"| `{each.name}` | {each.reads} | {'yes' if each.syslog else ''} | {', '.join(_options_of(each))} | "
+        f"{', '.join(f'`{name}`' for name in CLASSES[each.name])} |"
         for each in presets().values()
     ]
-    return ["| preset | reads | behind a header of syslog | options |", "|---|---|---|---|", *rows]
+    return [
+        "| preset | reads | behind a header of syslog | options | classes of OCSF |",
+        "|---|---|---|---|---|",
+        *rows,
+    ]
 
 
 def _options_of(preset: Preset) -> list[str]:

@@ -14,6 +14,7 @@ NAMES = (
     "aws-vpc-flow",
     "bind-query",
     "dnsmasq",
+    "dnsmasq-dhcp",
     "haproxy-http",
     "haproxy-tcp",
     "iis",

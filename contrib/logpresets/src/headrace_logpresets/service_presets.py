@@ -95,6 +95,43 @@ PRESETS = (
         syslog=True,
     ),
     PatternPreset(
+        name="dnsmasq-dhcp",
+        reads="dnsmasq as a server of DHCP and DHCPv6, also with `log-dhcp`: leases, refusals, options, router advertisements",
+        patterns=(
+            # Only of this message the text behind the client is known to be its name.
+            r"%{TRANSACTION}(?<event>DHCPACK)%{CLIENT} ?(?<client_hostname>\S+)?$",
+            r"%{TRANSACTION}(?<event>DHCP[A-Z0-9-]+|BOOTP|PXE|RELAY-[A-Z]+)%{CLIENT} ?(?<message>.*)$",
+            r"(?<event>RTR-SOLICIT)\((?<interface>[^)\s]+)\) ?(?<mac>%{MACS})?$",
+            r"(?<event>RTR-ADVERT)\((?<interface>[^)\s]+)\) %{IP:address}(?: (?<message>.*))?$",
+            r"(?<event>SLAAC-CONFIRM)\((?<interface>[^)\s]+)\) %{IP:address} (?<client_hostname>\S+)$",
+            r"%{INT:transaction:int} (?<option>available DHCP (?:range|subnet)|vendor class|user class|client provides name|"
+            r"client MAC address|tags|requested options|next server|server name|bootfile name|sent size|broadcast response|"
+            r"Ignored|dhcp-[a-z-]+)(?:: *(?<message>.*))?$",
+            r"(?<event>not giving name) (?<client_hostname>\S+) to the DHCP lease of %{IP:address} because (?<message>.*)$",
+            r"(?<event>not using configured address|disabling DHCP static address) %{IP:address} (?<message>.*)$",
+            r"(?<event>abandoning lease) to (?<mac>%{MACS}) of %{IP:address}$",
+            r"(?<event>no address range available) for (?<message>DHCP(?:v6)? request .*)$",
+        ),
+        definitions={
+            "TRANSACTION": "(?:%{INT:transaction:int} )?",
+            # Of DHCPv6 the unique identifier of the client (DUID).
+            "MACS": "(?:[0-9a-f]{2}(?:[:-][0-9a-f]{2})+)",
+            "CLIENT": r"\((?<interface>[^)\s]+)\) (?:%{IP:address} )?(?:<null>|(?<mac>%{MACS}))",
+        },
+        library="DNSMASQ",
+        ecs={
+            "transaction": "dnsmasq.dhcp.transaction",
+            "event": "event.action",
+            "interface": "observer.ingress.interface.name",
+            "address": "client.ip",
+            "mac": "client.mac",
+            "client_hostname": "client.domain",
+            "message": "event.reason",
+            "option": "dnsmasq.dhcp.option",
+        },
+        syslog=True,
+    ),
+    PatternPreset(
         name="bind-query",
         reads="BIND's log of queries, and queries that were denied or failed",
         patterns=(

@@ -21,6 +21,25 @@ _REQUESTS = {
 _ACCEPTED = {
     "ACCEPTED": r"(?:(?:unix|-):(?:-|[0-9]+)|%{IP:client_ip}:%{INT:client_port:int}) \[%{HAPROXYDATE:accept_date}\] "
     r"%{NOTSPACE:frontend_name} %{NOTSPACE:backend_name}/(?:<NOSRV>|%{NOTSPACE:server_name})",
+    "PEER": r"(?:unix:[0-9]+|%{IP:client_ip}:%{INT:client_port:int})",
+}
+#: Lines beside requests and sessions: connections that failed before one, connections without a format of the log, checks of servers.
+_HAPROXY_OTHERS = (
+    r"%{PEER} \[%{HAPROXYDATE:accept_date}\] (?<frontend_name>[^\s/]+)/(?<bind_name>[^\s:]+): (?<error>.*)$",
+    r"Connect from (?:unix:[0-9]+|%{IP:client_ip}:%{INT:client_port:int} to %{IP:bind_ip}:%{INT:bind_port:int}) "
+    r"\((?<frontend_name>[^\s/]+)/(?<mode>HTTP|TCP)\)$",
+    r"(?:Backup )?Server (?<backend_name>[^\s/]+)/(?<server_name>\S+) is (?<server_state>UP|DOWN)\b(?:[^,.]*)"
+    r"(?:, reason: (?<error>.*?))?(?:, check duration: [0-9]+ms)?\. [0-9]+ active and [0-9]+ backup servers .*$",
+    r"Health check for (?:backup )?server (?<backend_name>[^\s/]+)/(?<server_name>\S+) (?:failed|succeeded), reason: (?<error>.*?)"
+    r"(?:, check duration: [0-9]+ms)?, status: [0-9]+/[0-9]+ (?<server_state>UP|DOWN)\.$",
+)
+_HAPROXY_OTHERS_ECS = {
+    "bind_name": "haproxy.bind_name",
+    "bind_ip": "destination.ip",
+    "bind_port": "destination.port",
+    "error": "error.message",
+    "mode": "haproxy.mode",
+    "server_state": "haproxy.server_state",
 }
 
 PRESETS = (
@@ -108,7 +127,7 @@ PRESETS = (
     ),
     PatternPreset(
         name="haproxy-http",
-        reads="HAProxy with `option httplog` or `option httpslog`",
+        reads="HAProxy with `option httplog` or `option httpslog`; failed connections, checks of servers",
         patterns=(
             r"%{ACCEPTED} %{INT:time_request:int}/%{INT:time_queue:int}/%{INT:time_backend_connect:int}/"
             r"%{INT:time_backend_response:int}/\+?%{INT:time_duration:int} %{INT:http_status_code:int} "
@@ -118,10 +137,12 @@ PRESETS = (
             r'"(?:<BADREQ>|(?<http_verb>[^\s"]+) %{HAPROXYREQUEST:http_request}(?: HTTP/%{NUMBER:http_version})?)'
             r'(?:"(?: %{INT:connection_error:int}/(?<tls_error>[0-9A-Fa-f]+)/[0-9]+/[0-9]+/(?<tls_resumed>[01]) '
             r"(?:-|(?<server_name_indication>[^\s/]*))/(?:-|TLSv%{NUMBER:tls_version})/(?:-|%{NOTSPACE:tls_cipher}))?)?$",
+            *_HAPROXY_OTHERS,
         ),
         definitions=_ACCEPTED,
         library="HAPROXYHTTPBASE",
         ecs={
+            **_HAPROXY_OTHERS_ECS,
             "connection_error": "haproxy.connection_error",
             "tls_error": "haproxy.tls_error",
             "tls_resumed": "haproxy.tls_resumed",
@@ -134,13 +155,15 @@ PRESETS = (
     ),
     PatternPreset(
         name="haproxy-tcp",
-        reads="HAProxy with `option tcplog`",
+        reads="HAProxy with `option tcplog`; failed connections, checks of servers",
         patterns=(
             r"%{ACCEPTED} %{INT:time_queue:int}/%{INT:time_backend_connect:int}/\+?%{INT:time_duration:int} "
             r"\+?%{INT:bytes_read:int} %{NOTSPACE:termination_state} %{HAPROXYCONNECTIONS}$",
+            *_HAPROXY_OTHERS,
         ),
         definitions=_ACCEPTED,
         library="HAPROXYTCPBASE",
+        ecs=_HAPROXY_OTHERS_ECS,
         times=_HAPROXY_TIME,
         syslog=True,
     ),

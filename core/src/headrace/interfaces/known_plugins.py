@@ -141,6 +141,7 @@ OFFERS: Mapping[str, Mapping[str, str]] = {
         "cri": "headrace-logformats",
         "debezium-json": "headrace-changes",
         "dnsmasq": "headrace-logpresets",
+        "dnsmasq-dhcp": "headrace-logpresets",
         "docker-json": "headrace-logformats",
         "grok": "headrace-grok",
         "haproxy-http": "headrace-logpresets",
