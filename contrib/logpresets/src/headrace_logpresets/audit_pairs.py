@@ -27,8 +27,9 @@ _MISSING = ("?", "(null)", "(none)", "unset", "4294967295")
 
 def pair_column(texts: pl.Series, pair: Pair) -> pl.Series:
     """Return the value of a key in each text; of a key that comes twice the first. NULL where there is none."""
+    # Quoted values have no blanks, but may have apostrophes.
     found = texts.str.extract_groups(
-        rf"""(?:^|[ '\x1d])(?:{pair.key})=(?:"(?P<quoted>[^"]*)"|(?P<plain>[^ '"\x1d]*))"""
+        rf"""(?:^|[ \x1d])(?:msg=')?(?:{pair.key})=(?:"(?P<quoted>[^"]*)"|(?P<plain>[^ '"\x1d]*))"""
     ).struct.unnest()
     # Old versions put pairs into parentheses, with commas between.
     plain = found["plain"].str.strip_chars_end(",").str.replace(r"^([^(]*)\)$", "$1")

@@ -93,6 +93,8 @@ PRESETS = (
             "UID": r"(?:\(uid=[0-9]+\))",
         },
         library="SUDO",
+        # Names of directories are not escaped.
+        once=(" ; USER=",),
         ecs={"tty": "sudo.tty", "continued": "sudo.continued", "event": "event.action"},
         syslog=True,
     ),

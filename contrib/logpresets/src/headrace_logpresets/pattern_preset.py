@@ -16,6 +16,7 @@ from headrace_grok.matching import Matcher
 from headrace_grok.parsing import Definition
 from headrace_grok.programs import Program, compiled, schema_of
 from headrace_grok.values import shown
+from numpy.typing import NDArray
 
 from headrace_logpresets.audit_pairs import Pair, pair_column
 from headrace_logpresets.presets import TIMESTAMP, Choices, Preset
@@ -58,6 +59,9 @@ class PatternPreset(Preset):
     pairs_of: str | None = None
     #: What fits lines that the program writes beside its records, such as a head of the file: they give no row.
     no_record: str | None = None
+    #: What begins a field behind a text that others choose, such as the name of a file that was asked for. Where one comes twice the
+    #: text may have made the line look like another, so the line is bad.
+    once: tuple[str, ...] = ()
 
     def columns(self, choices: Choices) -> hr.Schema:
         return hr.Schema({each.name: each.kind for each in self._columns(choices)})
@@ -130,7 +134,7 @@ class _PatternDecoder(hr.Decoder):
             others = lines[list(faults)].str.contains(self._preset.no_record).to_numpy()
             faults = {row: reason for (row, reason), other in zip(faults.items(), others, strict=True) if not other}
         columns: list[pl.Series] = []
-        wrong: dict[int, str] = {}
+        wrong = self._ambiguous(lines, matched.rows)
         for column in self._wanted:
             values, faulty = self._values(column, matched.frame[column.source])
             columns.append(values.alias(column.name))
@@ -143,6 +147,18 @@ class _PatternDecoder(hr.Decoder):
             good, columns = good[kept], [column.gather(kept) for column in columns]
         frame = pl.DataFrame(columns) if columns else pl.DataFrame(height=len(good))
         return decoded(bodies, frame, good, rows, bad, faults)
+
+    def _ambiguous(self, lines: pl.Series, rows: NDArray[np.int64]) -> dict[int, str]:
+        """Return which of the matched lines can be read in two ways, and why."""
+        wrong: dict[int, str] = {}
+        if not self._preset.once:
+            return wrong
+        found = lines.gather(rows)
+        for text in self._preset.once:
+            for row in np.flatnonzero((found.str.count_matches(text) > 1).to_numpy()).tolist():
+                shown_text = text.replace("\\", "")
+                wrong.setdefault(row, f"it can be read in two ways: {shown_text!r} comes twice")
+        return wrong
 
     def _values(self, column: _Column, found: pl.Series) -> tuple[pl.Series, dict[int, str]]:
         if column.pair is not None:

@@ -70,6 +70,8 @@ _POSTFIX = PatternPreset(
         "tls_version": "tls.version",
         "tls_cipher": "tls.cipher",
     },
+    # Addresses may be quoted, and then hold anything.
+    once=("; from=<", ">, orig_to=<", ">, relay=", ">, size=", ">, status=", "> proto=", " helo=<"),
     syslog=True,
 )
 
@@ -92,6 +94,8 @@ PRESETS = (
         definitions={"EXTRA": r"(?:%{INT:query_number:int} (?:\* )?[^\s/]+/[0-9]+ )?"},
         library="DNSMASQ",
         ecs={"query_number": "dnsmasq.query_number", "dns_result": "dnsmasq.result"},
+        # Names that are asked for may hold blanks.
+        once=(" from ", " is ", " to "),
         syslog=True,
     ),
     PatternPreset(
@@ -165,11 +169,15 @@ PRESETS = (
             r"%{POSTGRESQL_TIME:timestamp}:(?:(?<client>[^\s()]+)\(%{INT:clientport:int}\)|\[local\])?:%{WHO}:\[%{POSINT:pid:int}\]:%{MESSAGE}",
         ),
         definitions={
-            "WHO": r"(?:\[unknown\]|%{DATA:user})?@(?:\[unknown\]|%{DATA:database})?",
+            "WHO": r"(?:\[unknown\]|(?<user>[^\n]*?))?@(?:\[unknown\]|(?<database>[^@\n]*?))?",
             "MESSAGE": r"%{POSTGRESQL_LEVEL:loglevel}:  (?:duration: %{NUMBER:duration_ms:float} ms(?:  )?)?%{GREEDYDATA:message}",
         },
         ecs={"client": "source.address", "clientport": "source.port"},
         library="POSTGRESQL",
+        # A client may name any user and database.
+        once=(
+            "(?:DEBUG[1-5]|INFO|NOTICE|WARNING|ERROR|LOG|FATAL|PANIC|DETAIL|HINT|QUERY|CONTEXT|LOCATION|STATEMENT|BACKTRACE):  ",
+        ),
         times={"timestamp": Time("postgresql")},
         local_times=True,
     ),
@@ -202,7 +210,7 @@ PRESETS = (
         reads="the slow log of MySQL 5.7 and later, and of MariaDB; a record is a whole entry of several lines",
         patterns=(
             r"(?:# Time: (?:%{TIMESTAMP_ISO8601:timestamp}|[0-9]{6} +[0-9:]+)\s+)?"
-            r"# User@Host: (?<user>[^\[\n]*?)\[[^\]]*\] @ +(?:(?<client>[^\s\[]+) +)?\[(?:%{IP:clientip})?\]"
+            r"# User@Host: (?<user>[^\[\n]*?)\[[^\[\]]*\] @ +(?:(?<client>[^\s\[]+) +)?\[(?:%{IP:clientip})?\]"
             r"(?: +Id: +%{NONNEGINT:thread:int})?\s+"
             r"(?:# Thread_id: %{NONNEGINT:thread:int} +Schema: (?<database>\S*) +[^\n]*\n|# Schema: (?<database>\S*) [^\n]*\n)?"
             r"# Query_time: %{NUMBER:query_seconds:float} +Lock_time: %{NUMBER:lock_seconds:float} +"

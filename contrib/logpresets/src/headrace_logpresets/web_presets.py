@@ -16,7 +16,7 @@ _REQUESTS = {
     "REQUESTLINE": r'%{REMOTE:clientip} (?:-|(?<ident>[^\s"]+)) (?:-|""|(?<auth>(?:[^\s"-]|-[^\s"])[^"]*?)) '
     r'\[%{HTTPDATE:timestamp}\] "%{REQUEST}" (?:-|%{INT:response:int}) (?:-|%{INT:bytes:int})',
     "SERVERS": r"(?:[^,]*)",
-    "HOSTANDPORT": r"(?:\[[0-9A-Fa-f:.]+\]|.*?)",
+    "HOSTANDPORT": r'(?:\[[0-9A-Fa-f:.]+\]|[^\s"]*?)',
 }
 _ACCEPTED = {
     "ACCEPTED": r"(?:(?:unix|-):(?:-|[0-9]+)|%{IP:client_ip}:%{INT:client_port:int}) \[%{HAPROXYDATE:accept_date}\] "
@@ -79,6 +79,17 @@ PRESETS = (
             "upstream_bytes_received": "nginx.error.upstream_bytes_received",
             "upstream_bytes_sent": "nginx.error.upstream_bytes_sent",
         },
+        # The message may hold the name of the file, and nothing in the request is escaped.
+        once=(
+            ", client: ",
+            ", server: ",
+            ', login: "',
+            ', request: "',
+            ', subrequest: "',
+            ', upstream: "',
+            ', host: "',
+            ', referrer: "',
+        ),
         times={"timestamp": Time(layout="%Y/%m/%d %H:%M:%S")},
         local_times=True,
     ),
@@ -122,6 +133,7 @@ PRESETS = (
         },
         library="HTTPD_ERRORLOG",
         ecs={"source": "log.origin.file.name", "referrer": "http.request.referrer"},
+        once=(", referer: ",),
         times={"timestamp": Time(layout="%a %b %d %H:%M:%S%.f %Y")},
         local_times=True,
     ),
