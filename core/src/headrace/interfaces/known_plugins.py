@@ -45,6 +45,7 @@ PLUGINS: Mapping[str, str] = {
 OFFERS: Mapping[str, Mapping[str, str]] = {
     "source": {
         "arrow": "headrace-dimension",
+        "avro": "headrace-avro",
         "dataframe": "headrace-spark",
         "datagen": "headrace-sql",
         "elasticsearch": "headrace-elasticsearch",

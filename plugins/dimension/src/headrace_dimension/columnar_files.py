@@ -130,14 +130,19 @@ class ColumnarFileSource(Source):
         wanted = {name: schema[name] for name in schema if self._needed is None or name in self._needed}
         with _damage_told(queue.name, self.plugin, BrokenQueueError):
             file = self.open_file(queue.name)
-            reader = ColumnarFileReader(queue, file, wanted, self.plugin)
-        if start is not EARLIEST:
-            offset = reader.latest if start is LATEST else start.offset  # type: ignore[union-attr]
-            if not 0 <= offset <= reader.latest:
-                raise DataError(
-                    f"the offset is not in the file, which has {reader.latest} rows", queue=queue.id, offset=offset
-                )
-            reader.seek(ReadPosition(offset))
+        try:
+            with _damage_told(queue.name, self.plugin, BrokenQueueError):
+                reader = ColumnarFileReader(queue, file, wanted, self.plugin)
+            if start is not EARLIEST:
+                offset = reader.latest if start is LATEST else start.offset  # type: ignore[union-attr]
+                if not 0 <= offset <= reader.latest:
+                    raise DataError(
+                        f"the offset is not in the file, which has {reader.latest} rows", queue=queue.id, offset=offset
+                    )
+                reader.seek(ReadPosition(offset))
+        except BaseException:
+            file.close()
+            raise
         return reader
 
     def _paths(self) -> Sequence[str]:
