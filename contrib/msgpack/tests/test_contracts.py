@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Sequence
+from decimal import Decimal
 from typing import Any
 
 import cbor2
@@ -75,6 +76,40 @@ def test_bodies_of_others(name: str, kind: Any, write: Any) -> None:
     assert [(bad.row, bad.reason.partition(":")[0]) for bad in decoded.bad] == [
         (1, "column 'id'"), (2, "nan is no number"), (3, "inf is no number"), (4, "column 'id'"),
     ]  # fmt: skip
+
+
+#: Values at the edge of columns, and what they become; None: the body is bad.
+EDGES: list[tuple[str, Any, Any]] = [
+    ("int64", 2**63 - 1, 2**63 - 1), ("int64", -(2**63), -(2**63)), ("int64", 2**63, None), ("int64", 1.0, None), ("int64", True, None),
+    ("float64", 2**64 - 1, float(2**64 - 1)), ("float64", -0.0, -0.0), ("float64", math.inf, None), ("float64", True, None),
+    ("string", "a\0b", "a\0b"), ("string", 1, None), ("binary", b"", b""), ("binary", "é", None), ("boolean", 1, None),
+    ("decimal(20, 4)", 1.5, Decimal("1.5000")), ("decimal(20, 4)", 1.23456, None), ("array<int64>", [1, None], [1, None]),
+    ("array<int64>", [2**63], None),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "write"), [(MsgpackCodec, msgspec.msgpack.encode), (CborCodec, cbor2.dumps)])
+@pytest.mark.parametrize(("column", "value", "expected"), EDGES)
+def test_values_at_the_edge(kind: Any, write: Any, column: str, value: Any, expected: Any) -> None:
+    body = write({"v": value})
+    decoded = kind(kind.Settings.of({})).decoder(hr.Schema.of({"v": column})).decode(Bodies.of([body]))
+    assert decoded.frame.rows() == ([] if expected is None else [(expected,)])
+    assert len(decoded.bad) == (expected is None)
+
+
+def test_forms_of_cbor() -> None:
+    bodies = [
+        b"\xd9\xd9\xf7\xa1\x61v\x05",  # it says of itself that it is CBOR
+        b"\xbf\x61v\x05\xff",  # a map without a length
+        b"\xa1\x7f\x61v\xff\x05",  # a key in pieces
+        b"\xa2\x61v\x01\x61v\x05",  # a key that comes twice: the last one counts
+        b"\xa1\x61v\xc2\x41\x05",  # a large number
+        b"\xa1\x61v\xd8\x63\x05",  # a tag that nobody knows
+        b"\xd9\xd9\xf7\xa1\x61v\x05\x05",  # something behind the map
+    ]
+    decoded = CborCodec(CborCodec.Settings.of({})).decoder(hr.Schema.of({"v": "int64"})).decode(Bodies.of(bodies))
+    assert decoded.frame.rows() == [(5,)] * 5
+    assert [bad.row for bad in decoded.bad] == [5, 6]
 
 
 def test_values_that_nest_as_deep_as_can_be_read_are_records_or_bad_ones() -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -122,6 +124,81 @@ def test_columns_are_matched_by_names(kind: type[ColumnarFileSource], save: Save
         made.open(sorted(made.queues())[0], EARLIEST)
     with pytest.raises(hr.OptionError, match="need no format"):
         verb(str(tmp_path), format="json", schema={"a": "int64"})
+
+
+def changing_tables() -> list[pa.Table]:
+    """Return tables of one directory whose columns have other types, units, zones, scales and another order in each."""
+    moment = datetime(2026, 1, 1, 12, 0, 0, 5000, tzinfo=UTC)
+    first = {
+        "id": pa.array([1, 2], pa.int32()),
+        "at": pa.array([moment, None], pa.timestamp("ns", "UTC")),
+        "amount": pa.array([Decimal("1.50"), None], pa.decimal128(9, 2)),
+        "kind": pa.array(["a", "b"]).dictionary_encode(),
+        "place": pa.array(
+            [{"x": 1, "seen": [moment]}, None],
+            pa.struct([("x", pa.int64()), ("seen", pa.list_(pa.timestamp("ns", "UTC")))]),
+        ),
+        "left_out": pa.array([1, 2]),
+    }
+    second = {
+        "kind": pa.array(["c", None]),
+        "place": pa.array(
+            [{"x": 3, "seen": [moment, None]}, {"x": None, "seen": None}],
+            pa.struct([("x", pa.int64()), ("seen", pa.list_(pa.timestamp("ms", "Asia/Tokyo")))]),
+        ),
+        "at": pa.array([moment, None], pa.timestamp("ms", "Europe/Vienna")),
+        "id": pa.array([3, 4], pa.int64()),
+        "amount": pa.array([Decimal("2.5"), None], pa.decimal128(7, 1)),
+    }
+    return [pa.table(first), pa.table(second), pa.table({"id": pa.array([5], pa.int16())})]
+
+
+def plain(table: pa.Table) -> pa.Table:
+    """Return a table that ORC can hold: without dictionaries."""
+    types = [each.type.value_type if pa.types.is_dictionary(each.type) else each.type for each in table.schema]
+    return table.cast(pa.schema(list(zip(table.schema.names, types, strict=True))))
+
+
+CHANGING = {"id": "int64", "at": "timestamp", "amount": "decimal(12, 2)", "kind": "string"}
+
+
+def changing_rows(
+    kind: type[ColumnarFileSource], save: Save, place: Path, backend: str, **options: Any
+) -> list[dict[str, Any]]:
+    (place / "in").mkdir()
+    for number, table in enumerate(changing_tables()):
+        save(plain(table) if kind is OrcSource else table, place / "in" / f"{number}{kind.ending}")
+    opened = getattr(hr.stream("tests", "changing"), f"from_{kind.plugin}")
+    seen = "struct<x: int64, seen: array<timestamp>>"
+    stream = opened(str(place / "in"), schema={**CHANGING, "place": seen})
+    stream.to_file(place / "out", format="json").run(backend, show_progress=False, **options)
+    found = [json.loads(line) for part in (place / "out").rglob("*.json") for line in part.read_text().splitlines()]
+    return sorted(found, key=lambda row: int(row["id"]))
+
+
+MOMENT = "2026-01-01T12:00:00.005000Z"
+ROWS_OF_CHANGING = [
+    {"id": 1, "at": MOMENT, "amount": "1.50", "kind": "a", "place": {"x": 1, "seen": [MOMENT]}},
+    {"id": 2, "at": None, "amount": None, "kind": "b", "place": None},
+    {"id": 3, "at": MOMENT, "amount": "2.50", "kind": "c", "place": {"x": 3, "seen": [MOMENT, None]}},
+    {"id": 4, "at": None, "amount": None, "kind": None, "place": {"x": None, "seen": None}},
+    {"id": 5, "at": None, "amount": None, "kind": None, "place": None},
+]
+
+
+@each_format
+@pytest.mark.parametrize("workers", [1, 2])
+def test_columns_that_change_between_files(
+    kind: type[ColumnarFileSource], save: Save, workers: int, tmp_path: Path
+) -> None:
+    assert changing_rows(kind, save, tmp_path, "light", workers=workers) == ROWS_OF_CHANGING
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+@each_format
+def test_columns_that_change_between_files_on_spark(kind: type[ColumnarFileSource], save: Save, tmp_path: Path) -> None:
+    assert changing_rows(kind, save, tmp_path, "spark") == ROWS_OF_CHANGING
 
 
 def test_integers_that_are_too_large(tmp_path: Path) -> None:

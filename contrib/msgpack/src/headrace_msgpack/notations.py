@@ -51,12 +51,17 @@ class Msgpack(Notation):
             raise NotationError(str(error)) from error
 
 
+_SELF_DESCRIBED = b"\xd9\xd9\xf7"
+
+
 class Cbor(Notation):
     """CBOR, by cbor2. Bytes, timestamps and decimals have types of their own; dates, times and durations are texts."""
 
     name = "cbor"
 
     def read(self, body: bytes) -> dict[str, Any]:
+        # The tag that says no more than that this is CBOR, as files begin.
+        body = body.removeprefix(_SELF_DESCRIBED)
         file = io.BytesIO(body)
         try:
             made = cbor2.CBORDecoder(file, read_size=1).decode()

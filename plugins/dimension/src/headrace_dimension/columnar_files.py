@@ -313,15 +313,23 @@ def _fits(found: pl.DataType, wanted: pl.DataType) -> bool:
 
 
 def as_frame(rows: Any) -> pl.DataFrame:
-    """Return rows in the types of streams: dictionaries become texts, and timestamps have microseconds."""
+    """Return rows in the types of streams: dictionaries become texts, timestamps have microseconds and those with a zone UTC."""
     import polars as pl
 
     frame: Any = pl.from_arrow(rows)
-    return frame.with_columns(  # type: ignore[no-any-return]
-        pl.col(pl.Categorical, pl.Enum).cast(pl.String),
-        *(
-            pl.col(name).cast(pl.Datetime("us", getattr(kind, "time_zone", None)))
-            for name, kind in frame.schema.items()
-            if isinstance(kind, pl.Datetime) and kind.time_unit != "us"
-        ),
-    )
+    others = {name: made for name, kind in frame.schema.items() if (made := _type_in_streams(kind)) != kind}
+    return frame.cast(others) if others else frame  # type: ignore[no-any-return]
+
+
+def _type_in_streams(kind: pl.DataType) -> pl.DataType:
+    import polars as pl
+
+    if isinstance(kind, pl.Categorical | pl.Enum):
+        return pl.String()
+    if isinstance(kind, pl.Datetime):
+        return pl.Datetime("us", None if kind.time_zone is None else "UTC")
+    if isinstance(kind, pl.List | pl.Array):
+        return pl.List(_type_in_streams(kind.inner))  # type: ignore[arg-type]
+    if isinstance(kind, pl.Struct):
+        return pl.Struct({field.name: _type_in_streams(field.dtype) for field in kind.fields})  # type: ignore[arg-type]
+    return kind
