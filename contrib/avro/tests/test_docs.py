@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from headrace.interfaces.settings import Settings
 from headrace_avro.registry_settings import ConfluentSettings
@@ -12,7 +14,8 @@ from tests.pages import DOCS, rows_with_types, run_examples, section, tabled_row
 PAGE = DOCS / "avro.md"
 
 
-def test_examples(capsys: pytest.CaptureFixture[str]) -> None:
+def test_examples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.chdir(tmp_path)
     _, compared = run_examples(PAGE, capsys)
     assert compared == 1
 

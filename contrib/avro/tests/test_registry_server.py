@@ -5,12 +5,15 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Callable
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import fastavro
 import headrace as hr
 import polars as pl
 import pytest
+from confluent_kafka import Producer
 from headrace.flow.messages import Bodies
 from headrace.testing import MemorySource
 from headrace_avro.confluent import AvroConfluentCodec
@@ -71,6 +74,61 @@ def test_schemas_that_change_through_kafka(
     )
     rows_read = stream.collect().sort("id").rows()
     assert rows_read == [(1, "one", None), (2, None, None), (3, None, "newer")]
+
+
+@pytest.mark.parametrize(
+    ("backend", "options"),
+    [
+        ("light", {"workers": 2}),
+        pytest.param("spark", {"max_micro_batch_records": 7}, marks=[pytest.mark.slow, pytest.mark.spark]),
+    ],
+)
+def test_mixed_versions_on_each_backend(
+    schema_registry_server: SchemaRegistryServer,
+    registry: SchemaRegistry,
+    kafka_server: KafkaServer,
+    topic: str,
+    tmp_path: Path,
+    backend: Any,
+    options: dict[str, Any],
+) -> None:
+    """Bodies of three versions come in turns, among them ids that the registry does not know: these are dead letters with the reason."""
+    texts = [
+        schema_of(id="int"),
+        schema_of(id="long", name=["null", "string"]),
+        schema_of(name=["null", "string"], id="long"),
+    ]
+    ids = [registry.register(f"{topic}-value", text) for text in texts]
+    producer = Producer({"bootstrap.servers": kafka_server.bootstrap})
+    for number in range(60):
+        file, version = io.BytesIO(), number % 3
+        fastavro.schemaless_writer(
+            file, fastavro.parse_schema(json.loads(texts[version])), {"id": number, "name": f"n{number}"}
+        )
+        known = ids[version] if number % 10 else 2**31 - 1
+        producer.produce(topic, b"\x00" + known.to_bytes(4, "big") + file.getvalue())
+    assert producer.flush(30) == 0
+    stream = hr.stream("test", "mixed").from_kafka(
+        topic,
+        servers=kafka_server.bootstrap,
+        format="avro-confluent",
+        schema={"id": "int64", "name": "string"},
+        registry_url=schema_registry_server.url,
+    )
+    letters = partial(_to_json, tmp_path / "bad")
+    stream.dead_letters(letters).to_file(tmp_path / "good", format="json").run(backend, show_progress=False, **options)
+    good = sorted(_rows(tmp_path / "good"), key=lambda row: int(row["id"]))
+    assert good == [{"id": number, "name": f"n{number}" if number % 3 else None} for number in range(60) if number % 10]
+    reasons = [row["reason"] for row in _rows(tmp_path / "bad")]
+    assert reasons == ["the schema registry does not know the id 2147483647"] * 6
+
+
+def _to_json(place: Path, stream: hr.Stream) -> Any:
+    return stream.to_file(place, format="json")
+
+
+def _rows(place: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for part in place.rglob("*.json") for line in part.read_text().splitlines()]
 
 
 def test_bodies_of_others(
