@@ -192,7 +192,9 @@ def join(left: int, right: int, memory: str) -> dict[str, Any]:
     joined = stream.from_(Rows("v", left)).join(stream.from_(Rows("w", right)), "k")
     options: dict[str, Any] = {} if memory == "none" else {"state_memory": memory}
     before, begun = time.process_time(), time.monotonic()
-    report = joined.to_blackhole().run("light", shards=32, max_batch_records=BATCH, show_progress=False, **options)
+    report = joined.to_blackhole().run(
+        "light", shards=32, max_batch_records=BATCH, checkpoint_interval=INTERVAL, show_progress=False, **options
+    )
     cpu = time.process_time() - before
     usage = resource.getrusage(resource.RUSAGE_SELF)
     return {
