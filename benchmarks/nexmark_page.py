@@ -225,7 +225,7 @@ it to load Python's modules.
 
 ## What is not in these figures
 
-Memory, latency and clusters. Flink updates results row by row or by mini-batch, and goes on to more machines; headrace gives the
+Memory, latency and clusters. Flink updates results row by row or by mini-batch, and can use several machines; headrace returns the
 changes of a batch (20,000 records) at once. Flink's start (10 s and more) is left out; so is headrace's.{notes}
 """
 SECONDS = """Seconds from the text to the end of the input, at load {least_load} to {most_load}:

@@ -102,7 +102,7 @@ CPU time of the whole work: 1 means as fast as parsing with the fastest parser a
 rounds for both, messages per second of CPU in brackets; the load average of the machine (2 cores) was {load_min:.0f} to {load_max:.0f},
 so other work disturbed the caches. All engines must find the same matches.
 
-Rules that ask for what normal traffic has not, as most detection rules do:
+Rules whose conditions normal traffic rarely meets, as most detection rules:
 
 | selective rules | 41 | 1,000 | 10,000 |
 |---|---|---|---|
@@ -123,7 +123,7 @@ met per message with 41, 1,000 and 10,000 rules, and each has to be verified.
 
 ## Whole jobs
 
-{job_messages} of these events through a whole job: read, `rules`, matches to files; everything counts, from building the job and
+{job_messages} of these events through a whole job: read, `rules`, matches to files. The time counts from building the job and
 compiling its rules to the last row on disk. From a real Kafka topic of four partitions, and from two files. The second run in a
 process counts, so Spark is warm; light has one core, Spark two (`local[2]`). Messages per second of CPU of all processes of the
 job, without the broker, and in brackets by the clock. The run is short, so that starting is a good part of it, on Spark most of it;
@@ -143,7 +143,7 @@ all 1,000 rules are replaced by others. Latency is the time from when a batch is
 |---|---|---|---|---|---|---|---|---|
 {replacing}
 
-Lost and doubled are rows that differ from what the version of the rules gives that holds at their offset.
+"Lost" and "doubled" count rows that differ from the result of the rule version that is valid at their offset.
 """
 
 

@@ -121,10 +121,10 @@ def page(
 
 TEMPLATE = """# Benchmarks: stateless jobs
 
-After this page you know what filtering and projecting costs, and how long a job takes to start.
+After this page you know what filtering and projecting costs, how long a job takes to start, and what an idle job costs.
 
-Made by `python -m benchmarks.run` on a machine with {cores} cores; compare figures within a table only, they are
-from one run. Each competitor gets the settings that its own documentation advises.
+Measured by `python -m benchmarks.run` on a machine with {cores} cores; compare figures within a table only, they are
+from one run. Each competitor gets the settings that its own documentation recommends.
 
 ## Filter and project
 
@@ -138,17 +138,18 @@ all processes together (PSS).
 
 ![messages per second](benchmarks-stateless.svg)
 
-The Spark runs are warm: the job is run twice in one session and the second run counts. `orjson.loads` counts its CPU time only,
-without reading the file; the light figure is from opening the files to the last row on disk, without the start of Python (see below).
+The Spark runs are warm: the job runs twice in one session, and the second run counts. The figure of `orjson.loads` is its CPU
+time, without reading the file. The figure of light is the time from opening the files to the last row on disk, without the start
+of Python (see below).
 
-## Starting, waiting, remembering
+## Start and idle time
 
 | | light | Spark |
 |---|---|---|
 | seconds from the start of the process to the first row in a file | {light_first:.2f} | {spark_first:.1f} |
-| memory then, all processes, MB | {light_memory:,.0f} | {spark_memory:,.0f} |
+| memory of all processes at that moment, MB | {light_memory:,.0f} | {spark_memory:,.0f} |
 | milliseconds per micro-batch while records keep coming | – | {overhead:.0f} |
-| CPU while there is nothing to do, one queue | 0.7 % of a core (a test bounds it at 2 %) | |
+| CPU of an idle job with one queue | 0.7 % of a core (a test bounds it at 2 %) | |
 """
 
 

@@ -107,9 +107,10 @@ memory and a checkpoint directory. headrace decodes and aggregates batches, Quix
 
 ## What is not in these figures
 
-Memory, latency and more than one core. Bytewax, Quix Streams and PyFlink run any Python function per message or key, where headrace is
-as slow as they are: figures here are of what headrace does in columns. PyFlink scales to clusters; its start (10 s and more on one
-core) is left out. Bytewax drops events of the past as late with its default clock, so it is given one that stands still.{notes}
+Memory, latency and more than one core. Bytewax, Quix Streams and PyFlink call Python functions per message or key. With such
+functions headrace is as slow as they are: the figures here are for work that headrace does on whole columns. PyFlink scales to
+clusters; its start (10 s and more on one core) is left out. With its default clock Bytewax drops events with old timestamps as late,
+so the benchmark gives it a clock that stands still.{notes}
 """
 )
 
