@@ -69,7 +69,7 @@ class TableOptionChecks:
         return text_of(OptionError, lambda: self.settings.of(given, plugin=self.plugin))
 
     def test_key_without_create_table(self) -> None:
-        assert "key has an effect only together with create_table" in self.refused(key=["id"])
+        assert "the option key has an effect only together with create_table" in self.refused(key=["id"])
 
     def test_upsert_into_a_new_table_needs_a_key(self) -> None:
         text = self.refused(mode="upsert", create_table=True)
@@ -77,14 +77,14 @@ class TableOptionChecks:
         assert "hint: name the columns that are the primary key" in text
 
     def test_the_table_itself_holds_no_offsets(self) -> None:
-        assert "must not be the table itself" in self.refused(offsets_table=self.same_table)
+        assert "must not be the table that the sink writes" in self.refused(offsets_table=self.same_table)
 
     def test_two_columns_to_one(self) -> None:
-        assert "two columns of the stream go to 'x'" in self.refused(columns={"a": "x", "b": "x"})
+        assert "two columns of the stream are mapped to 'x'" in self.refused(columns={"a": "x", "b": "x"})
 
     def test_ssl_key_without_certificate(self) -> None:
         text = self.refused(ssl_key="k")
-        assert f"it goes together with ssl_certificate [plugin '{self.plugin}', option 'ssl_key']" in text
+        assert f"it can be used only together with ssl_certificate [plugin '{self.plugin}', option 'ssl_key']" in text
 
 
 class RowsByKey:

@@ -56,5 +56,5 @@ def test_batches_of_other_fields_are_not_joined() -> None:
     first, second = (replace(raw(0, 2), fields=fields) for fields in (("a", "b"), ("b", "a")))
     assert RawBatch.joined([first, first]).fields == ("a", "b")
     assert first.until(ReadPosition(1)).fields == ("a", "b")
-    with pytest.raises(ValueError, match="other fields"):
+    with pytest.raises(ValueError, match="different fields"):
         RawBatch.joined([first, second])

@@ -56,7 +56,7 @@ def test_an_executor_that_continues_after_its_task_was_given_to_another_stores_n
         assert not frozen.woken
         frozen.wake_worker()
         eventually(lambda: frozen.woken, "the process continues")
-        refused = f"a task was refused: micro-batch {batch_id} was completed by another attempt"
+        refused = f"a task was rejected: micro-batch {batch_id} was completed by another attempt"
         eventually(lambda: refused in log_of(tmp_path).read_text(), refused, shown=log_of(tmp_path).read_text)
         assert process.poll() is None, "the job had ended before the process continued"
         frozen.wake_rest()
@@ -89,6 +89,6 @@ def test_a_driver_that_continues_after_another_was_started_fails_and_stores_noth
             assert first.wait() == 1
             said = log_of(tmp_path).read_text()
             assert f"the checkpoint was taken over by process {second.pid} on " in said
-            assert "run one driver of a job at a time" in said
+            assert "Run only one driver of a job at a time" in said
             ended_well(second, tmp_path)
     same_as_light(tmp_path, cases)

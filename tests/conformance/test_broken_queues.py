@@ -106,7 +106,7 @@ def test_a_running_job_sets_it_aside_and_goes_on_with_it_when_it_is_mended(
     handle.stop()
     assert rows() == [("a", n) for n in range(WHOLE + 100)] + [("b", n) for n in range(60)]
     told = [record.message for record in caplog.records if "a.ndjson.gz" in record.message]
-    assert any("is set aside" in text and "the others are read on" in text for text in told)
+    assert any("is set aside" in text and "the other queues are read on" in text for text in told)
     assert any("can be read again" in text for text in told)
 
 

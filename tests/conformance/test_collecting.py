@@ -44,7 +44,7 @@ def test_dead_letters_are_said(
     with caplog.at_level(logging.WARNING):
         assert numbers(tmp_path / "in.ndjson", "nonsense\n", "{}x\n").collect().height == 100
     [said] = [each.getMessage() for each in caplog.records if "dead letters" in each.getMessage()]
-    assert "test.frames: 2 records are not among the rows" in said
+    assert "test.frames: 2 records are not in the result" in said
 
 
 def test_streams_are_shown_by_their_columns(tmp_path: Path) -> None:

@@ -262,7 +262,7 @@ def test_an_older_checkpoint_is_refused(world: World) -> None:
     world.put_back()
     for name in ("offsets/2", "commits/2"):
         Path("state/spark", name).unlink()
-    with pytest.raises(CheckpointError, match="new results would be dropped as known"):
+    with pytest.raises(CheckpointError, match="new results would be dropped as already stored"):
         world.start.load()
 
 

@@ -194,10 +194,10 @@ def test_a_checkpoint_says_what_it_stands_on(prepared: Counter[str]) -> None:
 
 #: What is done to the state, and what the refusal says of it.
 NAMED = {
-    "remove": "is missing, and the checkpoint needs it",
+    "remove": "is missing, and the checkpoint refers to it",
     "empty": "is damaged, or does not belong to the checkpoint",
     "foreign": "is damaged, or does not belong to the checkpoint",
-    "older": "is missing, and the checkpoint needs it",
+    "older": "is missing, and the checkpoint refers to it",
 }
 
 
@@ -226,7 +226,7 @@ def test_an_older_checkpoint_is_not_taken_for_the_newest(prepared: Counter[str])
     # The output is that of three files, the checkpoint that of two.
     shutil.rmtree("state")
     shutil.copytree("kept-state", "state")
-    with pytest.raises(HeadraceError, match="new results would be dropped as known"):
+    with pytest.raises(HeadraceError, match="new results would be dropped as already stored"):
         run()
     assert rows() == prepared
 

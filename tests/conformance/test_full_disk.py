@@ -300,7 +300,7 @@ def test_a_checkpoint_that_is_removed_below_a_job_on_spark(
     append(200, 100)
     with pytest.raises(CheckpointError, match="is missing") as caught:
         job(output, keyed=keyed).run("spark", checkpoint="state")
-    assert "restore the whole checkpoint directory from one copy, or begin anew" in str(caught.value)
+    assert "restore the whole checkpoint directory from one copy, or start from the beginning" in str(caught.value)
     assert sorted(row["n"] for row in rows(output)) == list(range(200))
     # Anew, rows that are there are not written again.
     job(output, keyed=keyed).run("spark", checkpoint="other")

@@ -111,7 +111,7 @@ def run_until_an_older_checkpoint_is_back(backend: str, made: Any = job) -> None
 def test_an_older_checkpoint_is_refused_or_gone_on_with(backend: str) -> None:
     run_until_an_older_checkpoint_is_back(backend)
     lay(FILES + 1)
-    with pytest.raises(CheckpointError, match="new results would be dropped as known") as failure:
+    with pytest.raises(CheckpointError, match="new results would be dropped as already stored") as failure:
         job().run(backend, checkpoint="state", shards=2)
     assert "sinks_ahead='write'" in str(failure.value.hint)
     assert totals() == true_sums(FILES)

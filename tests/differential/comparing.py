@@ -3,7 +3,7 @@
 Rows are compared by position, names do not count. The rules:
 
 - NULL equals NULL and nothing else.
-- Whole numbers and decimals are equal when their values are: 2, 2.0 and 2.00 are one value. A scale is no value.
+- Whole numbers and decimals are equal when their values are: 2, 2.0 and 2.00 are one value. A scale is not a value.
 - Floating-point numbers are equal when they agree in 12 significant digits. NaN equals NaN, −0.0 equals 0.0. A float that is a
   whole number equals that number.
 - Times are equal when the microsecond is. A time in a zone is compared in UTC.

@@ -58,7 +58,7 @@ _FAILS = "fails"
 #: What no value can come of may be refused when the job is built, if it stands there as constants.
 _REFUSED = "is refused"
 #: Of a column fewer patterns are taken than of a job's own text (docs/adr/013-regular-expressions.md).
-_PATTERN = "is no pattern of a column"
+_PATTERN = "is not a pattern of a column"
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ def _outcomes(table: Table, text: str, batch: int) -> dict[int, Any]:
         found = run_sql([table], f"SELECT id, {text} AS z FROM t1", max_batch_records=batch)  # our own text
     except HeadraceError as error:
         if len(table.rows) == 1:
-            return {table.rows[0][0]: _PATTERN if "is no pattern that a column may give" in str(error) else _FAILS}
+            return {table.rows[0][0]: _PATTERN if "is not a pattern that a column may give" in str(error) else _FAILS}
         alone = [Table("t1", table.columns, (row,), (0,)) for row in table.rows]
         return {number: value for each in alone for number, value in _outcomes(each, text, batch).items()}
     return {int(number): value for number, value in found.rows}

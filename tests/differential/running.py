@@ -99,7 +99,7 @@ class FoldingSink(Sink):
             elif self.table[row] > 0:
                 self.table[row] -= 1
             else:
-                self.faults.append(f"{row} is taken back, but it is not there")
+                self.faults.append(f"{row} is retracted, but it is not there")
 
 
 @dataclass(frozen=True)

@@ -89,5 +89,5 @@ def test_a_source_that_listens_is_refused_before_spark_starts(source: str, tmp_p
         lambda: job.start("spark", checkpoint=tmp_path / "state"),
     ]
     for run in runs:
-        with pytest.raises(PlanError, match=f"{source}.*can only be read by the process that has opened it"):
+        with pytest.raises(PlanError, match=f"{source}.*can be read only by the process that opened it"):
             run()

@@ -237,7 +237,7 @@ class Table(Server):
         elif self.rows[text]:
             self.rows[text] -= 1
         else:
-            self.faults.append(f"{text} is taken back, but it is not there")
+            self.faults.append(f"{text} is retracted, but it is not there")
         if self.key is not None:
             named = self.text({name: row[name] for name in self.key})
             self.by_key[named] += 1 if adds else -1

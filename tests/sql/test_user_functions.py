@@ -141,7 +141,9 @@ def test_calls_are_checked_when_the_job_is_built(query: str, message: str) -> No
 
 
 def test_a_function_that_says_no_type_is_refused_where_it_is_created() -> None:
-    with pytest.raises(ExpressionError, match=r"(?s)does not say what it returns.*CREATE FUNCTION.*annotate it"):
+    with pytest.raises(
+        ExpressionError, match=r"(?s)does not declare the type that it returns.*CREATE FUNCTION.*annotate it"
+    ):
         hr.sql("CREATE FUNCTION f AS 'json:dumps'")
     with pytest.raises(ExpressionError, match=r"(?s)'Words'? is neither|no 'nothing'|cannot import|has no"):
         hr.sql(f"CREATE FUNCTION f AS '{MODULE}:nothing'")

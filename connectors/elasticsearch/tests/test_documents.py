@@ -145,7 +145,7 @@ def test_indices_by_a_date_and_by_other_zones() -> None:
 def test_json_columns_become_the_values_that_they_say() -> None:
     made = make([{"id": 1, "j": '{"a": [1, 2.50]}'}], {"id": "int64", "j": "json"})
     assert b'"j":{"a":[1,2.50]}' in lines_of(made)[0]
-    with pytest.raises(DataError, match="column 'j' is to hold JSON text"):
+    with pytest.raises(DataError, match="column 'j' must contain JSON text"):
         lines_of(make([{"id": 1, "j": "{cut"}], {"id": "int64", "j": "json"}))
 
 
@@ -168,7 +168,7 @@ class TestChanges:
         assert CHANGE.encode() not in b"".join(lines_of(made))
 
     def test_what_they_need(self) -> None:
-        assert "name the column that identifies it: id='...'" in text_of(JobError, self.made)
+        assert "name that column: id='...'" in text_of(JobError, self.made)
         assert "option 'mode'" in text_of(JobError, lambda: self.made(id="id", mode="create"))
 
 

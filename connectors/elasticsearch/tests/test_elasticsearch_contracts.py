@@ -146,7 +146,7 @@ class TestDataStream(SinkChecks):
     longest_text = 0
     crash_moments = FEW_MOMENTS
     weaknesses: ClassVar[Mapping[str, str]] = {
-        "test_rows_of_unknown_columns": "documents of a data stream have a time: a row without one is a dead letter",
+        "test_rows_of_unknown_columns": "documents of a data stream need a time: a row without one is a dead letter",
     }
     more: ClassVar[Mapping[str, Any]] = {"data_stream": True, "index_time": "at", "mappings": {"text": "ip"}}
 

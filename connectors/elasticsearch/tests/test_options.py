@@ -34,10 +34,10 @@ def check(columns: Mapping[str, Any] = COLUMNS, **options: Any) -> None:
 @pytest.mark.parametrize(
     ("options", "option", "said"),
     [
-        ({"url": "search:9200"}, "url", "no address such as"),
-        ({"url": ["http://a:1", "ftp://b"]}, "url", "'ftp://b' is no address"),
-        ({"url": "http://a:port"}, "url", "is no address"),
-        ({"url": "http://a", "ssl_ca": "ca.pem"}, "ssl_ca", "no address with TLS"),
+        ({"url": "search:9200"}, "url", "not an address such as"),
+        ({"url": ["http://a:1", "ftp://b"]}, "url", "'ftp://b' is not an address"),
+        ({"url": "http://a:port"}, "url", "is not an address"),
+        ({"url": "http://a", "ssl_ca": "ca.pem"}, "ssl_ca", "not an address with TLS"),
         ({"url": "http://a:1", "user": "u", "password": "p"}, "url", "the login would be sent unencrypted"),
         (
             {"url": ["https://a", "http://10.0.0.1"], "api_key": "k"},
@@ -47,14 +47,22 @@ def check(columns: Mapping[str, Any] = COLUMNS, **options: Any) -> None:
         ({"url": "https://a/?api_key=sesame"}, "url", "which may hold a secret and would be shown"),
         ({"url": "https://a", "ssl_key": "k.pem"}, "ssl_key", "together with ssl_certificate"),
         ({"url": "https://a", "ssl_fingerprint": "ab:cd"}, "ssl_fingerprint", "64 hexadecimal digits"),
-        ({"url": "https://a", "ssl_fingerprint": "ab" * 32, "ssl_ca": "x"}, "ssl_fingerprint", "alone decides"),
-        ({"api_key": "k", "user": "u", "password": "p"}, "api_key", "takes the place of user and password"),
-        ({"user": "u"}, "password", "go together"),
-        ({"password": "p"}, "user", "go together"),
-        ({"index": " "}, "index", "the name is empty"),
-        ({"index": "t-%Y"}, "index_time", "no column gives the time for them"),
+        (
+            {"url": "https://a", "ssl_fingerprint": "ab" * 32, "ssl_ca": "x"},
+            "ssl_fingerprint",
+            "only the fingerprint is checked",
+        ),
+        ({"api_key": "k", "user": "u", "password": "p"}, "api_key", "cannot be combined with user and password"),
+        ({"user": "u"}, "password", "give both user and password"),
+        ({"password": "p"}, "user", "give both user and password"),
+        ({"index": " "}, "index", "the name is an empty text"),
+        ({"index": "t-%Y"}, "index_time", "no option names the column with the time"),
         ({"index_time": "at"}, "index_time", "has no effect"),
-        ({"index": "t-{tenant}", "data_stream": True}, "index", "a data stream has one name"),
+        (
+            {"index": "t-{tenant}", "data_stream": True},
+            "index",
+            "the name of a data stream cannot contain a date pattern",
+        ),
         ({"version": "offset"}, "version", "no id is given"),
         ({"version": "offset", "id": "id", "mode": "create"}, "version", "never replaced"),
         ({"mappings": {"id": "keyword"}}, "mappings", "only together with create_index"),
@@ -92,7 +100,7 @@ def test_a_password_in_the_address_is_refused_and_not_shown() -> None:
         ({"index": "T-{tenant}"}, "index", "cannot be the name"),
         ({"index": "t-%B", "index_time": "at"}, "index", "'t-February' cannot be the name"),
         ({"index": "t-%J", "index_time": "at"}, "index", "% signs without meaning"),
-        ({"index": "{tenant}-x", "create_index": True}, "index", "would concern other indices too"),
+        ({"index": "{tenant}-x", "create_index": True}, "index", "would apply to all indices"),
         ({"data_stream": True}, "index_time", "has no such column"),
     ],
 )
@@ -166,7 +174,7 @@ class TestSource:
         import datetime as dt
 
         start = hr.StartAt(dt.datetime(2024, 1, 1, tzinfo=dt.UTC))
-        assert "not ordered by time" in text_of(JobError, lambda: self.source().open(Queue("t/0"), start))
+        assert "no order by time" in text_of(JobError, lambda: self.source().open(Queue("t/0"), start))
 
     def test_an_empty_name(self) -> None:
-        assert "the name is empty" in text_of(OptionError, lambda: self.source(index=""))
+        assert "the name is an empty text" in text_of(OptionError, lambda: self.source(index=""))

@@ -93,7 +93,7 @@ class TestBeforeTheStart:
             index=cluster.name(), mappings={"dynamic": "strict", "properties": {"number": {"type": "long"}}}
         )
         text = text_of(JobError, lambda: cluster.sink({"numbr": "int64"}))
-        assert "takes no field 'numbr', its mapping is strict" in text
+        assert "refuses the field 'numbr': its mapping is strict" in text
         assert "did you mean 'number'?" in text
 
     def test_a_pipeline_that_is_not_there(self, cluster: Cluster) -> None:
@@ -105,7 +105,7 @@ class TestBeforeTheStart:
         cluster.create("index")
         columns = {"@timestamp": "timestamp"}
         text = text_of(JobError, lambda: cluster.sink(columns, index=cluster.name("index"), data_stream=True))
-        assert "is no data stream" in text
+        assert "is not a data stream" in text
         options: dict[str, Any] = {"index": cluster.name("stream"), "data_stream": True, "create_index": True}
         sink = cluster.sink(columns, **options)
         insert(sink, batch("q", [{"@timestamp": DAY}], columns))

@@ -109,8 +109,8 @@ def test_the_last_record_comes_when_the_file_is_quiet(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"first_line": "("}, "no regular expression"),
-        ({"first_line": "a", "continuation": "b"}, "takes the place of"),
+        ({"first_line": "("}, "not a regular expression"),
+        ({"first_line": "a", "continuation": "b"}, "cannot be combined with"),
         ({"framing": "multiline"}, "needs first_line or continuation"),
         ({"first_line": "a", "framing": "csv"}, "framing"),
     ],

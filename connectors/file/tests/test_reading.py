@@ -328,7 +328,7 @@ class TestStarts:
 
     def test_a_damaged_hint_is_named(self, world: World) -> None:
         world.write("log", lines(0))
-        with pytest.raises(CheckpointError, match="hint of a file's position is damaged"):
+        with pytest.raises(CheckpointError, match="stored position of a file is damaged"):
             world.open(world.source(), start=ReadPosition(1, {"topic": "x"}))
 
     def test_reading_from_the_start_twice_gives_the_same(self, world: World) -> None:

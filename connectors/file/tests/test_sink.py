@@ -285,10 +285,10 @@ class TestStateFile:
         own, other = (tmp_path / "_headrace" / "state" / queue_key(Queue(name), "") for name in ("q", "other"))
         kept = own.read_bytes()
         own.write_bytes(other.read_bytes())
-        with pytest.raises(JobError, match=f"{own} holds the position of another queue or writer") as raised:
+        with pytest.raises(JobError, match=f"{own} contains the position of another queue or writer") as raised:
             make_sink(tmp_path).last_offset(Queue("q"))
         assert "remove it" in str(raised.value)
-        with pytest.raises(JobError, match="holds the position of another queue"):
+        with pytest.raises(JobError, match="contains the position of another queue"):
             insert(make_sink(tmp_path), "q", 15, 1)
         assert make_sink(tmp_path).last_offset(Queue("other")) == Position(14)
         own.write_bytes(kept)
@@ -303,7 +303,7 @@ class TestStateFile:
             tmp_path / name / "_headrace" / "state" / queue_key(Queue("q"), name) for name in ("rows", "dead letters")
         )
         own.write_bytes(other.read_bytes())
-        with pytest.raises(JobError, match=f"{own} holds the position of another queue or writer"):
+        with pytest.raises(JobError, match=f"{own} contains the position of another queue or writer"):
             make_sink(tmp_path / "rows", writer="rows").last_offset(Queue("q"))
 
     @pytest.mark.parametrize("commits", [2, 3, 4, 5])

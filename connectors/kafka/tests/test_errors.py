@@ -166,7 +166,7 @@ def test_port_that_wants_more(
     servers = getattr(security, port)
     text = text_of(connect, {"servers": servers, "driver": driver}, RetriableError)
     # Whether librdkafka gives a reason before the time is up depends on when it was disconnected last.
-    told = {"confluent": ".+", "kafka-python": "this port wants TLS" if port == "ssl" else "no answer within 1 s"}
+    told = {"confluent": ".+", "kafka-python": "this port expects TLS" if port == "ssl" else "no answer within 1 s"}
     assert re.fullmatch(
         f"Kafka at {servers} cannot be reached: {told[driver]} \\[plugin 'kafka', option 'servers'\\]\n"
         r"  hint: is the server up, is this its address, and does security_protocol PLAINTEXT fit the port\?",

@@ -79,7 +79,7 @@ def test_a_table_with_another_key_is_refused(database: Database) -> None:
     database.execute("CREATE TABLE t (k VARCHAR(50) PRIMARY KEY, part INT, n INT)")
     with pytest.raises(JobError, match="the stream is a changelog with the key k, part, but the table") as caught:
         ready(database, ("k", "part"), table="t", mode="upsert")
-    assert "unique key of just these columns: (k, part)" in str(caught.value)
+    assert "unique key of exactly these columns: (k, part)" in str(caught.value)
 
 
 def test_rows_can_only_be_added_by_insert(database: Database) -> None:

@@ -202,7 +202,7 @@ def test_two_clients_with_the_same_server_id(table: Database) -> None:
     with opened(table, LATEST, server_id="77") as one, opened(table, LATEST, server_id="77") as other:
         one.poll(1, SECOND / 10)
         other.poll(1, SECOND / 10)
-        with pytest.raises((JobError, RetriableError), match=r"server id|was cut"):
+        with pytest.raises((JobError, RetriableError), match=r"server id|was interrupted"):
             _poll_often(one)
 
 
@@ -213,7 +213,7 @@ def _poll_often(reader: Reader) -> None:
 
 @pytest.mark.parametrize("value", ["x", "0", "9-5", "5-", "4294967296", "-4"])
 def test_server_ids_that_are_none(value: str) -> None:
-    with pytest.raises(OptionError, match="no number"):
+    with pytest.raises(OptionError, match="neither a number nor a range"):
         MySQLChangesSettings.of({"table": "t", "database": "d", "server_id": value}, plugin="mysql_changes")
 
 

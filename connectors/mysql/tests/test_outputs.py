@@ -104,7 +104,7 @@ def test_a_table_that_is_ahead_of_the_checkpoint_is_noticed(database: Database, 
         to = tmp_path / "state" / path.relative_to(tmp_path / "older")
         to.mkdir(parents=True, exist_ok=True) if path.is_dir() else to.write_bytes(path.read_bytes())
     sums(20).run("light", checkpoint=tmp_path / "state")
-    with pytest.raises(CheckpointError, match="new results would be dropped as known"):
+    with pytest.raises(CheckpointError, match="new results would be dropped as already stored"):
         sums(30).run("light", checkpoint=tmp_path / "older")
     sums(30).run("light", checkpoint=tmp_path / "older", sinks_ahead="write")
     assert {row["k"]: row["s"] for row in database.rows("t")} == {"a": 210, "b": 225}

@@ -135,7 +135,9 @@ class TestCreatedTable:
         assert "did you mean 'name'?" in text
 
     def test_unknown_columns_cannot_be_created(self, database: Database) -> None:
-        assert "give the map() before it a schema" in text_of(JobError, lambda: database.sink(None, create_table=True))
+        assert "give the map() before it an option schema={...}" in text_of(
+            JobError, lambda: database.sink(None, create_table=True)
+        )
 
     def test_a_dropped_table_takes_all_rows_again(self, database: Database) -> None:
         sink = database.sink(ID, create_table=True)

@@ -115,9 +115,7 @@ class TestScan:
         add(table, 1, 2)
         options = {"checkpoint": str(tmp_path), "show_progress": False}
         hr.stream("test", "scan").from_mysql(**table.options(range_size=10)).to(MemorySink()).run("light", **options)
-        with pytest.raises(
-            JobError, match=r"the checkpoint has the range 't\[0,10\)', of another size than 20"
-        ) as caught:
+        with pytest.raises(JobError, match=r"the checkpoint has the range 't\[0,10\)', whose size is not 20") as caught:
             hr.stream("test", "scan").from_mysql(**table.options(range_size=20)).to(MemorySink()).run(
                 "light", **options
             )
@@ -267,7 +265,7 @@ class TestPoll:
         with pytest.raises(DataError) as caught:
             source.open(Queue("t"), ReadPosition(4))
         assert str(caught.value) == (
-            "position 4 is greater than 1, the position of the table's next row: the table was emptied or created again"
+            "position 4 is greater than 1, the position of the table's next row: the table was emptied or recreated"
             " [plugin 'mysql', queue 't', offset 4]\n  hint: start with a new checkpoint to read it from its beginning"
         )
 
@@ -298,5 +296,5 @@ class TestPoll:
         options = {"until": "end", "checkpoint": str(tmp_path), "show_progress": False}
         job.run("light", **options)
         table.execute("TRUNCATE t")
-        with pytest.raises((DataError, JobFailedError), match="the table was emptied or created again"):
+        with pytest.raises((DataError, JobFailedError), match="the table was emptied or recreated"):
             job.run("light", **options)

@@ -221,7 +221,7 @@ def test_partitions_without_old_rows(followed: PostgresDatabase) -> None:
         followed.execute(
             "CREATE TABLE high PARTITION OF t DEFAULT; INSERT INTO t VALUES (20, 1); UPDATE t SET v = 3 WHERE id = 20"
         )
-        with pytest.raises(DataError, match="a partition of the table is without REPLICA IDENTITY FULL"):
+        with pytest.raises(DataError, match="a partition of the table has no REPLICA IDENTITY FULL"):
             read_to_end(reader)
 
 

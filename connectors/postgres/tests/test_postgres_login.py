@@ -17,7 +17,7 @@ _SSL_REQUEST, _GSS_REQUEST = 80877103, 80877104
 
 
 class AskingServer:
-    """A server that asks for the password itself, and keeps what it hears then."""
+    """A server that asks for the password in clear text, and keeps what it hears then."""
 
     def __init__(self) -> None:
         self._listener = socket.create_server(("127.0.0.1", 0))
@@ -60,7 +60,7 @@ def settings(port: int, **more: object) -> PostgresSourceSettings:
 
 
 def test_a_server_that_asks_for_the_password_does_not_get_it(asking: AskingServer) -> None:
-    with pytest.raises(JobError, match="asks for the password itself") as caught:
+    with pytest.raises(JobError, match="asks for the password in clear text") as caught:
         connect(settings(asking.port))
     asking.close()
     assert b"hunter2" not in asking.heard
@@ -76,7 +76,7 @@ def test_tls_that_is_required_and_not_there(asking: AskingServer) -> None:
 def test_a_server_that_is_away_is_tried_again() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
-    with pytest.raises(RetriableError, match="is the server running"):
+    with pytest.raises(RetriableError, match="check that the server is running"):
         connect(settings(port, connect_timeout=timedelta(seconds=2)))
 
 

@@ -66,5 +66,5 @@ def test_rubbish_is_refused_with_our_own_error(rubbish: bytes, kind: Compression
 
 
 def test_an_unknown_kind_is_named() -> None:
-    with pytest.raises(InvalidMessageError, match=r"unknown way \(5\)"):
+    with pytest.raises(InvalidMessageError, match=r"unknown method \(5\)"):
         decompress(b"x", 1 | 5 << 8)

@@ -100,7 +100,7 @@ def test_a_header_cut_short_is_a_protocol_error(
 
 @pytest.mark.parametrize("length", [-1, 3, 128 * 1024 * 1024 + 1, 0x48545450])  # the last is "HTTP"
 def test_an_impossible_length_ends_the_stream_before_memory_is_taken(length: int) -> None:
-    with pytest.raises(ProtocolError, match="is this a RocketMQ"):
+    with pytest.raises(ProtocolError, match="the port of a RocketMQ"):
         list(FrameReader().feed(struct.pack(">i", length)))
 
 

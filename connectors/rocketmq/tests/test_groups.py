@@ -98,9 +98,9 @@ def test_committing_chosen_offsets(client: Client, topic: str, consumer_group: s
     with client.consumer(consumer_group, topic) as consumer:
         poll_messages(consumer, 10)
         consumer.commit({queue: 4})
-        with pytest.raises(ConfigurationError, match="do not belong to this consumer"):
+        with pytest.raises(ConfigurationError, match="this consumer does not own"):
             consumer.commit({MessageQueue(topic, queue.broker_name, 1): 4})
-        with pytest.raises(ConfigurationError, match="do not belong to this consumer"):
+        with pytest.raises(ConfigurationError, match="this consumer does not own"):
             consumer.commit({MessageQueue("other", queue.broker_name, 0): 4})
     with client.consumer(consumer_group, topic) as consumer:
         assert bodies(poll_messages(consumer, 6)) == [b"%d" % number for number in range(4, 10)]

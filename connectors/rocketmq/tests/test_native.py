@@ -252,7 +252,7 @@ def test_a_library_that_is_not_there_is_named(client: Client, topic: str, option
     client.create_topic(topic, 1)
     source = source_of(**{**options, "topic": topic, "native_library": "/no/such/place"})
     [queue] = source.queues()
-    with pytest.raises(JobError, match="as a member of a group only"):
+    with pytest.raises(JobError, match="only as a member of a consumer group"):
         source.open(queue, EARLIEST)
     with pytest.raises(OptionError, match=r"(?s)/no/such/place.*option 'driver'.*native_library="):
         source.join(None)

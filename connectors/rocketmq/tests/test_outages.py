@@ -216,7 +216,7 @@ def test_another_broker_takes_what_may_go_anywhere(start_rocketmq_server: StartR
 def test_nobody_is_there_at_the_start(server: RocketMQServer, topic: str) -> None:
     server.kill()
     with Client(server.name_server, timeout=SHORT) as client:
-        with pytest.raises(ConnectionFailedError, match=f"{server.name_server}.*is it running"):
+        with pytest.raises(ConnectionFailedError, match=f"{server.name_server}.*the server is running"):
             client.queues(topic)
         with pytest.raises(ConnectionFailedError, match=server.name_server):
             client.consumer("group", topic)

@@ -74,7 +74,7 @@ def test_delivery_makes_the_class() -> None:
         ({"keys": ["id", "x"]}, "unknown column 'x' [plugin 'rocketmq', option 'keys']"),
         ({"properties": ["amunt"]}, "did you mean 'amount'?"),
         ({"properties": ["KEYS"]}, "'KEYS' is a property that RocketMQ or this sink sets"),
-        ({"topic": " "}, "names no topic"),
+        ({"topic": " "}, "list of topics is empty"),
         ({"delivery": "exactly_once"}, "option 'delivery'"),
         ({"format": "jsn"}, "jsn"),
     ],
@@ -93,7 +93,7 @@ def message_of(kind: type[HeadraceError], call: Callable[[], object]) -> str:
 
 def test_servers_that_are_away_are_named() -> None:
     assert message_of(RetriableError, lambda: make_offline().prepare(None)) == (
-        "cannot connect to 127.0.0.1:1: Connection refused; is it running, and is this its address? "
+        "cannot connect to 127.0.0.1:1: Connection refused: check that the server is running and that this is its address "
         "(name servers 127.0.0.1:1, topic t) [plugin 'rocketmq']\n"
         "  hint: start RocketMQ, or correct the option name_servers; brokers in containers may need address_map"
     )

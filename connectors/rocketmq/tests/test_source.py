@@ -77,13 +77,13 @@ def test_topics_and_group() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"topic": " , "}, "names no topic [plugin 'rocketmq', option 'topic']"),
+        ({"topic": " , "}, "the list of topics is empty [plugin 'rocketmq', option 'topic']"),
         ({"name_servers": "nowhere"}, "option 'name_servers'"),
         ({"access_key": "u"}, "is needed with access_key [plugin 'rocketmq', option 'secret_key']"),
         ({"secret_key": "s"}, "is needed with secret_key [plugin 'rocketmq', option 'access_key']"),
         ({"security_token": "s"}, "has no effect without access_key"),
         ({"tls_ca": "ca.pem"}, "has no effect without TLS [plugin 'rocketmq', option 'tls_ca']\n  hint: tls=True"),
-        ({"tags": "a", "sql": "b > 1"}, "brokers filter by tags or by a condition, not by both"),
+        ({"tags": "a", "sql": "b > 1"}, "a broker filters by tags or by an SQL condition, but not by both"),
         ({"tags": "a || "}, "option 'tags'"),
         ({"sql": " "}, "the SQL92 condition is empty [plugin 'rocketmq', option 'sql']"),
         ({"request_timeout": "0 s"}, "must be positive [plugin 'rocketmq', option 'request_timeout']"),
@@ -311,7 +311,7 @@ def test_an_unknown_topic_is_named_with_the_nearest(client: Client, topic: str, 
 def test_servers_that_are_away_are_named() -> None:
     source = RocketMQSource(settings(name_servers="127.0.0.1:1", request_timeout="200 ms"))
     assert message_of(RetriableError, source.queues) == (
-        "cannot connect to 127.0.0.1:1: Connection refused; is it running, and is this its address? "
+        "cannot connect to 127.0.0.1:1: Connection refused: check that the server is running and that this is its address "
         "(name servers 127.0.0.1:1, topic t) [plugin 'rocketmq']\n"
         "  hint: start RocketMQ, or correct the option name_servers; brokers in containers may need address_map"
     )

@@ -123,7 +123,7 @@ def test_the_password_is_not_shown() -> None:
 def test_nobody_listens() -> None:
     with serving(echo) as server:
         address = server.address
-    with pytest.raises(ConnectionFailedError, match="is it running"):
+    with pytest.raises(ConnectionFailedError, match="the server is running"):
         open_transport(address, None, None, 1.0)
 
 

@@ -121,7 +121,8 @@ def test_a_trim_forgets_records_and_removes_files(tmp_path: Path) -> None:
         assert (log.earliest, log.latest) == (30, 40)
         assert log.status().used_bytes < used / 2
         with pytest.raises(
-            DataError, match="no longer holds record 29: a checkpoint covered what is before 30"
+            DataError,
+            match="no longer holds record 29: it was removed, because a checkpoint covered the records before 30",
         ) as found:
             log.read(29, 1)
         assert found.value.offset == 29
@@ -184,7 +185,7 @@ def test_a_full_log_drops_the_newest_and_counts_them(tmp_path: Path, caplog: pyt
         assert log.append([b"x" * KIB] * 3) == Appended(status.latest, 0, 3)
         log.trim(log.latest)
         assert log.append([b"y"]) == Appended(status.latest, 1)
-    assert "were not taken" in caplog.text
+    assert "were refused" in caplog.text
     with small(tmp_path, "drop_newest") as log:
         assert log.status().dropped_newest == status.dropped_newest + 3
 
@@ -201,9 +202,9 @@ def test_two_logs_on_one_directory_are_refused(tmp_path: Path) -> None:
 
 
 def test_options_are_checked(tmp_path: Path) -> None:
-    with pytest.raises(OptionError, match="quota of 65536 bytes at least"):
+    with pytest.raises(OptionError, match="must be at least 65536 bytes"):
         RecordLog(tmp_path, quota_bytes=1000)
-    with pytest.raises(OptionError, match="when_full is block, drop_oldest or drop_newest"):
+    with pytest.raises(OptionError, match="when_full must be block, drop_oldest or drop_newest"):
         RecordLog(tmp_path, when_full="explode")  # type: ignore[arg-type]
     (tmp_path / "file").touch()
     with pytest.raises(JobError, match="cannot be opened"):

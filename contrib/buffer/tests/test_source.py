@@ -216,7 +216,7 @@ def test_positions_of_a_log_that_was_made_anew_are_refused(tmp_path: Path) -> No
         log.append([b"a"] * 3)
         name = log.id
     source = make(tmp_path)
-    with pytest.raises(hr.DataError, match="is of another buffer"):
+    with pytest.raises(hr.DataError, match="belongs to another buffer"):
         source.open(hr.Queue("buffer"), hr.ReadPosition(2, {"log": "0" * 32}))
     assert source.open(hr.Queue("buffer"), hr.ReadPosition(2, {"log": name})).position.offset == 2
     source.close()

@@ -46,7 +46,7 @@ def test_types_of_the_schema_count() -> None:
     schema = {"at": "timestamp", "status": "int16", "whole": "string"}
     found = lines(schema=schema, timestamp_format="%d/%b/%Y:%H:%M:%S %z", line_column="whole").collect()
     assert found.rows()[0] == (datetime(2024, 1, 15, 9, 23, 45, tzinfo=UTC), 200, LINES[0].decode())
-    with pytest.raises(hr.OptionError, match="'at' is a timestamp, but its layout is not known"):
+    with pytest.raises(hr.OptionError, match="'at' is a timestamp, but no option says how its text is written"):
         lines(schema={"at": "timestamp"})
     with pytest.raises(hr.OptionError, match="cannot be date"):
         lines(schema={"at": "date"})
@@ -59,9 +59,9 @@ def test_the_format_is_for_reading() -> None:
 
     with pytest.raises(hr.PlanError, match="can only be read"):
         GrokCodec(GrokCodec.Settings.of({"pattern": "x"})).encoder(None)
-    with pytest.raises(hr.OptionError, match="name one pattern"):
+    with pytest.raises(hr.OptionError, match="the option pattern"):
         GrokCodec.Settings.of({})
-    with pytest.raises(hr.OptionError, match="there is a pattern already"):
+    with pytest.raises(hr.OptionError, match="give either pattern or patterns, not both"):
         GrokCodec.Settings.of({"pattern": "x", "patterns": ["y"]})
 
 
@@ -74,7 +74,7 @@ def test_a_column_is_replaced_where_the_field_has_something() -> None:
         stream.grok("%{GREEDYDATA:message}")
     with pytest.raises(hr.PlanError, match="cannot be replaced by a field of another type"):
         stream.grok("%{INT:message:int}", overwrite="message")
-    with pytest.raises(hr.PlanError, match="'x' in overwrite is no field"):
+    with pytest.raises(hr.PlanError, match="'x' in overwrite is not a field"):
         stream.grok("%{INT:n}", overwrite="x")
     with pytest.raises(hr.PlanError, match="did you mean 'message'"):
         stream.grok("%{INT:n}", on="massage")

@@ -82,7 +82,7 @@ def test_empty_captures_can_be_kept() -> None:
         ("a{1,5000}", "up to 1,000"),
         ("(?x)a", "this kind of group is not supported"),
         (r"(a)\1", r"unknown escape \\1.*captures are named"),
-        (r"\k<b>", "the back reference 'b' stands before its capture"),
+        (r"\k<b>", "the back reference 'b' refers to a group that comes later"),
         (r"(?<=a*)b\q", r"unknown escape \\q"),
         ("a\\", "a backslash ends the pattern"),
         ("(" * 200 + ")" * 200, "nested deeper than 100 levels"),
@@ -127,11 +127,11 @@ def test_patterns_of_files_and_of_the_call(tmp_path: Path) -> None:
     found = definitions_of(files=[str(tmp_path / "blanks")])
     assert (found["KEY"].text, found["PAGE"].text) == ("[a-z]+: ", "p\x0c\u2028q")
     with pytest.raises(
-        hr.OptionError, match=r"line 1 of pattern_definitions is no pattern.*option 'pattern_definitions'"
+        hr.OptionError, match=r"line 1 of pattern_definitions is not a pattern.*option 'pattern_definitions'"
     ):
         definitions_of("ONLYNAME")
     (tmp_path / "bad").write_text("ONLYNAME\n")
-    with pytest.raises(hr.OptionError, match=r"line 1 of .*bad is no pattern"):
+    with pytest.raises(hr.OptionError, match=r"line 1 of .*bad is not a pattern"):
         definitions_of(files=[str(tmp_path / "bad")])
     with pytest.raises(hr.OptionError, match="cannot read patterns"):
         definitions_of(files=[str(tmp_path / "nothing")])

@@ -152,8 +152,8 @@ def test_bodies(taking: Callable[..., Taking], kind: str, body: bytes, records: 
         (b"[1, {]", "application/json", {}, 400, "the body is not JSON"),
         (b"", "application/json", {}, 400, "the body is not JSON"),
         (b"[" * 20_000, "application/json", {}, 400, "the body is not JSON"),
-        (b"{}", "application/xml", {}, 415, "content type 'application/xml' is not taken"),
-        (b"{}", "application/json", {"Content_Encoding": "br"}, 415, "content encoding 'br' is not taken"),
+        (b"{}", "application/xml", {}, 415, "content type 'application/xml' is not supported"),
+        (b"{}", "application/json", {"Content_Encoding": "br"}, 415, "content encoding 'br' is not supported"),
         (b"{}", "application/json", {"Content_Encoding": "gzip"}, 400, "the body is not gzip"),
         (
             gzip.compress(b"{}", mtime=0)[:-4],
@@ -280,10 +280,10 @@ def test_a_port_or_a_certificate_that_cannot_be_used(tmp_path: Path) -> None:
     ("options", "option", "message"),
     [
         ({"host": "0.0.0.0"}, "token", "anybody who reaches 0.0.0.0 could send records"),
-        ({"host": "::", "token": "x"}, "ssl_certificate", "everybody on the network could read the token"),
-        ({"path": "events"}, "path", "is no path"),
-        ({"signature_header": "a b"}, "signature_header", "is no name of a header"),
-        ({"ssl_key": "key.pem"}, "ssl_key", "goes together with ssl_certificate"),
+        ({"host": "::", "token": "x"}, "ssl_certificate", "the token would be sent unencrypted"),
+        ({"path": "events"}, "path", "is not a path"),
+        ({"signature_header": "a b"}, "signature_header", "is not a name of a header"),
+        ({"ssl_key": "key.pem"}, "ssl_key", "only together with ssl_certificate"),
         ({"port": 70_000}, "port", "65535"),
     ],
 )
@@ -357,7 +357,7 @@ def test_every_record_that_was_answered_with_200_is_there_once_though_the_job_is
         for _ in range(5):
             seen = len(answered)
             job = subprocess.Popen([sys.executable, "job.py", str(port)], cwd=tmp_path)
-            eventually(partial(_is_longer, answered, seen + 50), "records are taken")
+            eventually(partial(_is_longer, answered, seen + 50), "records are accepted")
             job.send_signal(signal.SIGKILL)
             job.wait()
     finally:

@@ -163,7 +163,7 @@ def test_files_refer_to_files(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("{", "it is no JSON"),
+        ("{", "it is not JSON"),
         ("[]", "a schema is an object"),
         ('{"type": "objec"}', '"objec" is not valid'),
         ('{"pattern": "("}', "is not a"),
@@ -180,7 +180,7 @@ def test_schemas_that_are_refused(text: str, message: str) -> None:
 def test_options_that_are_refused() -> None:
     for options, message in (
         ({}, "needs a schema"),
-        ({"json_schema": "{}", "json_schema_file": "x"}, "takes the place"),
+        ({"json_schema": "{}", "json_schema_file": "x"}, "cannot be combined with"),
     ):
         with pytest.raises(hr.OptionError, match=message):
             JsonSchemaCodec.Settings.of(options)

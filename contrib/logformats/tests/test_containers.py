@@ -79,7 +79,7 @@ def test_columns_are_fixed() -> None:
     for codec in (CriCodec(), DockerJsonCodec()):
         with pytest.raises(hr.OptionError, match=r"no column 'mesage'.*\n.*did you mean 'message'"):
             codec.decoder(hr.Schema.of({"mesage": "string"}))
-        with pytest.raises(hr.OptionError, match="column 'time' has another type in this format"):
+        with pytest.raises(hr.OptionError, match="column 'time' has a different type in this format"):
             codec.decoder(hr.Schema.of({"time": "string"}))
         with pytest.raises(hr.PlanError, match="can only be read"):
             codec.encoder(None)
@@ -110,7 +110,7 @@ def test_paths(path: str | None, expected: tuple[object, ...]) -> None:
 
 def test_paths_need_a_column() -> None:
     stream = hr.stream("test", "paths").from_(MemorySource({"q": []}), format="cri")
-    with pytest.raises(hr.PlanError, match=r"no column 'path' of texts"):
+    with pytest.raises(hr.PlanError, match=r"no column 'path' of type string"):
         stream.kubernetes_path()
-    with pytest.raises(hr.PlanError, match=r"no column 'time' of texts"):
+    with pytest.raises(hr.PlanError, match=r"no column 'time' of type string"):
         stream.kubernetes_path(on="time")

@@ -50,7 +50,7 @@ def test_json(tmp_path: Path) -> None:
 def test_types_that_fields_do_not_have() -> None:
     from headrace_logformats import JournalExportCodec
 
-    with pytest.raises(hr.OptionError, match="column 'x' has a type that is not read from the journal"):
+    with pytest.raises(hr.OptionError, match="column 'x' has a type that cannot be read from the journal"):
         JournalExportCodec().decoder(hr.Schema.of({"x": "float64"}))
 
 

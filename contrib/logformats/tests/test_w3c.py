@@ -71,7 +71,7 @@ def test_wrong_arguments() -> None:
     columns = hr.Schema.of({"path": "string", "line": "string"})
     with pytest.raises(hr.OptionError, match="'sc-status': expected string, int64, float64"):
         ParseW3c(["path"], {"sc-status": "date"})
-    with pytest.raises(hr.PlanError, match="no column 'text' of texts"):
+    with pytest.raises(hr.PlanError, match="no column 'text' of type string"):
         ParseW3c(["path"], SCHEMA, on="text").output_schema(columns)
     with pytest.raises(hr.PlanError, match="a column 'path' already"):
         ParseW3c(["path"], {"path": "string"}).output_schema(columns)

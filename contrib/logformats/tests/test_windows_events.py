@@ -99,5 +99,5 @@ def test_data_of_the_provider_itself() -> None:
 def test_columns_are_fixed() -> None:
     with pytest.raises(hr.OptionError, match="did you mean 'event_id'"):
         WindowsEventXmlCodec().decoder(hr.Schema.of({"eventid": "int64"}))
-    with pytest.raises(hr.OptionError, match="column 'event_id' has another type"):
+    with pytest.raises(hr.OptionError, match="column 'event_id' has a different type"):
         WindowsEventXmlCodec().decoder(hr.Schema.of({"event_id": "string"}))

@@ -117,11 +117,11 @@ def test_files_and_lists_that_are_unusable(tmp_path: Path) -> None:
     path = tmp_path / "blocked.txt"
     path.write_text("10.0.0.0/8\n10.0.0.0/33\n")
     address = pl.Series(["10.0.0.1"])
-    with pytest.raises(FunctionError, match=r'"10\.0\.0\.0/33" in line 2 of .* is no network'):
+    with pytest.raises(FunctionError, match=r'"10\.0\.0\.0/33" in line 2 of .* is not a network'):
         functions.ip_in_network_file.function(address, pl.Series([str(path)]))
     with pytest.raises(FunctionError, match="cannot read networks"):
         functions.ip_in_network_file.function(address, pl.Series([str(tmp_path / "none")]))
-    with pytest.raises(FunctionError, match="no network"):
+    with pytest.raises(FunctionError, match="not a network"):
         functions.ip_in_networks.function(address, pl.Series(["10.0.0.0/8 nonsense"]))
     with pytest.raises(FunctionError, match="cannot open"):
         functions.geoip.function(address, pl.Series([str(tmp_path / "none")]))

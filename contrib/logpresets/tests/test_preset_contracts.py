@@ -187,11 +187,11 @@ def test_objects_that_are_no_events_are_bad() -> None:
     [
         ("nginx-acess", {}, "there is no preset 'nginx-acess'; did you mean 'nginx-access'"),
         ("nginx-access", {"fields": "ECS"}, "unknown value 'ECS': expected 'plain', 'ecs' or 'ocsf'"),
-        ("nginx-access", {"header": True}, "lines of 'nginx-access' have no use for it"),
-        ("nginx-access", {"timezone": "Europe/Vienna"}, "lines of 'nginx-access' have no use for it"),
+        ("nginx-access", {"header": True}, "the preset 'nginx-access' does not use this option"),
+        ("nginx-access", {"timezone": "Europe/Vienna"}, "the preset 'nginx-access' does not use this option"),
         ("nginx-error", {"timezone": "Vienna"}, "there is no time zone 'Vienna'"),
-        ("sshd", {"year": 0}, "0 is no year"),
-        ("nginx-error", {"year": 2026}, "lines of 'nginx-error' have no use for it"),
+        ("sshd", {"year": 0}, "0 is not a year"),
+        ("nginx-error", {"year": 2026}, "the preset 'nginx-error' does not use this option"),
     ],
 )
 def test_options_that_are_refused(preset: str, options: dict[str, Any], said: str) -> None:
@@ -212,7 +212,7 @@ def test_a_schema_with_another_type_or_column_is_refused() -> None:
     codec = default_registry().find("codec", "nginx-access")()
     with pytest.raises(hr.OptionError, match="no column 'status'"):
         codec.decoder(hr.Schema.of({"status": "int64"}))
-    with pytest.raises(hr.OptionError, match="'response' has another type"):
+    with pytest.raises(hr.OptionError, match="'response' has a different type"):
         codec.decoder(hr.Schema.of({"response": "string"}))
 
 
@@ -222,7 +222,7 @@ def test_columns_that_are_there_already_are_refused() -> None:
         ParseLog("sshd").output_schema(before)
     with pytest.raises(hr.PlanError, match="'event' cannot be replaced by a field of another type"):
         ParseLog("sshd", overwrite=["event", "user"]).output_schema(before)
-    with pytest.raises(hr.PlanError, match="'usr' in overwrite is no field"):
+    with pytest.raises(hr.PlanError, match="'usr' in overwrite is not a field"):
         ParseLog("sshd", overwrite="usr").output_schema(before)
     with pytest.raises(hr.PlanError, match="unknown column 'line'"):
         ParseLog("sshd", on="line").output_schema(before)

@@ -1,4 +1,4 @@
-"""Variants of each log that its documentation names: other addresses, versions, missing parts, quotes, and what is no record.
+"""Variants of each log that its documentation names: other addresses, versions, missing parts, quotes, and what is not a record.
 
 A line of ``variants/PRESET.ndjson`` has ``line``, and ``columns`` without those of a header of syslog; null: the line gives no row.
 """

@@ -15,13 +15,16 @@ from headrace_mqtt import MqttSinkSettings, MqttSourceSettings
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        ({"topic": "a/#/b"}, "is no topic filter"),
-        ({"topic": "a/b+"}, "is no topic filter"),
-        ({"topic": " , "}, "names no topic"),
-        ({"topic": "a", "host": "broker.example.org", "user": "u", "password": "p"}, "could read the password"),
+        ({"topic": "a/#/b"}, "is not a topic filter"),
+        ({"topic": "a/b+"}, "is not a topic filter"),
+        ({"topic": " , "}, "list of topics is empty"),
+        (
+            {"topic": "a", "host": "broker.example.org", "user": "u", "password": "p"},
+            "password would be sent unencrypted",
+        ),
         ({"topic": "a", "password": "p"}, "together with user"),
         ({"topic": "a", "ssl_key": "k"}, "together with ssl_certificate"),
-        ({"topic": "a", "port": 70_000}, "is no port"),
+        ({"topic": "a", "port": 70_000}, "is not a port"),
         ({"topic": "a", "keep_alive": 0}, "is not between 1 s and 18 h"),
         ({"topic": "a", "qos": 2}, "unusable value 2"),
     ],
@@ -48,5 +51,5 @@ def test_columns_of_topics_are_checked_when_the_job_is_built() -> None:
     stream = hr.stream("tests", "out").from_(MemorySource({}), format="json", schema={"place": "string", "n": "int64"})
     with pytest.raises(OptionError, match="did you mean 'place'"):
         stream.to_mqtt(topic_column="plaec")
-    with pytest.raises(OptionError, match="a topic is text"):
+    with pytest.raises(OptionError, match="a topic must be text"):
         stream.to_mqtt(topic_column="n")

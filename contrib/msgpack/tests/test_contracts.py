@@ -74,7 +74,7 @@ def test_bodies_of_others(name: str, kind: Any, write: Any) -> None:
     decoded = kind(kind.Settings.of({})).decoder(columns).decode(Bodies.of([write(value) for value in values]))
     assert decoded.frame.rows() == [(1, b"\x00\xff", '{"a":[null,1.5]}', 2.0), (None, None, None, None)]
     assert [(bad.row, bad.reason.partition(":")[0]) for bad in decoded.bad] == [
-        (1, "column 'id'"), (2, "nan is no number"), (3, "inf is no number"), (4, "column 'id'"),
+        (1, "column 'id'"), (2, "nan is not a number"), (3, "inf is not a number"), (4, "column 'id'"),
     ]  # fmt: skip
 
 
@@ -130,5 +130,5 @@ def test_values_have_types_of_the_format(kind: Any, read: Any) -> None:
     encoder = kind(kind.Settings.of({})).encoder(columns)
     [body] = encoder.encode(frame)
     assert read(body) == {"at": moment, "hash": b"\xff", "rest": {"a": [1]}}
-    with pytest.raises(hr.OptionError, match="cannot be the lines of a file"):
+    with pytest.raises(hr.OptionError, match="cannot be written as lines of a file"):
         encoder.encode_lines(frame)

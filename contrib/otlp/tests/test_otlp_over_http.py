@@ -104,9 +104,9 @@ def test_requests_are_answered_in_their_encoding(taking: Callable[..., Taking]) 
     ("body", "kind", "headers", "status", "reason"),
     [
         (b"junk", PROTOBUF, {}, 400, "no ExportLogsServiceRequest"),
-        (b"{}", PROTOBUF, {}, 400, "not of its content type"),
+        (b"{}", PROTOBUF, {}, 400, "does not match its content type"),
         (b"{", JSON, {}, 400, "no ExportLogsServiceRequest"),
-        (MESSAGE.SerializeToString(), JSON, {}, 400, "not of its content type"),
+        (MESSAGE.SerializeToString(), JSON, {}, 400, "does not match its content type"),
         (b'{"resourceLogs": [{"scopeLogs": [{"logRecords": [{"spanId": "-"}]}]}]}', JSON, {}, 400, "hexadecimal"),
         (b"junk", PROTOBUF, {"Content_Encoding": "gzip"}, 400, "not gzip"),
         (b"", PROTOBUF, {"Content_Encoding": "zstd"}, 415, "content encoding 'zstd'"),

@@ -180,7 +180,7 @@ def test_rows_without_a_form_are_dead_letters_and_the_others_arrive() -> None:
     assert bodies == ["0", "3", "5"]
     assert len(reasons) == 3
     assert "no id of 32 hexadecimal digits" in reasons[0]
-    assert "no JSON object" in reasons[1]
+    assert "not a JSON object" in reasons[1]
     assert "no form as a record" in reasons[2]
 
 
@@ -194,7 +194,7 @@ def test_what_a_receiver_leaves_out_is_told(caplog: pytest.LogCaptureFixture) ->
     ):
         assert sent(receiver, [{"body": "a"}], {"body": "string"}) == []
         assert len(receiver.requests) == 1, "OTLP forbids to send it again"
-    assert "has left out 2 records: too old" in caplog.text
+    assert "did not send 2 records: too old" in caplog.text
 
 
 def test_wrong_columns_and_options() -> None:

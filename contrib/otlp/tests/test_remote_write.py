@@ -179,12 +179,12 @@ def test_answers(taking: Taking) -> None:
 @pytest.mark.parametrize(
     ("body", "headers", "status", "reason"),
     [
-        (snappy(b"junk"), {}, 400, "no WriteRequest"),
+        (snappy(b"junk"), {}, 400, "not a WriteRequest"),
         (b"junk", {}, 400, "not compressed with Snappy"),
         (snappy(b" " * 60_000), {}, 413, "more than 50000"),
         (GOOD, {"Content_Encoding": "identity"}, 415, "send Content-Encoding: snappy"),
-        (GOOD, {"Content_Encoding": "gzip"}, 415, "'gzip' is not taken: send snappy"),
-        (snappy(GOOD), {"Content_Type": "application/json"}, 415, "is not taken"),
+        (GOOD, {"Content_Encoding": "gzip"}, 415, "'gzip' is not supported: send snappy"),
+        (snappy(GOOD), {"Content_Type": "application/json"}, 415, "is not supported"),
         (snappy(GOOD), {"Content_Type": "application/x-protobuf;proto=io.prometheus.write.v2.Request"}, 415, "1.0"),
     ],
 )
@@ -198,7 +198,7 @@ def test_what_is_refused_is_not_stored(
 
 
 def test_bodies_are_not_decompressed_twice(tmp_path: Path) -> None:
-    with pytest.raises(hr.OptionError, match="decompressed when they come"):
+    with pytest.raises(hr.OptionError, match="source decompresses bodies itself"):
         Taking(tmp_path, RemoteWriteCodec(RemoteWriteSettings(compression="snappy")))
 
 

@@ -103,19 +103,19 @@ def test_rows_that_are_no_samples() -> None:
     assert [next(part for part in PARTS if part in reason) for reason in reasons] == PARTS
 
 
-PARTS = ["'value' is NULL", "'time' is NULL", "no name of a label", "is no text", "no JSON object"]
+PARTS = ["'value' is NULL", "'time' is NULL", "not a name of a label", "is not a text", "not a JSON object"]
 
 
 @pytest.mark.parametrize(
     ("columns", "options", "problem"),
     [
-        ({"time": "string", "value": "int64"}, {"metric": "m"}, "no column 'time' of times"),
-        ({"time": "timestamp"}, {"metric": "m"}, "no column 'value' of numbers"),
-        ({"time": "timestamp", "value": "int64"}, {}, "must be said once"),
-        ({"time": "timestamp", "value": "int64", "name": "string"}, {"metric": "m"}, "must be said once"),
-        ({"time": "timestamp", "value": "int64"}, {"metric": "a b"}, "is no name of a metric"),
-        ({"time": "timestamp", "value": "int64", "x": "float64"}, {"metric": "m"}, "can be no label"),
-        ({"time": "timestamp", "value": "int64", "x.y": "string"}, {"metric": "m"}, "can be no label"),
+        ({"time": "string", "value": "int64"}, {"metric": "m"}, "no column 'time' of type timestamp"),
+        ({"time": "timestamp"}, {"metric": "m"}, "no column 'value' with numbers"),
+        ({"time": "timestamp", "value": "int64"}, {}, "must be given exactly once"),
+        ({"time": "timestamp", "value": "int64", "name": "string"}, {"metric": "m"}, "must be given exactly once"),
+        ({"time": "timestamp", "value": "int64"}, {"metric": "a b"}, "is not a name of a metric"),
+        ({"time": "timestamp", "value": "int64", "x": "float64"}, {"metric": "m"}, "cannot be a label"),
+        ({"time": "timestamp", "value": "int64", "x.y": "string"}, {"metric": "m"}, "cannot be a label"),
     ],
 )
 def test_wrong_columns(columns: dict[str, str], options: dict[str, str], problem: str) -> None:

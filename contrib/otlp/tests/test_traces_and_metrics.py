@@ -159,7 +159,7 @@ def test_a_count_that_is_too_large_makes_the_body_bad_whatever_is_wanted() -> No
     for body in (measured(made).SerializeToString(), as_json(measured(made))):
         for columns in (["name"], []):
             [bad] = decode(OtlpMetricsCodec, body, columns=columns).bad
-            assert "not below 2^63" in bad.reason
+            assert "is 2^63 or more" in bad.reason
 
 
 def random_message(made: Any, choose: random.Random, depth: int = 0) -> None:

@@ -92,8 +92,8 @@ def test_values_outside_of_their_columns(everything: str) -> None:
         return [each.reason for each in decoded.bad]
 
     assert reasons(id="int64") == ["column 'id': 9223372036854775808 is not in the range of int64"]
-    assert reasons(kind="string") == ["column 'kind': 7 is none of the values of the enum test.Kind"]
-    assert reasons(at="timestamp") == [f"column 'at': {2**60} s and 0 ns is no timestamp"]
+    assert reasons(kind="string") == ["column 'kind': 7 is not a value of the enum test.Kind"]
+    assert reasons(at="timestamp") == [f"column 'at': {2**60} s and 0 ns is not a timestamp"]
     assert codec.decoder(columns, ["small"]).decode(Bodies.of([bad.SerializeToString()])).bad == ()
     assert codec.decoder(hr.Schema.of({"kind": "int32"})).decode(Bodies.of([bad.SerializeToString()])).frame.rows() == [
         (7,)
@@ -124,7 +124,7 @@ def test_null_in_a_field_without_presence(tmp_path: Path) -> None:
         codec_of(path).encoder(columns).encode(frame)
     assert list(codec_of(path, null_as_default=True).encoder(columns).encode(frame)) == [b"\x12\x01a"]
     holes = pl.DataFrame({"id": [1], "tags": [["a", None]]}, schema=dict(columns))
-    with pytest.raises(hr.DataError, match="a list holds NULL"):
+    with pytest.raises(hr.DataError, match="a list contains NULL"):
         codec_of(path, null_as_default=True).encoder(columns).encode(holes)
 
 
@@ -140,7 +140,7 @@ def test_files_in_any_order_and_imports_that_are_missing(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(
-    ("content", "message"), [(None, "No such file"), (b"\xff\xff", "no descriptor set"), (b"", "without files")]
+    ("content", "message"), [(None, "No such file"), (b"\xff\xff", "not a descriptor set"), (b"", "contains no files")]
 )
 def test_files_that_are_no_descriptor_sets(tmp_path: Path, content: bytes | None, message: str) -> None:
     path = tmp_path / "x.desc"
@@ -156,15 +156,15 @@ def test_columns_and_messages_that_do_not_fit(everything: str) -> None:
     assert "test.Inner" in str(caught.value.hint)
     codec = codec_of(everything)
     for columns, why in (
-        ({"idd": "int64"}, r"'idd' is no field of test\.M"),
-        ({"small": "string"}, "'small' of type fixed32 does not become string"),
-        ({"tags": "string", "kind": "boolean"}, "'kind' of type enum does not become boolean"),
+        ({"idd": "int64"}, r"'idd' is not a field of test\.M"),
+        ({"small": "string"}, "'small' of type fixed32 cannot be converted to string"),
+        ({"tags": "string", "kind": "boolean"}, "'kind' of type enum cannot be converted to boolean"),
         ({"inner": "struct<y: int32>"}, "has no field 'y'"),
-        ({"at": "int64"}, r"of type google\.protobuf\.Timestamp does not become int64"),
+        ({"at": "int64"}, r"of type google\.protobuf\.Timestamp cannot be converted to int64"),
     ):
         with pytest.raises(hr.OptionError, match=why):
             codec.decoder(hr.Schema.of(columns))
-    with pytest.raises(hr.OptionError, match="'counts' of type map does not become string"):
+    with pytest.raises(hr.OptionError, match="'counts' of type map cannot be converted to string"):
         codec.encoder(hr.Schema.of({"counts": "string"}))
     with pytest.raises(hr.OptionError, match="columns are not known"):
         codec.encoder(None)

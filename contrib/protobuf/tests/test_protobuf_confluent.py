@@ -144,7 +144,7 @@ def test_only_the_wanted_message_is_read(registry: SmallRegistry, files: Path) -
         1: "the body is a message test.Outer.Second, not test.Row",
         2: "the schema has no message at the place 3",
         3: "the place of the message in its schema is missing, or cannot be read",
-        5: "the body is no message test.Row",
+        5: "the body is not a message test.Row",
         6: f"schema {avro} of the registry is of type AVRO, not Protobuf",
     }
     nested = codec_of(registry, files, message="test.Outer.Second").decoder(columns)
@@ -158,9 +158,9 @@ def test_what_a_sink_registers(registry: SmallRegistry, files: Path) -> None:
     assert registry.schemas[1] == {"schema": TEXT, "schemaType": "PROTOBUF"}
     latest = codec_of(registry, files, subject="s", register_schema=False).encoder(columns)
     assert list(latest.encode(frame)) == [b"\x00\x00\x00\x00\x01\x00\x08\x01"]
-    with pytest.raises(hr.OptionError, match="needs its text"):
+    with pytest.raises(hr.OptionError, match="needs the schema's text"):
         codec_of(registry, files, subject="s").encoder(columns)
-    with pytest.raises(hr.OptionError, match="needs the subject"):
+    with pytest.raises(hr.OptionError, match="needs the option subject"):
         codec_of(registry, files).encoder(columns)
     (files / "other.proto").write_text("message Row {}")
     with pytest.raises(hr.OptionError, match=r"declares no message 'test.Row'"):

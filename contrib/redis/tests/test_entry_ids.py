@@ -65,10 +65,10 @@ def test_what_is_lost_is_named(found: StreamState, next_offset: int, read: int |
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        ({"stream": "s", "host": "redis.example.org", "password": "x"}, "could read the password"),
-        ({"stream": "s", "user": "ann"}, "a user has a password"),
+        ({"stream": "s", "host": "redis.example.org", "password": "x"}, "password would be sent unencrypted"),
+        ({"stream": "s", "user": "ann"}, "a user needs a password"),
         ({"stream": "s", "ssl_key": "k"}, "together with ssl_certificate"),
-        ({"stream": " , "}, "names no stream"),
+        ({"stream": " , "}, "list of streams is empty"),
     ],
 )
 def test_bad_options_of_sources(options: dict[str, object], reason: str) -> None:
@@ -81,10 +81,10 @@ def test_bad_options_of_sources(options: dict[str, object], reason: str) -> None
     [
         ({}, "either stream or key"),
         ({"stream": "s", "key": "id"}, "either stream or key"),
-        ({"key": "id", "max_length": 10}, "it is of streams"),
-        ({"stream": "s", "ttl": "1 h"}, "it is of rows by key"),
-        ({"key": "id", "ttl": 0}, "shorter than a millisecond"),
-        ({"key": []}, "names no column"),
+        ({"key": "id", "max_length": 10}, "it is only for streams"),
+        ({"stream": "s", "ttl": "1 h"}, "it is only for rows by key"),
+        ({"key": "id", "ttl": 0}, "shorter than 1 ms"),
+        ({"key": []}, "list of columns is empty"),
     ],
 )
 def test_bad_options_of_sinks(options: dict[str, object], reason: str) -> None:

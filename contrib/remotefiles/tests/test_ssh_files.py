@@ -97,5 +97,5 @@ def test_unknown_servers_and_wrong_keys(ssh: SshServer, tmp_path: Path) -> None:
     ):
         with pytest.raises(hr.JobError, match=message):
             source(ssh, str(tmp_path), storage_options=options).queues()
-    with pytest.raises(hr.OptionError, match="does not take these"):
+    with pytest.raises(hr.OptionError, match="does not accept these options"):
         source(ssh, str(tmp_path), storage_options={"keyfile": "x"}).queues()

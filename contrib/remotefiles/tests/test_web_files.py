@@ -178,17 +178,17 @@ def test_what_paths_may_say(web: WebServer, monkeypatch: pytest.MonkeyPatch) -> 
     for path, message in (
         (f"{web.url}/a?signature=1", "may be a secret"),
         ("sftp://me:pass@host/a", "password in a path"),
-        ("file:///tmp/a", "file of this machine"),
+        ("file:///tmp/a", "is a local file"),
         ("s4://bucket/a", "no installed package reads s4://"),
         ("s3:///a", "names no bucket"),
-        ((f"{web.url}/a", "/tmp/b"), "several kinds"),
+        ((f"{web.url}/a", "/tmp/b"), "different schemes"),
     ):
         with pytest.raises(hr.OptionError, match=message):
             source(path).check()
     with pytest.raises(hr.OptionError, match="looks like a secret"):
         source("s3://bucket/a", storage_options={"secret": "hunter2"}).check()
     source("s3://bucket/a", storage_options={"token": "anon"}).check()  # a way to log in, not a secret
-    with pytest.raises(hr.OptionError, match="on this machine"):
+    with pytest.raises(hr.OptionError, match="on local files"):
         source("/tmp/a", storage_options={"key": "x"}).check()
     with pytest.raises(hr.OptionError, match="the sink does not write to s3://"):
         FileSinkSettings.of({"path": "s3://bucket/out"}, plugin="file")

@@ -37,9 +37,9 @@ class TestOptions:
         [
             ({"database": ":memory:"}, "is not the path of a file"),
             ({"database": ""}, "is not the path of a file"),
-            ({"offsets_table": "T"}, "must not be the table itself"),
+            ({"offsets_table": "T"}, "must not be the table that the sink writes"),
             ({"mode": "upsert", "create_table": True}, "mode 'upsert' needs a key"),
-            ({"columns": {"a": "x", "b": "X"}}, "two columns of the stream go to 'X'"),
+            ({"columns": {"a": "x", "b": "X"}}, "two columns of the stream are mapped to 'X'"),
         ],
     )
     def test_what_cannot_be(self, options: dict[str, Any], problem: str) -> None:

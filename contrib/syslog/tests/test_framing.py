@@ -69,7 +69,7 @@ def test_a_line_that_is_too_long_and_never_ends() -> None:
 
 @pytest.mark.parametrize("data", [b"5 <13>a<13>b\n", b"1a <13>", b"99999999999 x", b"5x"])
 def test_no_frame(data: bytes) -> None:
-    with pytest.raises(FramingError, match="is no count of octets"):
+    with pytest.raises(FramingError, match="is not an octet count"):
         cut(data, 1)
 
 

@@ -82,10 +82,10 @@ def test_the_format_reads_what_the_sink_writes() -> None:
 @pytest.mark.parametrize(
     ("row", "schema", "reason"),
     [
-        ({"severity": 8}, {"severity": "int64"}, "column 'severity': 8 is no severity"),
-        ({"severity": -1}, {"severity": "int64"}, "column 'severity': -1 is no severity"),
-        ({"facility": "lokal0"}, {"facility": "string"}, "column 'facility': 'lokal0' is no facility"),
-        ({"structured_data": '{"a": 1}'}, {"structured_data": "string"}, "is no JSON like"),
+        ({"severity": 8}, {"severity": "int64"}, "column 'severity': 8 is not a severity"),
+        ({"severity": -1}, {"severity": "int64"}, "column 'severity': -1 is not a severity"),
+        ({"facility": "lokal0"}, {"facility": "string"}, "column 'facility': 'lokal0' is not a facility"),
+        ({"structured_data": '{"a": 1}'}, {"structured_data": "string"}, "is not JSON such as"),
         ({"message": "x" * 500}, {"message": "string"}, "more than message_bytes = 500"),
     ],
 )
@@ -97,14 +97,14 @@ def test_rows_that_have_no_form(row: Mapping[str, Any], schema: Mapping[str, str
 @pytest.mark.parametrize(
     ("options", "option", "problem"),
     [
-        ({"host": "a b"}, "host", "is no name or address"),
-        ({"port": 70_000}, "port", "is no port"),
-        ({"facility": "x"}, "facility", "'x' is none of kern"),
-        ({"severity": "error"}, "severity", "'error' is none of emerg"),
+        ({"host": "a b"}, "host", "is not a name or address"),
+        ({"port": 70_000}, "port", "is not a port"),
+        ({"facility": "x"}, "facility", "'x' is not one of kern"),
+        ({"severity": "error"}, "severity", "'error' is not one of emerg"),
         ({"app": "two words"}, "app", "is not printable ASCII"),
-        ({"protocol": "udp", "message_bytes": 70_000}, "message_bytes", "a datagram has at most 65507 bytes"),
-        ({"ssl_ca": "x"}, "ssl_ca", "goes together with TLS"),
-        ({"ssl_key": "x", "protocol": "tls"}, "ssl_key", "goes together with ssl_certificate"),
+        ({"protocol": "udp", "message_bytes": 70_000}, "message_bytes", "a datagram can have at most 65507 bytes"),
+        ({"ssl_ca": "x"}, "ssl_ca", "only with TLS"),
+        ({"ssl_key": "x", "protocol": "tls"}, "ssl_key", "only together with ssl_certificate"),
     ],
 )
 def test_options_that_cannot_be_used(options: Mapping[str, Any], option: str, problem: str) -> None:
@@ -121,7 +121,7 @@ def test_options_that_cannot_be_used(options: Mapping[str, Any], option: str, pr
         ({"timestamp": "string"}, {}, "column 'timestamp' is String"),
         ({"host": "binary"}, {}, "column 'host' is Binary"),
         ({"structured_data": "int64"}, {}, "column 'structured_data' is Int64"),
-        ({"message": "int64"}, {}, "column 'message' holds no texts"),
+        ({"message": "int64"}, {}, "column 'message' does not contain text"),
         ({"text": "string"}, {"message": "txt"}, "there is no column 'txt'"),
     ],
 )
@@ -217,4 +217,4 @@ def test_a_job_and_its_dead_letters(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         8 + number % 9 for number in range(90) if number % 9 < 8
     ]
     [bad] = (tmp_path / "bad").glob("*.json")
-    assert bad.read_text().count("8 is no severity") == 10
+    assert bad.read_text().count("8 is not a severity") == 10

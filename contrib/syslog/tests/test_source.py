@@ -243,14 +243,14 @@ def test_a_port_or_a_certificate_that_cannot_be_used(tmp_path: Path) -> None:
     ("options", "option", "message"),
     [
         ({}, "udp_port", "there is no port to listen on"),
-        ({"udp_port": 70_000}, "udp_port", "is no port from 0 to 65535"),
+        ({"udp_port": 70_000}, "udp_port", "is not a port from 0 to 65535"),
         (
             {"tcp_port": 601, "tls_port": 601, "ssl_certificate": "x"},
             "tls_port",
-            "port 601 is that without TLS already",
+            "port 601 is already the port without TLS",
         ),
-        ({"tls_port": 6514}, "ssl_certificate", "TLS needs it"),
-        ({**TCP, "ssl_client_ca": "x"}, "ssl_client_ca", "it goes together with tls_port"),
+        ({"tls_port": 6514}, "ssl_certificate", "TLS needs this option"),
+        ({**TCP, "ssl_client_ca": "x"}, "ssl_client_ca", "it can be used only together with tls_port"),
         ({**TCP, "allow": ("10.0.0.1/8",)}, "allow", "has host bits set"),
         ({**TCP, "host": "0.0.0.0"}, "allow", "anybody who reaches 0.0.0.0 could send messages"),
         (
@@ -258,7 +258,11 @@ def test_a_port_or_a_certificate_that_cannot_be_used(tmp_path: Path) -> None:
             "allow",
             "anybody who reaches",
         ),
-        ({**TCP, "message_bytes": 100_000, "buffer_max_bytes": 800_000}, "message_bytes", "takes no message of 100000"),
+        (
+            {**TCP, "message_bytes": 100_000, "buffer_max_bytes": 800_000},
+            "message_bytes",
+            "too small for a message of 100000",
+        ),
     ],
 )
 def test_options_that_cannot_be_used(tmp_path: Path, options: dict[str, Any], option: str, message: str) -> None:

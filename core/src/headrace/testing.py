@@ -40,7 +40,7 @@ class MemorySource(Source):
         del self.bodies[queue]
 
     def queues(self) -> Collection[Queue]:
-        return [Queue(name) for name in list(self.bodies)]  # at once: a test may change it meanwhile
+        return [Queue(name) for name in list(self.bodies)]  # copied, because a test may change it during the iteration
 
     def open(self, queue: Queue, start: StartPosition) -> Reader:
         self.opened.append((queue.name, start))
@@ -114,7 +114,7 @@ class MemorySink(Sink):
             elif row in table:
                 table.remove(row)
             else:
-                raise DataError(f"{row!r} is taken back, but it is not there")
+                raise DataError(f"{row!r} is retracted, but it is not there")
         return table
 
     def close(self) -> None:

@@ -272,7 +272,7 @@ def test_unusable_options_are_refused(options: dict[str, Any], option: str) -> N
 
 def test_columns_that_do_not_fit_are_refused() -> None:
     codec = CsvCodec(CsvSettings(columns=("alpha", "beta")))
-    with pytest.raises(OptionError, match=r"column 'beat' of the schema is no field[\s\S]*did you mean 'beta'"):
+    with pytest.raises(OptionError, match=r"column 'beat' of the schema is not a field[\s\S]*did you mean 'beta'"):
         codec.decoder(Schema.of({"beat": "string"}))
     with pytest.raises(OptionError, match="cannot be read from text"):
         CsvCodec().decoder(Schema({"x": pl.Categorical()}))

@@ -83,7 +83,7 @@ def test_what_is_written_is_read_back(type_name: str, value: Any, text: str) -> 
 
 
 def read_back(value: Any) -> Any:
-    """Return a value as it is read from JSON, where a float that is no number is NULL."""
+    """Return a value as it is read from JSON, where a float that is not a number is NULL."""
     if isinstance(value, dict):
         return {name: read_back(each) for name, each in value.items()}
     if isinstance(value, list):
@@ -155,7 +155,7 @@ def test_json_text_is_written_as_the_value_it_says() -> None:
 @pytest.mark.parametrize("text", ["", "{", "nul", "1 2", '"\\ud800"', "[" * 5000])
 def test_column_that_is_no_json_text_is_refused(text: str) -> None:
     encoder = JsonCodec(JsonSettings(json_columns=("x",))).encoder(None)
-    with pytest.raises(DataError, match="column 'x' is to hold JSON text"):
+    with pytest.raises(DataError, match="column 'x' must contain JSON text"):
         encoder.encode_lines(pl.DataFrame({"x": [text]}))
 
 

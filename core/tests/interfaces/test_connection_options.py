@@ -58,9 +58,9 @@ def test_options_that_go_together(options: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("options", "option", "message"),
     [
-        ({"ssl_key": "key.pem"}, "ssl_key", "it goes together with ssl_certificate"),
-        ({"password": "p"}, "ssl", "without TLS everybody on the network could read the password"),
-        ({"password": "p", "host": "10.0.0.1"}, "ssl", "without TLS everybody on the network could read the password"),
+        ({"ssl_key": "key.pem"}, "ssl_key", "it can be used only together with ssl_certificate"),
+        ({"password": "p"}, "ssl", "without TLS the password would be sent unencrypted"),
+        ({"password": "p", "host": "10.0.0.1"}, "ssl", "without TLS the password would be sent unencrypted"),
     ],
 )
 def test_options_that_do_not(options: dict[str, Any], option: str, message: str) -> None:

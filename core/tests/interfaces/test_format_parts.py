@@ -47,7 +47,7 @@ def test_fixed_columns_are_those_of_the_format() -> None:
     check_fixed_columns({"message": pl.String()}, COLUMNS, "lines")
     with pytest.raises(hr.OptionError, match=r"(?s)no column 'mesage'.*did you mean 'message'"):
         check_fixed_columns({"mesage": pl.String()}, COLUMNS, "lines")
-    with pytest.raises(hr.OptionError, match="'message' has another type in this format"):
+    with pytest.raises(hr.OptionError, match="'message' has a different type in this format"):
         check_fixed_columns({"message": pl.Int64()}, COLUMNS, "lines")
 
 

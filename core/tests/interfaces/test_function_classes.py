@@ -149,7 +149,7 @@ def test_generators_and_classes_that_give_rows_are_table_functions() -> None:
     ],
 )
 def test_a_function_without_a_type_is_told_where_to_put_it(reference: Any, place: str) -> None:
-    with pytest.raises(FunctionError, match="does not say") as caught:
+    with pytest.raises(FunctionError, match="does not declare") as caught:
         resolve(reference(), name="f")
     assert place in str(caught.value.hint)
 

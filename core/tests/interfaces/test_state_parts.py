@@ -131,7 +131,7 @@ def test_what_is_not_given_is_asked_for_again() -> None:
     store, operator = Store(), Recorder()
     restore = Restore([(5, 3), (7, 1)], 10**9, store.fetch, {"op": operator})  # type: ignore[dict-item]
     store.missing = 1
-    with pytest.raises(RetriableError, match="not those"):
+    with pytest.raises(RetriableError, match="not the requested ones"):
         restore.step()
     assert operator.given == []
     store.missing = 0

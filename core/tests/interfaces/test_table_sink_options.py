@@ -26,11 +26,11 @@ class Sink(Settings, frozen=True, kw_only=True):
         ({"columns": {"a": "x", "b": "y"}}, None, ""),
         ({"key": ["id"], "create_table": True, "mode": "upsert"}, None, ""),
         ({"create_table": True}, None, ""),
-        ({"key": ["id"]}, "key", "key has an effect only together with create_table"),
+        ({"key": ["id"]}, "key", "the option key has an effect only together with create_table"),
         ({"create_table": True, "mode": "upsert"}, "key", "mode 'upsert' needs a key"),
         ({"create_table": True, "mode": "upsert", "key": []}, "key", "mode 'upsert' needs a key"),
-        ({"offsets_table": "t"}, "offsets_table", "must not be the table itself"),
-        ({"columns": {"a": "x", "b": "x"}}, "columns", "two columns of the stream go to 'x'"),
+        ({"offsets_table": "t"}, "offsets_table", "must not be the table that the sink writes"),
+        ({"columns": {"a": "x", "b": "x"}}, "columns", "two columns of the stream are mapped to 'x'"),
     ],
 )
 def test_options_that_go_together_and_others(options: dict[str, Any], wrong: str | None, message: str) -> None:

@@ -40,16 +40,16 @@ def test_columns_are_known_along_the_way() -> None:
         (lambda s: s.select("a", "a"), "given twice"),
         (lambda s: s.select("a + 1"), "needs a name"),
         (lambda s: s.select(__hr_offset="1"), "reserved"),
-        (lambda s: s.select(**{"*": "a"}), r"'\*' is no name for a column"),
-        (lambda s: s.rename(a="^a$"), r"'\^a\$' is no name for a column"),
+        (lambda s: s.select(**{"*": "a"}), r"'\*' is not a name for a column"),
+        (lambda s: s.rename(a="^a$"), r"'\^a\$' is not a name for a column"),
         (lambda s: s.drop("bb"), "did you mean 'b'"),
         (lambda s: s.drop("a", "b", "c"), "leave no column"),
         (lambda s: s.rename(a="b"), "column 'b' twice"),
-        (lambda s: s.split(rest="a > 1"), "branch of the rows that no condition takes"),
+        (lambda s: s.split(rest="a > 1"), "name of the branch for rows that match no condition"),
         (lambda s: s.map("no_such_module:f"), "cannot import module 'no_such_module'"),
-        (lambda s: s.map(5), "takes a function"),
+        (lambda s: s.map(5), "needs a function"),
         (lambda s: s.map(lambda r: r, schema={"x": "strin"}), "did you mean 'string'"),
-        (lambda s: s.map(lambda r: r).map_batches(lambda f: f), "map_batches needs columns"),
+        (lambda s: s.map(lambda r: r).map_batches(lambda f: f), "map_batches needs a stream whose columns"),
         (lambda s: s.union(s.select("a")), "different columns"),
         (lambda s: s.script("x = "), "expected an expression"),
         (lambda s: s.with_columns(), "at least one column"),
@@ -83,7 +83,7 @@ def test_unknown_verbs_and_branches_name_the_nearest() -> None:
         start().wher("a > 1")
     with pytest.raises(AttributeError, match="did you mean 'big'"):
         start().split(big="a > 1").bigg  # noqa: B018
-    with pytest.raises(AttributeError, match="already has a source"):
+    with pytest.raises(AttributeError, match="a stream has one source"):
         start().from_file("x")
     with pytest.raises(AttributeError, match="start it with from_"):
         hr.stream("a", "b").where("x")
@@ -122,7 +122,7 @@ def test_functions_by_decorator_name_object_and_path() -> None:
     pipe = hr.stream("t", "f", functions={"triple": Tripler})
     stream = pipe.from_(MemorySource(), format="json", schema=SCHEMA).select(x="triple(a)")
     assert repr(stream.schema) == "Schema(x: int64)"
-    with pytest.raises(FunctionError, match="does not say what it returns"):
+    with pytest.raises(FunctionError, match="does not declare the type that it returns"):
         hr.stream("t", "f", functions={"f": lambda x: x})
     with pytest.raises(FunctionError, match="has no 'nothing'"):
         hr.stream("t", "f", functions={"f": "os.path:nothing"})
@@ -248,7 +248,7 @@ def test_a_job_of_several_takes_more_sinks() -> None:
 def test_what_several_jobs_make_together_must_be_clear() -> None:
     with pytest.raises(OptionError, match="is not a valid name"):
         hr.job(_named("a"), _named("b"), name="no name")
-    with pytest.raises(PlanError, match="bad records stop one of these jobs"):
+    with pytest.raises(PlanError, match="one of these jobs stops at a bad record"):
         hr.job(_named("a"), _named("b", bad_records="dead_letters"), name="both")
 
 
@@ -293,22 +293,25 @@ def test_an_operator_with_state_comes_behind_keys() -> None:
     [
         (
             lambda s: s.apply(Remembering()),
-            r"(?s)remembering\(\) keeps state, but the rows of a key.*key_by\('column'\)",
+            r"(?s)remembering\(\) keeps state by key.*key_by\('column'\)",
         ),
-        (lambda s: s.where("a > 1").apply(Remembering()), "keeps state, but"),
-        (lambda s: s.key_by("a").apply(Remembering()).union(s).apply(Remembering()), "keeps state, but"),
+        (lambda s: s.where("a > 1").apply(Remembering()), "keeps state by key, but"),
+        (lambda s: s.key_by("a").apply(Remembering()).union(s).apply(Remembering()), "keeps state by key, but"),
         (lambda s: s.key_by("a").apply(Forgetting()), "forgetting.. keeps no state"),
         (lambda s: s.key_by("a").where("a > 1"), "where.. keeps no state"),
-        (lambda s: s.key_by("a").ttl("1 h").apply(Remembering()), "does not forget keys by ttl"),
+        (lambda s: s.key_by("a").ttl("1 h").apply(Remembering()), "cannot be combined with ttl"),
         (
             lambda s: s.key_by("a").ttl("1 h").process(print, schema={}),
-            r"(?s)process\(\) does not forget keys by ttl.*let a timer",
+            r"(?s)process\(\) cannot be combined with ttl.*let a timer",
         ),
         (
             lambda s: s.key_by("a").ttl("1 h").window(hr.tumbling("1 h", on="ts")),
-            r"(?s)window\(\) does not forget keys by ttl.*removed when it closes",
+            r"(?s)window\(\) cannot be combined with ttl.*removed when it closes",
         ),
-        (lambda s: s.key_by("a").apply(Remembering(("b",))), "has the keys b, but the rows come together by a"),
+        (
+            lambda s: s.key_by("a").apply(Remembering(("b",))),
+            r"has the keys b, but key_by\(\) has divided the stream by a",
+        ),
     ],
 )
 def test_operators_in_the_wrong_place(build: Any, message: str) -> None:
@@ -329,7 +332,7 @@ def test_an_operator_with_state_is_a_verb_of_keyed_streams(monkeypatch: pytest.M
     made = start().key_by("b").remembering(limit=3)
     spec = made._edge.node.spec
     assert (spec.keys, spec.limit) == (("b",), 3)
-    with pytest.raises(PlanError, match="does not forget keys by ttl"):
+    with pytest.raises(PlanError, match="cannot be combined with ttl"):
         start().key_by("b").ttl("1 h").remembering(limit=3)
     with pytest.raises(AttributeError, match="a keyed stream has no verb 'wundow'; did you mean 'window'"):
         start().key_by("b").wundow  # noqa: B018

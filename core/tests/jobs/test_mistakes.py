@@ -50,15 +50,15 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
     ),
     "table as a name": (
         lambda: rows().lookup_join("prices", on="k"),
-        "'prices' is no table [job 'test.mistakes', plugin 'lookup_join', option 'table']",
+        "'prices' is not a table [job 'test.mistakes', plugin 'lookup_join', option 'table']",
     ),
     "no function": (
         lambda: rows().map(None),
-        "map takes a function of a row, not None [job 'test.mistakes', plugin 'map']",
+        "map needs a function of a row, not None [job 'test.mistakes', plugin 'map']",
     ),
     "no rows": (
         lambda: keyed().top_n(0, by="v"),
-        "0 is no number of rows: it is a whole number from 1 on [job 'test.mistakes', plugin 'top_n', option 'n']",
+        "0 is not a number of rows: it is a whole number from 1 on [job 'test.mistakes', plugin 'top_n', option 'n']",
     ),
     "key of a join": (
         lambda: rows().join(rows(), on="zz"),

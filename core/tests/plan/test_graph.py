@@ -53,7 +53,7 @@ def copied_below(plan: Plan, *, frames: int) -> Plan:
 
 @pytest.mark.parametrize("verbs", [CHAIN_LENGTH_MAX - 1, 5000])
 def test_chain_of_too_many_verbs_is_refused(verbs: int) -> None:
-    with pytest.raises(PlanError, match=rf"{verbs + 2} verbs follow each other; at most {CHAIN_LENGTH_MAX} may"):
+    with pytest.raises(PlanError, match=rf"{verbs + 2} verbs follow each other, but at most {CHAIN_LENGTH_MAX} may"):
         chain(verbs).plan()
 
 

@@ -51,7 +51,7 @@ def test_a_shuffle_behind_a_shuffle_waits_for_that() -> None:
 
 def test_dead_letters_cannot_be_keyed() -> None:
     job = stream("in").dead_letters(lambda bad: bad.key_by("reason").agg(n="count(*)").to(MemorySink(), name="bad"))
-    with pytest.raises(PlanError, match="dead letters cannot be keyed"):
+    with pytest.raises(PlanError, match="dead letters cannot be divided by key"):
         upstream_of(job.to(MemorySink(), name="out").plan())
 
 

@@ -37,7 +37,7 @@ def test_it_is_told_once_and_when_it_is_mended(caplog: pytest.LogCaptureFixture)
     assert broken.mended(QUEUE)
     assert not broken.mended(QUEUE)
     assert [record.message for record in caplog.records] == [
-        "job job: queue in/a is set aside before record 3, the others are read on: no permission to read a "
+        "job job: queue in/a is set aside before record 3, the other queues are read on: no permission to read a "
         "(let the job's user read it)",
         "job job: queue in/a can be read again",
     ]

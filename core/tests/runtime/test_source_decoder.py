@@ -163,7 +163,7 @@ def test_verbs_that_need_old_rows_refuse_changes_without_them() -> None:
     renamed = raw.with_columns(v="upper(v)").rename(id="number")
     assert renamed.changes == hr.Changes(("number",), before_images=False)
     for refused in (renamed.where("v = 'A'"), renamed.key_by("v").agg(n="count(*)"), renamed.union(renamed)):
-        with pytest.raises(PlanError, match="needs the old rows of changes"):
+        with pytest.raises(PlanError, match="needs the old and the new row of each change"):
             refused.to(MemorySink()).plan()
     whole = renamed.normalize_changes().where("v = 'A'")
     assert whole.changes == hr.Changes(("number",))

@@ -63,5 +63,5 @@ class TestChangelog(Changes):
 def test_upsert_is_for_reading() -> None:
     from headrace.foundation.errors import OptionError
 
-    with pytest.raises(OptionError, match="for reading"):
+    with pytest.raises(OptionError, match="can only be read"):
         default_registry().find("codec", "upsert")().encoder(None)

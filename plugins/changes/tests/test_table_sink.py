@@ -247,7 +247,7 @@ def test_rows_and_position_are_stored_together(tmp_path: Path) -> None:
         ({"columns": {"nobody": "x"}}, SCHEMA, "unknown column 'nobody'"),
         ({"columns": {"id": "who"}}, SCHEMA, "both go to column 'who'"),
         ({"key": ["ids"]}, SCHEMA, "unknown column 'ids'"),
-        ({}, None, "known only row by row"),
+        ({}, None, "not known when the job is built"),
         ({"create_table": False}, SCHEMA, "there is no table t"),
     ],
 )

@@ -163,7 +163,7 @@ def test_an_error_of_headrace_keeps_its_kind_and_says_where(write_file: WriteFil
 def test_a_file_that_runs_its_job_while_loaded_is_refused(write_file: WriteFile, simple_text: str) -> None:
     path = write_file(simple_text + "    report = job.run('light')\n")
     with pytest.raises(
-        hr.JobError, match=r"job.py runs job test.simple while it is loaded\n  hint: put the call under"
+        hr.JobError, match=r"job.py starts job test.simple when it is loaded\n  hint: put the call under"
     ):
         load_job(str(path))
     path = write_file(simple_text + "    if __name__ == '__main__':\n        job.run('light')\n")

@@ -24,4 +24,4 @@ def test_other_processes_get_the_directory_only_if_it_hides_nothing(
         assert load_job(str(tmp_path / name)).name == "a.b"
     assert sys.path[0] == str(tmp_path)
     assert os.environ["PYTHONPATH"] == ("before" if told else f"{tmp_path}{os.pathsep}before")
-    assert ("has the name of a module of Python" in caplog.text) is told
+    assert ("has the name of a Python module" in caplog.text) is told

@@ -94,12 +94,12 @@ def test_the_version_changes_with_what_decides_about_results() -> None:
         ({"group-by": None}, "group-by is missing or empty"),
         ({"type": "value_avg"}, "type: 'value_avg' is not supported"),
         ({"type": None}, "type: None is not supported"),
-        ({"timespan": "10 minutes"}, "timespan: '10 minutes' is no time"),
-        ({"timespan": None}, "timespan: None is no time"),
-        ({"condition": None}, "condition: None is no mapping"),
+        ({"timespan": "10 minutes"}, "timespan: '10 minutes' is not a time"),
+        ({"timespan": None}, "timespan: None is not a time"),
+        ({"condition": None}, "condition: None is not a mapping"),
         ({"condition": {"more": 3}}, "unknown entry 'more'"),
         ({"condition": {}}, "no comparison"),
-        ({"condition": {"gte": "ten"}}, "'ten' is no number"),
+        ({"condition": {"gte": "ten"}}, "'ten' is not a number"),
         ({"condition": {"gt": 5, "lt": 6}}, "never true"),
         ({"condition": {"lt": 1}}, "never true"),
         ({"condition": {"field": "User", "gte": 3}}, "condition of event_count: unknown entry 'field'"),
@@ -128,7 +128,7 @@ def test_other_misuse() -> None:
         loaded(document(), document())
     with pytest.raises(RulesError, match="unknown level 'great'"):
         loaded({**document(), "level": "great"})
-    with pytest.raises(RulesError, match="stands for several columns"):
+    with pytest.raises(RulesError, match="is mapped to several columns"):
         loaded(document(), sigma=SigmaOptions.of({"fields": {"User": ["a", "b"]}}))
 
 
@@ -157,9 +157,9 @@ def test_a_correlation_is_checked_against_the_columns() -> None:
         tagged.correlate([document(**{"group-by": ["Usr"]})], rules=rules, on="ts")
     with pytest.raises(PlanError, match="rules"):
         stream().correlate([document()], rules=rules, on="ts")
-    with pytest.raises(PlanError, match=r"unknown column 'time'|no column of times"):
+    with pytest.raises(PlanError, match=r"unknown column 'time'|not a column of times"):
         tagged.correlate([document()], rules=rules, on="time")
-    with pytest.raises(PlanError, match="no column of times"):
+    with pytest.raises(PlanError, match="not a column of times"):
         tagged.watermark("ts").correlate([document()], rules=rules, on="User")
     with pytest.raises(OptionError, match="unknown output 'last'"):
         tagged.correlate([document()], rules=rules, on="ts", output="last")

@@ -117,12 +117,14 @@ def test_columns_are_matched_by_names(kind: type[ColumnarFileSource], save: Save
     assert sorted(rows.collect().rows()) == [(1, "x"), (2, None)]
     made = source(kind, tmp_path)
     made.use_format(None, None, hr.Schema.of({"a": "string"}))
-    with pytest.raises(hr.BrokenQueueError, match="column 'a' is int32 in the file, which does not become string"):
+    with pytest.raises(
+        hr.BrokenQueueError, match="column 'a' is int32 in the file, which cannot be converted to string"
+    ):
         made.open(sorted(made.queues())[0], EARLIEST)
     made.use_format(None, None, hr.Schema.of({"d": "string"}))
     with pytest.raises(hr.BrokenQueueError, match="none of the columns 'd'"):
         made.open(sorted(made.queues())[0], EARLIEST)
-    with pytest.raises(hr.OptionError, match="need no format"):
+    with pytest.raises(hr.OptionError, match="have no format"):
         verb(str(tmp_path), format="json", schema={"a": "int64"})
 
 

@@ -276,7 +276,7 @@ def test_memory_stays_near_that_of_the_values() -> None:
         ({"who": "k"}, {}, PlanError, "unknown column 'who'"),
         ({"n": "k"}, {}, PlanError, "cannot be compared"),
         ("k", {"how": "outer"}, OptionError, "'inner' or 'left'"),
-        ("k", {"match": "range"}, OptionError, "does not say which columns to compare"),
+        ("k", {"match": "range"}, OptionError, "does not name the columns to compare"),
         ("k", {"refresh": "soon"}, OptionError, "is not a duration"),
     ],
 )
@@ -289,9 +289,9 @@ def test_mistakes_are_told_when_the_job_is_built(on: Any, options: Any, error: A
 @pytest.mark.parametrize(
     ("columns", "on", "options", "message"),
     [
-        ({"low": "int64", "high": "int32"}, {"n": ("low", "high")}, {"match": "range"}, "both ends of a range need one type"),
+        ({"low": "int64", "high": "int32"}, {"n": ("low", "high")}, {"match": "range"}, "both ends of a range must have the same type"),
         ({"low": "int64", "high": "string"}, {"n": ("low", "high")}, {"match": "range"}, "cannot be compared"),
-        ({"network": "int64"}, {"n": "network"}, {"match": "prefix"}, "an address is a text"),
+        ({"network": "int64"}, {"n": "network"}, {"match": "prefix"}, "an address must be text"),
     ],
 )  # fmt: skip
 def test_types_that_a_table_cannot_be_looked_up_by_are_told_when_the_job_is_built(

@@ -220,7 +220,7 @@ def test_what_killed_jobs_left_is_removed_and_what_is_used_stays(tmp_path: Path)
 
 def test_a_directory_that_others_can_write_to_is_not_used(tmp_path: Path) -> None:
     tmp_path.chmod(0o777)
-    with pytest.raises(JobError, match="does not belong to this user alone"), TableFiles("t", tmp_path).loading():
+    with pytest.raises(JobError, match="is accessible to other users"), TableFiles("t", tmp_path).loading():
         pass
 
 

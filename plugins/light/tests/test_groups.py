@@ -425,7 +425,7 @@ def test_two_sources_that_would_share_the_queues_of_a_group_are_refused() -> Non
     job = hr.job(*(pipe.from_(each, format="json", schema={"n": "int64"}).to(soon()) for each in sources))
     with pytest.raises(
         PlanError,
-        match="'namedgroup' and 'namedgroup-2' are members of the same group 'given': each would get only a part",
+        match="'namedgroup' and 'namedgroup-2' are members of the same group 'given': each of them would get only a part",
     ):
         job.start("light")
     assert [each.joined for each in sources] == [0, 0]

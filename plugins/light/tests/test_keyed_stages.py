@@ -131,7 +131,7 @@ def test_killed_at_random_places_fifty_times(tmp_path: Path) -> None:
 def test_the_number_of_shards_stays(tmp_path: Path) -> None:
     write_input(tmp_path)
     run(tmp_path)
-    with pytest.raises(CheckpointError, match="keys cannot move to other shards"):
+    with pytest.raises(CheckpointError, match="keys cannot move between shards"):
         keyed_job(tmp_path).run("light", checkpoint=tmp_path / "state", shards=3)
 
 

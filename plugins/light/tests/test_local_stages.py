@@ -112,7 +112,7 @@ def test_a_checkpoint_brings_back_the_state_and_begins_a_new_log(tmp_path: Path)
     made.read(again, QUEUE, 4, 2)
     assert ("a", 3) in made.rows()
     again.close()
-    with pytest.raises(CheckpointError, match="keys cannot move to other shards"):
+    with pytest.raises(CheckpointError, match="keys cannot move between shards"):
         local(made, stored, shards=3)
 
 
@@ -182,7 +182,7 @@ def test_a_job_that_begins_goes_on_behind_what_sinks_have_and_one_that_goes_on_r
     refused = local(made)
     refused.save(1, ())
     assert list(refused.replay(goes_on, at_once)) == []
-    with pytest.raises(CheckpointError, match="new results would be dropped as known"):
+    with pytest.raises(CheckpointError, match="new results would be dropped as already stored"):
         refused.stand_behind_sinks(write=False, wait_for=at_once)
     assert refused.stand_behind_sinks(write=True, wait_for=at_once), "a checkpoint says that it was chosen"
     assert refused.sequence == ahead

@@ -34,7 +34,7 @@ def test_a_job_goes_on_where_it_is_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("queue", "offset", "message"), [("other/q", 1, "has no queue 'other/q'"), (None, -1, "-1 is no offset")]
+    ("queue", "offset", "message"), [("other/q", 1, "has no queue 'other/q'"), (None, -1, "-1 is not an offset")]
 )
 def test_what_does_not_exist_is_refused(tmp_path: Path, queue: str | None, offset: int, message: str) -> None:
     checkpoint = str(tmp_path / "state")

@@ -45,5 +45,5 @@ def test_a_reader_that_gives_nothing_at_first_is_asked_again() -> None:
 
 def test_records_that_are_gone_stop_the_job() -> None:
     run, _ = run_over(3)
-    with pytest.raises(DataError, match="records 1 to 6 were read before, but now the queue has nothing after 3"):
+    with pytest.raises(DataError, match="records 1 to 6 were read before, but the queue now has no records after 3"):
         run.read_again(ReadPosition(1), ReadPosition(6), 100)

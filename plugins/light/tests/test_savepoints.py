@@ -197,8 +197,8 @@ def test_state_is_dropped_on_purpose(tmp_path: Path, caplog: pytest.LogCaptureFi
     [
         ({"drop_state": "tumbling"}, "no verb with state 'tumbling'"),
         ({"sinks_ahead": "perhaps"}, "unusable value"),
-        ({"from_savepoint": "nowhere"}, "is no savepoint"),
-        ({"from_savepoint": None, "drop_state": "window_aggregate"}, "left out of a savepoint only"),
+        ({"from_savepoint": "nowhere"}, "is not a savepoint"),
+        ({"from_savepoint": None, "drop_state": "window_aggregate"}, "leaves state out of a savepoint"),
     ],
 )
 def test_wrong_options_are_refused(tmp_path: Path, options: dict[str, Any], reason: str) -> None:
@@ -251,7 +251,7 @@ def test_damage_is_noticed(tmp_path: Path) -> None:
 def test_what_is_not_finished_is_no_savepoint(tmp_path: Path) -> None:
     writer = SavepointWriter(tmp_path / "here")
     writer.add_state("key_by", 0, b"state")
-    with pytest.raises(CheckpointError, match="is no savepoint"):
+    with pytest.raises(CheckpointError, match="is not a savepoint"):
         Savepoint.read(tmp_path / "here")
     writer.abandon()
     assert list(tmp_path.iterdir()) == []

@@ -118,7 +118,7 @@ def test_a_lost_answer_makes_parts_come_twice(broker: MemoryBroker) -> None:
     content = os.urandom(5_000)
     with pytest.raises(RetriableError):
         store.save(SHARD, 2, content)
-    with pytest.raises(RetriableError, match="a snapshot has to come first"):
+    with pytest.raises(RetriableError, match="a snapshot must be stored first"):
         store.save(SHARD, 3, b"changes since 2")
     topics.flush()
     assert loaded(store_at(broker)) == [(1, b"one"), (2, content)]

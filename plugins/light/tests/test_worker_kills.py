@@ -68,7 +68,7 @@ def _round(place: Path, rng: random.Random) -> dict[str, int]:
         assert engine.returncode in (0, -signal.SIGKILL, 1), (place / "log.txt").read_text()[-3000:]
         if engine.returncode == 1:
             last = (place / "log.txt").read_text().strip().splitlines()[-2:]
-            assert any("3 times while they had" in line or "before they begin" in line for line in last), last
+            assert any("3 times while they processed" in line or "before they begin" in line for line in last), last
         if engine.returncode == 0:
             return killed
 

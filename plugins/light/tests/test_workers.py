@@ -235,7 +235,7 @@ def test_a_function_that_hangs_in_a_worker_does_not_keep_a_stop_waiting(
         return stream.map(hangs, schema={"n": "int64"}).to(into)
 
     with job(sink).start("light", workers=2, max_batch_records=30, checkpoint=tmp_path / "state") as handle:
-        eventually(lambda: "a worker process has had the records" in caplog.text, "a warning")
+        eventually(lambda: "a worker process has been working on the records" in caplog.text, "a warning")
         handle.stop(timeout=timedelta(seconds=60))
     assert handle.status().state is hr.JobState.STOPPED
     assert [row["n"] for row in sink.rows] == list(range(len(sink.rows)))
@@ -386,7 +386,7 @@ def test_a_worker_that_is_killed_before_it_is_told_its_job_is_replaced(
     try:
         made.start()
         assert len(begun) == 2
-        assert "ended by signal 9; another one goes on" in caplog.text
+        assert "ended by signal 9; another one replaces it" in caplog.text
     finally:
         made.close()
 

@@ -126,7 +126,7 @@ def test_a_collector_that_is_away_does_not_disturb_the_job(
     report = stateless(MemorySink()).run("light", metrics=exporter)
     exporter.close()
     assert report.records_read == 1_000
-    assert "figures of 1 jobs could not be sent" in caplog.text
+    assert "metrics of 1 jobs could not be sent" in caplog.text
 
 
 def test_a_failed_job_sends_its_last_figures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -126,7 +126,7 @@ def test_who_may_read() -> None:
 @pytest.mark.parametrize(
     ("url", "message"),
     [
-        ("prometheus://0.0.0.0:9464", "reached from other machines, and there is no token"),
+        ("prometheus://0.0.0.0:9464", "reached from other machines, so a token is required"),
         ("prometheus://127.0.0.1:9464/figures", "unusable path"),
         ("prometheus://127.0.0.1:9464?tokenfile=x", "no option 'tokenfile'.*token_file"),
         ("prometheus://127.0.0.1:port", "unusable URL"),
@@ -146,7 +146,7 @@ def test_a_secret_in_a_url_is_refused_and_not_quoted() -> None:
 
 
 def test_a_wrong_value_says_what_is_possible() -> None:
-    with pytest.raises(OptionError, match="not a URL and no exporter"):
+    with pytest.raises(OptionError, match="must be a URL or an exporter"):
         job_of(numbers(), MemorySink()).run("light", metrics=9464)
     with pytest.raises(MissingPluginError, match="prometheus"):
         job_of(numbers(), MemorySink()).run("light", metrics="promtheus://127.0.0.1:0")

@@ -86,7 +86,7 @@ def test_what_does_not_fit() -> None:
     spec = ParseFormat("json", on="text", schema={"a": "int64"})
     for schema, message in (
         ({"txt": "string"}, "unknown column 'text'"),
-        ({"text": "int64"}, "holds no texts"),
+        ({"text": "int64"}, "does not contain text"),
         ({"text": "string", "a": "string"}, "'a' is a column already"),
     ):
         with pytest.raises(hr.PlanError, match=message):

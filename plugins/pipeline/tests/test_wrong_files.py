@@ -100,7 +100,7 @@ WRONG = {
     "a variable that is a secret": (
         "id > 1", "note = '${DB_PASSWORD}'", "line 5, column 20: 'DB_PASSWORD' is the name of a secret",
     ),
-    "a place that is no variable": ("id > 1", "note = '${file:x}'", "line 5, column 20: '${file:x}' is no variable"),
+    "a place that is not a variable": ("id > 1", "note = '${file:x}'", "line 5, column 20: '${file:x}' is not a variable"),
     "metadata of nothing": (
         "format: json", "format: json, metadata: {q: null}", "line 3, column 78: expected a text, found nothing",
     ),
@@ -115,7 +115,7 @@ WRONG = {
     ),
     "a name of a route that cannot be": (
         "select: [id, note]", "route: {outputs: {rest: id > 1}, default: b}",
-        "line 6, column 29: 'rest' is the branch of the rows that no condition takes",
+        "line 6, column 29: 'rest' is the name of the branch for rows that match no condition",
     ),
     "a condition of a route": (
         "select: [id, note]", "route: {outputs: {a: ide > 1}, default: b}", "line 6, column 26: unknown column 'ide'",

@@ -51,7 +51,7 @@ def test_values_that_yaml_cannot_make(tmp_path: Path) -> None:
     (tmp_path / "c.yaml").write_text("- {id: three, expression: x = 3}")
     loaded = load(str(tmp_path))
     assert [(rule.id, rule.labels) for rule in loaded.rules] == [("one", ("2026-02-30",)), ("three", ())]
-    assert "'x' is no value of tag:yaml.org,2002:int" in str(loaded.rejections[0])
+    assert "'x' is not a value of tag:yaml.org,2002:int" in str(loaded.rejections[0])
     assert loaded.rejections[0].place == f"{tmp_path}/b.yaml"
 
 
@@ -181,10 +181,10 @@ detection:
     ("detection", "reason"),
     [
         ("{a: {x|base65: y}, condition: a}", "modifier 'base65' is not supported"),
-        ("{a: {x: y}, condition: b}", "no search is called 'b'"),
+        ("{a: {x: y}, condition: b}", "there is no search identifier 'b'"),
         ("{a: {x: y}, condition: a | count() > 5}", "aggregations"),
-        ("{a: [word], condition: a}", "keywords are texts without a field"),
-        ("{a: {x: y}, condition: a and}", "ends too early"),
+        ("{a: [word], condition: a}", "keywords are values without a field"),
+        ("{a: {x: y}, condition: a and}", "the condition is incomplete"),
         ("{a: {x: y}, timeframe: 5m, condition: a}", "timeframe"),
     ],
 )

@@ -106,7 +106,7 @@ def test_every_wrong_rule_is_wrong_by_itself_too() -> None:
     [
         ({"output": "tags"}, "did you mean 'tag'"),
         ({"scanner": "hyper"}, "hyperscan"),
-        ({"output": "tag", "raw_scan": True}, "gives all rows"),
+        ({"output": "tag", "raw_scan": True}, "returns all rows"),
         ({"reload_interval": "5 s"}, "read from files"),
         ({"colour": 1}, "colour"),
     ],

@@ -103,7 +103,7 @@ def test_a_job_changes_its_group_while_it_is_stopped(world: World) -> None:
     # Files of other jobs are taken meanwhile.
     assert versions(world) == [{"a": 1}, {"b": 1}, {"c": 1}]
     assert set(world.supervisor.refused_files) == {"a", "b"}
-    assert "only while it is stopped" in str(world.registry.job("b").problem)
+    assert "only while the job is stopped" in str(world.registry.job("b").problem)
     want(world, Desired.STOPPED, "a", "b")
     want(world, Desired.RUNNING, "a", "b")
     assert versions(world) == [{"a": 2, "b": 2}, {"c": 1}]

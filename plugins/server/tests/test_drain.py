@@ -85,7 +85,7 @@ def test_a_port_of_health_that_is_taken_is_refused_before_anything_starts(server
             str(taken.getsockname()[1]),
         )  # fmt: skip
     assert done.returncode == 2
-    assert "choose another with --health-port" in done.stderr
+    assert "choose another one with --health-port" in done.stderr
     server.start()  # the data directory is free again
     assert server.client.ask("GET", "/v1/jobs") == []
 

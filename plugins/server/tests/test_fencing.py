@@ -115,7 +115,7 @@ def test_a_process_that_writes_all_the_time_is_not_dead_and_nothing_is_taken_fro
             journal.write("more\n")
 
     monkeypatch.setattr("headrace_server.supervision.fencing.copy_checkpoint", copy)
-    with pytest.raises(RetriableError, match="its process has not ended"):
+    with pytest.raises(RetriableError, match="its process is still running"):
         fence_checkpoint(data, JOB, 5)
     assert data.checkpoint(JOB) == old
     assert (old / "dead-letters" / "part-0.json").exists()

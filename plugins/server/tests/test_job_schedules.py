@@ -132,10 +132,10 @@ def test_a_next_server_goes_on_with_the_schedule_and_begins_nothing_twice(tmp_pa
         ("schedule: {every: 1 min}", "until: end"),
         ("until: end\nschedule: {}", "either cron or every"),
         ("until: end\nschedule: {every: 1 min, cron: '* * * * *'}", "either cron or every"),
-        ("until: end\nschedule: {cron: '61 * * * *'}", "no cron expression"),
-        ("until: end\nschedule: {cron: '0 0 31 2 *'}", "no cron expression"),
+        ("until: end\nschedule: {cron: '61 * * * *'}", "cron expression"),
+        ("until: end\nschedule: {cron: '0 0 31 2 *'}", "cron expression"),
         ("until: end\nschedule: {evry: 1 min}", "unknown option 'evry'"),
-        ("until: end\ngroup: g\nschedule: {every: 1 min}", "a process of its own"),
+        ("until: end\ngroup: g\nschedule: {every: 1 min}", "cannot share a process"),
         ("until: end\nschedule: soon", "schedule"),
     ],
 )

@@ -74,7 +74,7 @@ def test_settings_of_a_job_are_those_of_its_folder_and_its_own(tmp_path: Path) -
         ("options: {checkpoint: /tmp/x}", "the server itself sets 'checkpoint'"),
         ("memory_max_bytes: much", "job.yaml"),
         ("health_timeout: 0 s", "longer than 0"),
-        ("group: g\nbackend: spark", "only light jobs can share a process"),
+        ("group: g\nbackend: spark", "only jobs on light can share a process"),
         ("secrets: ['A B']", "not the name of an environment variable"),
         ("group: ../x", "is not a name"),
         ("[1, 2]", "must be a mapping"),
@@ -119,7 +119,7 @@ def test_a_pipeline_cannot_have_the_name_of_the_settings(tmp_path: Path) -> None
     found, [unusable] = scan(tmp_path)
     assert found == []
     assert unusable.name == "job"
-    assert "job.yaml is the file of settings, and this one holds a pipeline" in unusable.reason
+    assert "job.yaml is the name of the settings file, and this one holds a pipeline" in unusable.reason
 
 
 def test_a_link_out_of_the_folder_is_refused(tmp_path: Path) -> None:
@@ -128,7 +128,7 @@ def test_a_link_out_of_the_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "jobs" / "a.py").write_text("x")
     (tmp_path / "jobs" / "_link").symlink_to(tmp_path / "secret")
     _, [unusable] = scan(tmp_path / "jobs")
-    assert "leads out of the folder" in unusable.reason
+    assert "leads out of the job's folder" in unusable.reason
 
 
 def test_a_version_that_was_changed_afterwards_is_refused(tmp_path: Path) -> None:

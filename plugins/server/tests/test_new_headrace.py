@@ -45,7 +45,7 @@ def test_a_job_goes_on_while_headrace_is_replaced_and_is_moved_to_the_new_one(
     server.wait_for_rows(100)
     assert not server.job()["job"]["has_earlier_headrace"]
     refused = server.command("upgrade", "copy")
-    assert "version 1 is the present one" in refused.stderr
+    assert "version 1 is the current version" in refused.stderr
 
     replaced(server, new)
     assert server.job()["job"]["pid"] == pid

@@ -180,7 +180,7 @@ def test_a_registry_that_a_later_headrace_uses_in_another_way_is_refused(
         claim_schema(engine, "0.9.0", ())
         check_schema(engine, "0.9.0")
     with pytest.raises(
-        OptionError, match=r"headrace 0\.9\.0 uses this registry, and headrace 0\.1\.0 does not understand"
+        OptionError, match=r"headrace 0\.9\.0 uses this registry, and headrace 0\.1\.0 cannot read what"
     ):
         check_schema(engine, "0.1.0")
     before = sa.inspect(engine).get_table_names()
@@ -199,7 +199,7 @@ def test_a_later_headrace_is_refused_while_one_runs_that_cannot_go_on_beside_it(
     monkeypatch.setattr(schema, "SCHEMA", 2)
     monkeypatch.setattr(schema, "OLDEST_BESIDE", 2)
     with pytest.raises(
-        OptionError, match=r"the server 'a' with headrace 0\.1\.0 runs on this registry, and cannot go on"
+        OptionError, match=r"the server 'a' with headrace 0\.1\.0 runs on this registry, and cannot run together"
     ):
         claim_schema(engine, "0.9.0", ["a"])
     monkeypatch.undo()
@@ -234,7 +234,7 @@ def test_a_job_of_a_later_headrace_is_refused_by_this_one_and_disturbs_no_other(
         world.pass_time(40)
         [(_, runner)] = world.runners()
         assert [each.name for each in runner.specification.jobs] == ["other"]
-        assert "a server with a later headrace has stored its version 2" in str(registry.job("later").problem)
+        assert "a newer headrace has stored its version 2" in str(registry.job("later").problem)
         assert "limit_of_a_later_version" in str(registry.job("later").problem)
     finally:
         world.close()

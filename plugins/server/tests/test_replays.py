@@ -73,16 +73,16 @@ def test_of_two_replays_one_is_refused_at_the_same_moment_later_and_by_the_next_
 
     with ThreadPoolExecutor(max_workers=2) as pool:
         said = [each.result() for each in [pool.submit(begun), pool.submit(begun)]]
-    assert ["being sent at the moment" in each for each in sorted(said, key=len)] == [False, True], said
+    assert ["being replayed at the moment" in each for each in sorted(said, key=len)] == [False, True], said
     states = [each["state"] for each in server.client.ask("GET", "/v1/operations") if each["kind"] == "replay"]
     assert len(states) == 1
     eventually((server.root / "sending").exists, "the replay runs", shown=server.log)
-    with pytest.raises(JobError, match="being sent at the moment"):
+    with pytest.raises(JobError, match="being replayed at the moment"):
         replay(server)
     server.kill()  # the process that sends lives on
     server.start()
     server.wait_for_state("running")
-    with pytest.raises(JobError, match="being sent at the moment"):
+    with pytest.raises(JobError, match="being replayed at the moment"):
         replay(server)
     (server.root / "go").touch()
     eventually(lambda: sum(server.rows().values()) >= 2, "rows", shown=server.log)
@@ -90,8 +90,8 @@ def test_of_two_replays_one_is_refused_at_the_same_moment_later_and_by_the_next_
     def refused() -> str:
         with pytest.raises(JobError) as error:
             replay(server)
-        assert "at the moment" in str(error.value) or "sent before" in str(error.value)
-        return str(error.value) if "sent before" in str(error.value) else ""
+        assert "at the moment" in str(error.value) or "already replayed" in str(error.value)
+        return str(error.value) if "already replayed" in str(error.value) else ""
 
     eventually(refused, "the lock is free, and the letters are known as sent", shown=server.log)
     assert server.rows() == Counter([1, 2])

@@ -62,7 +62,7 @@ def test_wrong_rules_are_refused_with_the_reason(any_rules: ServerProcess) -> No
     for body, message in (
         ({"text": "- {id: a, expression: n >}"}, "a"),
         ({"text": "- {id: a, expression: m > 1}"}, "unknown column 'm'"),
-        ({"text": "- {id: a, expression: n > 1}", "node": "where"}, "which rules are meant; the job has rules"),
+        ({"text": "- {id: a, expression: n > 1}", "node": "where"}, "must name a verb rules"),
         ({"text": "- {id: a, expression: n > 1}", "records": 0}, "expected a number"),
     ):
         with pytest.raises(JobError) as caught:
@@ -132,14 +132,14 @@ def test_what_a_box_refuses(any_rules: ServerProcess, tmp_path: Path) -> None:
     for token, job, name, said in (
         ("wrong", "rules", file, "answered 401"),
         (server.token, "other", file, "answered 404"),
-        (server.token, "rules", file.with_suffix(".sql"), "the rules are .yaml"),
+        (server.token, "rules", file.with_suffix(".sql"), "rules are in .yaml format"),
     ):
         with pytest.raises(HeadraceError, match=said) as caught:
             ServerRules(server.url, job, name, token=token).fetch()
         assert server.token not in str(caught.value)
         assert not name.exists()
     for address, said in (
-        ("http://192.0.2.1", "in clear"), ("ftp://a", "expected an address"), ("https://u:p@a", "expected an address"),
+        ("http://192.0.2.1", "sent unencrypted"), ("ftp://a", "expected an address"), ("https://u:p@a", "expected an address"),
     ):  # fmt: skip
         with pytest.raises(OptionError, match=said):
             ServerRules(address, "rules", file, token="x")

@@ -106,8 +106,8 @@ def test_a_request_is_answered_or_refused_with_a_reason(runner: Runner) -> None:
     refused: tuple[tuple[str, dict[str, Any], str], ...] = (
         ("explode", {}, "does not know the request"),
         ("stop", {"job": "b"}, "has no job 'b'"),
-        ("savepoint", {"job": "a", "path": "x"}, "does not run now"),
-        ("log_level", {"level": "loud"}, "is no level"),
+        ("savepoint", {"job": "a", "path": "x"}, "is not running"),
+        ("log_level", {"level": "loud"}, "is not a level"),
     )
     for do, arguments, message in refused:
         with pytest.raises(RefusedError, match=message):
@@ -145,7 +145,7 @@ def test_a_long_path_gets_a_short_directory_that_nobody_else_can_have_made(tmp_p
         assert socket_directory(place) == found
         found.rmdir()
         found.symlink_to(tmp_path)
-        with pytest.raises(JobError, match="of this user alone"):
+        with pytest.raises(JobError, match="that only this user can access"):
             socket_directory(place)
     finally:
         if found.is_symlink():

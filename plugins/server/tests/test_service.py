@@ -143,18 +143,18 @@ def test_the_sandbox_holds_for_units_of_users_and_of_the_system() -> None:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"name": "../evil"}, "is no name of a service"),
-        ({"name": "a b"}, "is no name of a service"),
-        ({"run_as": "root"}, "would run as root"),
-        ({"run_as": "x\nExecStartPre=/bin/evil"}, "is no name of a user"),
+        ({"name": "../evil"}, "is not a name of a service"),
+        ({"name": "a b"}, "is not a name of a service"),
+        ({"run_as": "root"}, "must not run as root"),
+        ({"run_as": "x\nExecStartPre=/bin/evil"}, "is not a name of a user"),
         ({"jobs": Path("/srv/a\nExecStartPre=/bin/evil")}, "control characters"),
         ({"options": ["--host\n[Install]"]}, "control characters"),
         ({"data": Path("/srv/ends\\")}, "backslash at its end"),
         ({"data": Path("/srv/\udcff")}, "is not UTF-8"),
-        ({"python": "/srv/it's/python"}, "no program with quotes"),
+        ({"python": "/srv/it's/python"}, "cannot start a program whose path has quotes"),
         ({"jobs": Path("jobs")}, "is not an absolute path"),
-        ({"data": Path("/tmp/data")}, "directory of temporary files"),
-        ({"writable": [Path("/var/tmp/out")]}, "directory of temporary files"),
+        ({"data": Path("/tmp/data")}, "directory for temporary files"),
+        ({"writable": [Path("/var/tmp/out")]}, "directory for temporary files"),
     ],
 )
 def test_what_a_unit_cannot_hold_is_refused(given: dict[str, Any], message: str) -> None:
@@ -243,7 +243,7 @@ def test_a_file_of_somebody_else_is_neither_replaced_nor_removed(manager: Servic
 def test_secrets_that_others_can_read_are_refused(manager: ServiceManager, tmp_path: Path) -> None:
     (tmp_path / "variables").write_text("DB_PASSWORD=hunter2\n")
     (tmp_path / "variables").chmod(0o640)
-    with pytest.raises(OptionError, match="others can read the secrets") as refused:
+    with pytest.raises(OptionError, match="other users can read the secrets") as refused:
         install(real(tmp_path), manager)
     assert "chmod 600" in str(refused.value)
     (tmp_path / "variables").chmod(0o600)
@@ -273,11 +273,11 @@ def test_root_gives_the_data_to_the_user_of_the_service_and_takes_nothing_from_o
         assert directory.stat().st_uid == pwd.getpwnam("daemon").pw_uid
     foreign = tmp_path / "foreign"
     foreign.mkdir()
-    with pytest.raises(OptionError, match="is not a directory of the service's user"):
+    with pytest.raises(OptionError, match="does not belong to the service's user"):
         install(real(tmp_path, run_as="daemon", data=foreign), manager)
     link = tmp_path / "link"
     link.symlink_to(tmp_path / "data")
-    with pytest.raises(OptionError, match="is not a directory of the service's user"):
+    with pytest.raises(OptionError, match="does not belong to the service's user"):
         install(real(tmp_path, run_as="daemon", data=link), manager)
 
 
@@ -314,14 +314,14 @@ def test_commands_install_show_and_remove_and_ask_no_service_manager(place: Path
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["install"], "directory of temporary files"),
-        (["install", "--no-sandbox", "--start"], "there is no systemctl here"),
+        (["install"], "directory for temporary files"),
+        (["install", "--no-sandbox", "--start"], "the program systemctl is not installed"),
         (["install", "--no-sandbox", "--", "--prt", "1"], "No such option"),
         (["install", "--no-sandbox", "--", "--registry", "mysql://u:hunter2@h/d"], "--registry is not given"),
         (["install", "--no-sandbox", "--", "--registry=mysql://u:hunter2@h/d"], "--registry is not given"),
         (["install", "--system"], "needs a user"),
         (["install", "--run-as", "streams"], "runs as you"),
-        (["install", "--system", "--run-as", "root"], "would run as root"),
+        (["install", "--system", "--run-as", "root"], "must not run as root"),
         (["show"], "no service is installed"),
         (["uninstall", "--name", "other"], "no service is installed"),
     ],

@@ -42,7 +42,7 @@ def test_versions_are_compared_row_by_row_and_only_equal_ones_are_rolled_out(ser
     assert "99 rows are the same, 1 only of 1, 0 only of 2" in shown.stdout
     assert '    - {"n": 995}' in shown.stdout
     refused = server.command("upgrade", "copy", "--shadow")
-    assert (refused.returncode, "so nothing was rolled out" in refused.stderr) == (2, True), refused.stderr
+    assert (refused.returncode, "the new one was not rolled out" in refused.stderr) == (2, True), refused.stderr
     assert server.job()["job"]["version"] == 1
     server.write_copy(where="n > -1")
     (server.jobs / "job.yaml").write_text("roll_out: manual\nhealth_window: 300 ms\n")
@@ -53,7 +53,7 @@ def test_versions_are_compared_row_by_row_and_only_equal_ones_are_rolled_out(ser
     server.add_events(1000, 1100)
     server.wait_for_rows(1100)
     wrong = server.command("shadow", "copy")
-    assert "is the present one" in wrong.stderr
+    assert "is the current version" in wrong.stderr
 
 
 def test_jobs_with_state_are_compared_by_what_is_there_after_all_changes(server: ServerProcess, tmp_path: Path) -> None:

@@ -357,7 +357,7 @@ def test_a_removed_file_stops_its_job(world: World) -> None:
     job = world.registry.job("orders")
     assert (job.present, job.desired) == (False, Desired.STOPPED)
     assert world.launcher.alive == []
-    with pytest.raises(JobError, match="does not lie in the jobs directory"):
+    with pytest.raises(JobError, match="is not in the jobs directory"):
         world.supervisor.desire([job], Desired.RUNNING)
 
 
@@ -443,11 +443,11 @@ def test_secrets_come_from_files_by_name_and_are_never_in_the_version(world: Wor
     file.chmod(0o644)
     world.write("other")
     world.pass_time()
-    assert "can be read or changed by others" in str(world.registry.job("other").problem)
+    assert "can be read or changed by other users" in str(world.registry.job("other").problem)
     (world.jobs / "job.yaml").write_text("secrets: {DB_PASSWORD: hunter2}\n")
     world.pass_time()
     refused = str(world.supervisor.refused_files)
-    assert "is not given by its place" in refused
+    assert "must be given by the place where it is stored" in refused
     assert "hunter2" not in refused
 
 
@@ -464,7 +464,7 @@ def test_every_version_waits_for_an_upgrade_where_roll_outs_are_manual_also_the_
     world.pass_time()
     assert world.launcher.runners == []
     assert world.supervisor.phase("orders") == "waiting"
-    with pytest.raises(JobError, match="no version of it was accepted") as error:
+    with pytest.raises(JobError, match="no version of the job was accepted") as error:
         world.supervisor.desire([world.registry.job("orders")], Desired.RUNNING)
     assert error.value.hint == "headrace upgrade orders rolls out its first version"
     upgrade(world, "orders", 1)

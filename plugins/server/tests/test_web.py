@@ -225,7 +225,7 @@ def test_letters_are_searched_the_newest_first_and_remember_replays(tmp_path: Pa
     note_replay(tmp_path, journal, Replay(letters=[other.id], time_seconds=5.0, who="eve"))
     assert [each.replayed_seconds for each in read_letters(tmp_path, journal).letters] == [5.0, None]
     assert chosen_letters(tmp_path, journal, [other.id]) == [read_letters(tmp_path, journal).letters[0]]
-    with pytest.raises(JobError, match="not there any more"):
+    with pytest.raises(JobError, match="not exist any more"):
         chosen_letters(tmp_path, journal, ["x-1"])
 
 
@@ -262,12 +262,12 @@ def test_one_replay_of_a_job_holds_off_others_until_all_that_have_its_lock_have_
     journal = tmp_path / "replays" / "journal.ndjson"
     first, second = ReplayLock(journal), ReplayLock(journal)
     first.take("orders")
-    with pytest.raises(JobError, match="being sent at the moment"):
+    with pytest.raises(JobError, match="being replayed at the moment"):
         second.take("orders")
     assert first.descriptor is not None
     with subprocess.Popen(["cat"], stdin=subprocess.PIPE, pass_fds=[first.descriptor]) as sending:
         first.release()
-        with pytest.raises(JobError, match="being sent at the moment"):
+        with pytest.raises(JobError, match="being replayed at the moment"):
             second.take("orders")
         assert sending.stdin is not None
         sending.stdin.close()

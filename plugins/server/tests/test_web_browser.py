@@ -169,7 +169,7 @@ def test_dead_letters_are_text_and_are_replayed_after_a_fix(site: Site) -> None:
     rows = [line for part in site.server.out.glob("*.json") for line in part.read_text().splitlines()]
     assert len([line for line in rows if json.loads(line)["customer"] == "eve"]) == 1
     site.page.get_by_role("button", name="Replay chosen").click()
-    site.page.wait_for_function("() => /sent before/.test(document.getElementById('said').textContent)")
+    site.page.wait_for_function("() => /already replayed/.test(document.getElementById('said').textContent)")
 
 
 def test_versions_are_compared(site: Site) -> None:

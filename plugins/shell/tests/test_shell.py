@@ -133,5 +133,5 @@ def test_values_in_tables() -> None:
     assert cell([{"key": "a", "value": 1}]) == "{a=1}"
     assert cell({"x": 1, "y": None}) == "(1, NULL)"
     assert cell(b"\x01") == "x'01'"
-    with pytest.raises(OptionError, match="parquet goes into a file"):
+    with pytest.raises(OptionError, match="parquet can be written only to a file"):
         Output("parquet")

@@ -100,7 +100,7 @@ def test_files_that_are_lost_fail_the_job_which_then_continues_from_its_checkpoi
     _, errors = program.communicate(timeout=280)
     assert program.returncode == 1
     assert "rows of a micro-batch that is not completed cannot be read from" in errors
-    assert "the temporary directory must keep its files while a job runs" in errors
+    assert "do not remove files from the temporary directory while a job runs" in errors
     assert counted(sink) != EXPECTED
     (tmp_path / "lose").unlink()
     ended_well(start(tmp_path, "local[1]", "state"))

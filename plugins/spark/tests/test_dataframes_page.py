@@ -56,7 +56,7 @@ def test_a_preview(spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> N
     whole = headrace_spark.preview(stream.key_by().agg(n="COUNT(*)").to_dataframe(shards=1))
     assert (whole.more, whole.frame["n"].to_list()) == (False, [50])
     assert isinstance(whole.frame, pl.DataFrame)
-    with pytest.raises(JobError, match="no first rows"):
+    with pytest.raises(JobError, match="first rows of a streaming DataFrame"):
         headrace_spark.preview(spark.readStream.format("rate").load())
     with pytest.raises(ZeroDivisionError):
         BatchRun(spark, "fails", lambda: print(1 // 0)).awaitTermination()

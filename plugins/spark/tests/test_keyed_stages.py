@@ -290,7 +290,7 @@ def test_operators_that_wait_for_the_clock_are_told_of_it(
 
 def test_dead_letters_cannot_be_keyed(source: CountingSource, sink: LineSink) -> None:
     job = stream_of(source).dead_letters(lambda bad: shuffled(bad, ("origin",)).to(LineSink("bad"))).to(sink)
-    with pytest.raises(PlanError, match="dead letters cannot be keyed"):
+    with pytest.raises(PlanError, match="dead letters cannot be divided by key"):
         Topology(job.plan(), 2)
 
 
@@ -342,7 +342,7 @@ def test_files_of_state(tmp_path: Path, kind: str) -> None:
 
 
 def test_a_place_that_workers_cannot_reach_is_told() -> None:
-    with pytest.raises(CheckpointError, match="keyed state cannot be kept in 'ftp://somewhere/state'"):
+    with pytest.raises(CheckpointError, match="keyed state cannot be stored in 'ftp://somewhere/state'"):
         state_files("ftp://somewhere/state")
 
 

@@ -88,7 +88,7 @@ def test_a_distribution_whose_files_nobody_knows_is_refused(place: Path) -> None
     information = place / "old-1.dist-info"
     information.mkdir()
     (information / "METADATA").write_text("Metadata-Version: 2.1\nName: old\nVersion: 1\n")
-    with pytest.raises(JobError, match="'old' cannot be packed: its installation has no list of its files"):
+    with pytest.raises(JobError, match="'old' cannot be packed: its installation has no list of installed files"):
         list(files_of(metadata.PathDistribution(information)))
     (information / "RECORD").write_text("old/__init__.py,,\n")
     with pytest.raises(JobError, match=r"'old' cannot be packed: its file .*__init__\.py is missing"):
@@ -126,7 +126,7 @@ def test_an_editable_project_is_packed_as_real_files(place: Path) -> None:
     with built({"mine-here": project}) as files:
         assert "mine_here/__init__.py" in {str(file.place) for file in files["mine-here"]}
     (project / "pyproject.toml").write_text("[build-system\n")
-    with pytest.raises(JobError, match="installed as editable cannot be packed"), built({"mine-here": project}):
+    with pytest.raises(JobError, match="installed in editable mode cannot be packed"), built({"mine-here": project}):
         pass
 
 
@@ -143,7 +143,7 @@ def test_files_of_secrets_are_left_out(place: Path) -> None:
 
 def test_a_secret_that_is_written_out_is_refused_and_not_shown(place: Path) -> None:
     (place / "job.py").write_text("url = 'x'\npassword = 'hunter-2'\n")
-    with pytest.raises(JobError, match=r"line 2, seems to hold a secret") as caught:
+    with pytest.raises(JobError, match=r"line 2, seems to contain a secret") as caught:
         check_for_secrets([PackedFile(place / "job.py", PurePosixPath("job.py"))])
     assert "hunter-2" not in str(caught.value)
     (place / "job.py").write_text('options = {"password": "${DB_PASSWORD}"}\n')
@@ -154,7 +154,7 @@ def test_a_job_that_cannot_be_imported_is_refused(place: Path) -> None:
     (place / "job.py").write_text("import headrace as hr\nimport not_there_at_all\n")
     with pytest.raises(JobError, match="No module named 'not_there_at_all'"):
         make_package(PackageRequest(target=str(place / "job.py"), output=place / "job.tar.gz"))
-    with pytest.raises(JobError, match=r"names that end in \.tar\.gz"):
+    with pytest.raises(JobError, match=r"whose names end in \.tar\.gz"):
         make_package(PackageRequest(target=str(place / "job.py"), output=place / "job.zip"))
     assert not (place / "job.tar.gz").exists()
 

@@ -518,7 +518,7 @@ def test_offsets_of_another_micro_batch_or_checkpoint_do_not_follow() -> None:
     for other in (start, offsets_of_a_checkpoint(5), offsets_of_a_checkpoint(4, "c2")):
         with pytest.raises(CheckpointError, match="are not consecutive"):
             Planner.check_follows(start, other, "test.planner")
-    with pytest.raises(CheckpointError, match="belong to another checkpoint"):
+    with pytest.raises(CheckpointError, match="belong to different checkpoints"):
         start.check_belongs_to(JobIdentity("test.planner", "f00d", {"in": "MemorySource"}, "c2"))
 
 

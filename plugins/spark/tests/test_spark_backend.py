@@ -320,7 +320,7 @@ def test_checkpoints_belong_to_one_job_at_a_time(source: CountingSource, sink: D
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"master": "locl[2]"}, "knows no such master"),
+        ({"master": "locl[2]"}, "does not know such a master"),
         ({"mastre": "local[2]"}, "did you mean 'master'"),
         ({"memory": "lots"}, "memory"),
         ({"session": 5}, "is not a SparkSession"),
@@ -356,7 +356,7 @@ def test_other_options_start_another_spark(
     job = stream_of(source, "restart").to(sink)
     with job.start("spark") as running:
         eventually(lambda: running.status().records_read == 5, "rows")
-        with pytest.raises(OptionError, match="started with other options"):
+        with pytest.raises(OptionError, match="with other options"):
             job.run("spark", master="local[1]")
     monkeypatch.setenv("TEST_S3_KEY", "open sesame 1")
     secrets = {"spark.hadoop.fs.s3a.secret.key": "${TEST_S3_KEY}", "spark.hadoop.fs.s3a.session.token": "open sesame 2"}

@@ -23,9 +23,9 @@ def test_what_has_no_option_here_is_taken(arguments: tuple[str, ...]) -> None:
         (("--archives", "job.tar.gz"), "set archive instead"),
         (("--driver-memory", "2g"), "set memory instead"),
         (("--name", "x"), "spark.app.name"),
-        (("--deploy-mode", "cluster"), "start the job's file itself with spark-submit"),
-        (("--deploy-mode=cluster",), "start the job's file itself with spark-submit"),
-        (("--deploy-mode",), "start the job's file itself with spark-submit"),
+        (("--deploy-mode", "cluster"), "start the job's file with spark-submit"),
+        (("--deploy-mode=cluster",), "start the job's file with spark-submit"),
+        (("--deploy-mode",), "start the job's file with spark-submit"),
         (("job.py",), "--properties-file"),
     ],
 )

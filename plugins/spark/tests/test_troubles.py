@@ -53,9 +53,9 @@ def test_tasks_that_run_again_are_logged_once_for_each_stage_of_a_micro_batch(
         for task in range(4):
             notes.begun("source stage", batch_id, 0 if task == 0 else 1)
             notes.begun("sink stage", batch_id, 0)
-    why = "a worker process was killed or has failed, or was slow"
+    why = "because a worker process was killed, failed or was slow"
     assert logged(tmp_path, caplog) == [
-        f"job test.job: micro-batch {number}: the source stage is run again (attempt 2): {why}" for number in (3, 4)
+        f"job test.job: micro-batch {number}: the source stage is run again (attempt 2), {why}" for number in (3, 4)
     ]
 
 
@@ -66,7 +66,7 @@ def test_tasks_that_are_refused_are_logged_once_for_each_micro_batch(
     for batch_id in (3, 3, 4):
         notes.fenced(batch_id, f"micro-batch {batch_id} is completed")
     assert logged(tmp_path, caplog) == [
-        f"job test.job: a task was refused: micro-batch {number} is completed" for number in (3, 4)
+        f"job test.job: a task was rejected: micro-batch {number} is completed" for number in (3, 4)
     ]
 
 

@@ -111,5 +111,5 @@ def test_forget_empties_the_default_session_only() -> None:
 
 
 def test_what_is_no_session_is_refused() -> None:
-    with pytest.raises(OptionError, match="is no session"):
+    with pytest.raises(OptionError, match="is not a session"):
         hr.sql("SELECT 1", session="mine")

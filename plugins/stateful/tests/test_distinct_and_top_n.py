@@ -129,7 +129,7 @@ def test_orders() -> None:
     assert order_terms('amount DESC, "odd name" asc nulls last , ts') == (
         OrderTerm("amount", True, True), OrderTerm("odd name", False, True), OrderTerm("ts", False, False),
     )  # fmt: skip
-    with pytest.raises(OptionError, match="no column of an order"):
+    with pytest.raises(OptionError, match="not a column with an order"):
         order_terms("a + b")
     with pytest.raises(PlanError, match="unknown column 'q'"):
         TopN(["k"], 1, by="q").output_schema(SCHEMA)
@@ -174,7 +174,7 @@ def _same(found: Counter[Row], wanted: Counter[Row]) -> None:
 def test_distinct_refuses_changes_it_cannot_follow() -> None:
     spec = Distinct(["k"])
     spec.output_schema(SCHEMA)
-    with pytest.raises(PlanError, match="first row of a key is not known"):
+    with pytest.raises(PlanError, match="first row of a key is not defined"):
         spec.changes(Changes(None))
 
 

@@ -144,15 +144,15 @@ def test_changes_are_refused_where_they_cannot_be_taken(tmp_path: Path) -> None:
     counts = orders(p).key_by("customer").agg(n="count(*)", ts="max(ts)")
     with pytest.raises(PlanError, match="changes earlier results"):
         counts.to(FileSink(FileSinkSettings.of({"path": str(tmp_path)}))).plan()
-    with pytest.raises(PlanError, match="a side changes its rows"):
+    with pytest.raises(PlanError, match="the rows of one side change"):
         counts.join(orders(p, "b"), "customer", within=("0 s", "1 s"), time="ts").to(MemorySink()).plan()
-    with pytest.raises(PlanError, match="cannot take rows back"):
+    with pytest.raises(PlanError, match="cannot retract rows"):
         counts.key_by("n").reduce(lambda a, b: a).to(MemorySink()).plan()
 
 
 @pytest.mark.parametrize("before", [(), ("id",)])
 def test_an_expression_that_only_replaces_a_column_is_no_key(before: tuple[str, ...]) -> None:
-    with pytest.raises(PlanError, match=r"'customer \+ 1 AS customer' gives no new column to key by"):
+    with pytest.raises(PlanError, match=r"'customer \+ 1 AS customer' does not name a new column"):
         orders(hr.stream("test", "job")).key_by(*before, "customer + 1 AS customer")
 
 
@@ -161,15 +161,15 @@ def test_what_is_wrong_with_a_join_is_said_when_it_is_built() -> None:
     left, right = orders(p), customers(p)
     with pytest.raises(PlanError, match="unknown column 'custmer'"):
         left.join(right, "custmer")
-    with pytest.raises(PlanError, match="they are never equal"):
+    with pytest.raises(PlanError, match="are never equal"):
         left.join(right, {"customer": "name"})
     with pytest.raises(OptionError, match="unknown kind of join 'outer'"):
         left.join(right, "customer", how="outer")
-    with pytest.raises(OptionError, match="name the event-time column"):
+    with pytest.raises(OptionError, match="the event-time column is missing"):
         left.join(right, "customer", within=("0 s", "1 s"))
-    with pytest.raises(OptionError, match="is no range"):
+    with pytest.raises(OptionError, match="is not a range"):
         left.join(right, "customer", within=("5 s", "1 s"), time="ts")
-    with pytest.raises(OptionError, match="joined by session"):
+    with pytest.raises(OptionError, match="session windows cannot be joined"):
         left.join(right, "customer", window=hr.session("1 s", on="ts"))
     with pytest.raises(ExpressionError, match="nmae"):
         left.join(right, "customer", where="nmae = 'x'")

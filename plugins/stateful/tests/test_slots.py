@@ -216,7 +216,7 @@ def test_a_slot_of_two_keys_is_refused() -> None:
     other = SlotTable({"k": pl.Int64()}, {"v": pl.Int64()})
     other.begin_restore(2, 2, Restore([(0, 0)], 2, lambda wanted: iter(()), {}))
     other.put_parts([(0, part)], np.ones(1, dtype=bool))
-    with pytest.raises(CheckpointError, match="gives a slot to two keys"):
+    with pytest.raises(CheckpointError, match="assigns one slot to two keys"):
         other.put_parts([(1, part)], np.ones(1, dtype=bool))
     with pytest.raises(CheckpointError, match="damaged"):
         other.put_parts([(1, part[:-5])], np.ones(1, dtype=bool))

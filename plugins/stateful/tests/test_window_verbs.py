@@ -284,7 +284,7 @@ def test_reduce_of_some_columns_with_early_results() -> None:
     run.tell(EndOfInput())
     assert {row[3:] for row in run.table()} == {(3, "final")}
     assert len(run.table()) == 2
-    with pytest.raises(PlanError, match="bring the column"):
+    with pytest.raises(PlanError, match="convert the column"):
         WindowReduce(("k",), tumbling("1 s", on="ts"), longest, schema={"v": "string"}).output_schema(SCHEMA)
 
 

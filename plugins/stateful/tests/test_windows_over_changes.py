@@ -185,7 +185,7 @@ def _drive(
 
 def test_what_cannot_be_taken_back_is_refused() -> None:
     early = WindowAggregate(("key",), WINDOWS[0], COUNTED, emit=Emit(before_us=3))
-    with pytest.raises(PlanError, match="give each result once"):
+    with pytest.raises(PlanError, match="windows return each result once"):
         early.changes(Changes(None))
     reduced = WindowReduce(("key",), WINDOWS[0], lambda one, other: one)
     with pytest.raises(PlanError, match="only added"):

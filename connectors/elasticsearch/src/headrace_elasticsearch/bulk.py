@@ -189,7 +189,7 @@ class Bulk:
             hint = "the name is that of a data stream: data_stream=True"
             return JobError(where, plugin="elasticsearch", option="data_stream", hint=hint)
         if kind == "invalid_index_name_exception" and not columns_of(self._settings.index):
-            return JobError(where, plugin="elasticsearch", option="index", hint="name another")
+            return JobError(where, plugin="elasticsearch", option="index", hint="choose another one")
         return text
 
 
@@ -198,5 +198,5 @@ def _odd_answer(content: bytes, problem: str) -> JobError:
         f"the server's answer to a bulk request cannot be read: {problem}: {content[:80]!r}",
         plugin="elasticsearch",
         option="url",
-        hint="is this an Elasticsearch server, and nothing in between that changes answers?",
+        hint="check that the address is that of an Elasticsearch server, and that no proxy changes its answers",
     )

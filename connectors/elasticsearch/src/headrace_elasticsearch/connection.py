@@ -124,10 +124,10 @@ class Connection:
     def another_product(self, answer: Any) -> JobError:
         """Return the error for an answer that Elasticsearch does not give."""
         return JobError(
-            f"{self.where}: a server is there, but it does not answer as Elasticsearch does: {str(answer)[:80]}",
+            f"{self.where}: a server answers, but not like Elasticsearch: {str(answer)[:80]}",
             plugin="elasticsearch",
             option="url",
-            hint="check host, port and path of the address, and what a proxy in between does",
+            hint="check host, port and path of the address, and any proxy between this machine and the server",
         )
 
     def close(self) -> None:
@@ -166,7 +166,12 @@ class Connection:
             hint = "check the certificates, the name in the address, and that the server has TLS"
             return JobError(text, plugin="elasticsearch", option=option, hint=hint)
         if isinstance(error, elastic_transport.SerializationError):
-            return JobError(text, plugin="elasticsearch", option="url", hint="is this an Elasticsearch server?")
+            return JobError(
+                text,
+                plugin="elasticsearch",
+                option="url",
+                hint="check that the address is that of an Elasticsearch server",
+            )
         hint = "is the server running, and is the address right (http or https, host, port)?"
         return RetriableError(text, plugin="elasticsearch", option="url", hint=hint)
 
@@ -188,7 +193,7 @@ def decoded(content: bytes) -> Any:
     except msgspec.DecodeError as error:
         raise JobError(
             f"the server's answer is not JSON: {content[:80]!r}", plugin="elasticsearch", option="url",
-            hint="is this an Elasticsearch server?",
+            hint="check that the address is that of an Elasticsearch server",
         ) from error  # fmt: skip
 
 

@@ -206,14 +206,14 @@ def _check_changes(settings: ElasticsearchSinkSettings) -> None:
     """Raise JobError when rows that change earlier ones cannot be stored as such."""
     if settings.id_template is None:
         raise JobError(
-            "the stream is a changelog, but no option says what identifies a row",
+            "the rows of the stream change, but no option names the column that identifies a document",
             plugin="elasticsearch",
             option="id",
-            hint="name the column that identifies it: id='...'",
+            hint="name that column: id='...'",
         )
     if settings.creates:
         raise JobError(
-            "the stream is a changelog, but documents that exist are kept as they are",
+            "the rows of the stream change, but with this option existing documents are never changed",
             plugin="elasticsearch",
             option="data_stream" if settings.data_stream else "mode",
             hint="write to an index with mode='index'",

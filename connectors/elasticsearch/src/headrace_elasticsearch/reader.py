@@ -224,7 +224,9 @@ class ElasticsearchReader(OffsetReader):
             ) from error
         if page.timed_out or page.shards.get("failed"):
             raise RetriableError(
-                f"{self._connection.where}: a search was not finished", plugin="elasticsearch", queue=self._queue.id
+                f"{self._connection.where}: a search ended before all shards had answered",
+                plugin="elasticsearch",
+                queue=self._queue.id,
             )
         if page.pit_id is not None:
             self._snapshot = page.pit_id
@@ -240,7 +242,10 @@ class ElasticsearchReader(OffsetReader):
         )
         if status == 404:
             raise DataError(
-                f"index {shard.index!r} has gone", plugin="elasticsearch", queue=self._queue.id, hint="was it deleted?"
+                f"index {shard.index!r} has gone",
+                plugin="elasticsearch",
+                queue=self._queue.id,
+                hint="it was probably deleted: create it, or name another index",
             )
         found = (decoded(content).get("indices") or {}).get(shard.index) or {}
         for copy in found.get("shards", {}).get(str(shard.number), ()):
@@ -264,7 +269,7 @@ class ElasticsearchReader(OffsetReader):
             plugin="elasticsearch",
             option="index",
             queue=self._queue.id,
-            hint="reindex it into one that does (index.disable_sequence_numbers is not set)",
+            hint="reindex it into an index without the setting index.disable_sequence_numbers",
         )
 
     def _drop_snapshot(self) -> None:

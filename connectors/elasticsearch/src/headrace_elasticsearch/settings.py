@@ -79,7 +79,7 @@ class ElasticsearchSourceSettings(Settings, frozen=True, kw_only=True):
     def validate(self) -> None:
         check_connection(self)
         if not self.index.strip():
-            raise OptionError("the name is empty", plugin="elasticsearch", option="index")
+            raise OptionError("the name is an empty text", plugin="elasticsearch", option="index")
 
 
 class ElasticsearchSinkSettings(SinkSettings, frozen=True, kw_only=True):
@@ -102,7 +102,7 @@ class ElasticsearchSinkSettings(SinkSettings, frozen=True, kw_only=True):
             "position in its source"
         ),
     ] = None
-    id_delimiter: Annotated[str, option("what stands between the values of several columns of id")] = "_"
+    id_delimiter: Annotated[str, option("separator between the values of several columns of id")] = "_"
     index_time: Annotated[
         str | None, option("timestamp or date column whose time (in UTC) replaces the % signs in index")
     ] = None
@@ -182,26 +182,36 @@ class ElasticsearchSinkSettings(SinkSettings, frozen=True, kw_only=True):
     def validate(self) -> None:
         check_connection(self)
         if not self.index.strip():
-            raise _refused("index", "the name is empty")
+            raise _refused("index", "the name is an empty text")
         if has_time(self.index) and self.index_time is None:
-            raise _refused("index_time", f"index {self.index!r} has % signs, but no column gives the time for them")
+            raise _refused(
+                "index_time",
+                f"index {self.index!r} contains % signs (a date pattern), but no option names the column with the time",
+            )
         if self.index_time is not None and not has_time(self.index) and not self.data_stream:
             raise _refused(
-                "index_time", "index has no % signs, so that this column has no effect", "write 'alerts-%Y.%m.%d'"
+                "index_time",
+                "this option has no effect, because index contains no % signs (no date pattern)",
+                "write 'alerts-%Y.%m.%d'",
             )
         if self.data_stream and (has_time(self.index) or columns_of(self.index)):
-            raise _refused("index", "a data stream has one name; it makes its indices by itself")
+            raise _refused(
+                "index",
+                "the name of a data stream cannot contain a date pattern: the server creates its indices itself",
+            )
         if self.version is not None and self.creates:
             raise _refused(
-                "version", "documents that are never replaced need no version", "remove it, or mode='create'"
+                "version", "a version has no effect when documents are never replaced", "remove it, or mode='create'"
             )
         if isinstance(self.id, list) and not self.id:
-            raise _refused("id", "names no column")
+            raise _refused("id", "the list of columns is empty")
         if set("{}") & set(self.id_delimiter):
-            raise _refused("id_delimiter", "braces are the signs of columns in a text", "write the text as id")
+            raise _refused("id_delimiter", "braces stand for columns only in a text", "write the text as the option id")
         if self.version is not None and self.id is None:
             raise _refused(
-                "version", "a version compares documents with the same id, but no id is given", "name it: id='...'"
+                "version",
+                "a version compares documents with the same id, but no id is given",
+                "name the column of the id: id='...'",
             )
         for name in ("mappings", "index_settings"):
             if getattr(self, name) is not None and not self.create_index:
@@ -248,24 +258,26 @@ def check_connection(settings: ElasticsearchSettings) -> None:
             raise _refused("url", "the address has a part behind '?' or '#', which may hold a secret and would be shown",
                            "write 'https://search.example.org:9200'; an API key goes to api_key='${VARIABLE}'")  # fmt: skip
         if parts.scheme not in ("http", "https") or not parts.hostname or not port_is_good:
-            raise _refused("url", f"{url!r} is no address such as 'https://search.example.org:9200'")
+            raise _refused("url", f"{url!r} is not an address such as 'https://search.example.org:9200'")
         secured = ("ssl_ca", "ssl_fingerprint", "ssl_certificate", "ssl_key")
         if parts.scheme == "http" and (given := [name for name in secured if getattr(settings, name)]):
-            raise _refused(given[0], f"{url!r} is no address with TLS", "write https://")
+            raise _refused(given[0], f"{url!r} is not an address with TLS", "write https://")
         logs_in = settings.api_key is not None or settings.password is not None
         if parts.scheme == "http" and logs_in and not settings.plaintext_login and not is_loopback(parts.hostname):
             raise _refused("url", f"{url!r} has no TLS: the login would be sent unencrypted, to a server whose identity is not checked",
                            "write https://; plaintext_login=True allows it in a network that you trust")  # fmt: skip
     if settings.api_key is not None and (settings.user is not None or settings.password is not None):
-        raise _refused("api_key", "an API key takes the place of user and password", "give one of them")
+        raise _refused("api_key", "an API key cannot be combined with user and password", "give only one of them")
     if (settings.user is None) != (settings.password is None):
-        raise _refused("password" if settings.password is None else "user", "user and password go together")
+        raise _refused("password" if settings.password is None else "user", "give both user and password, or neither")
     check_client_key(settings, plugin="elasticsearch")
     if settings.ssl_fingerprint is not None:
         if not re.fullmatch(r"[0-9a-fA-F]{64}", settings.ssl_fingerprint.replace(":", "")):
-            raise _refused("ssl_fingerprint", "it is not the 64 hexadecimal digits of a SHA-256")
+            raise _refused("ssl_fingerprint", "it must be a SHA-256 fingerprint: 64 hexadecimal digits")
         if settings.ssl_ca or not settings.ssl_verify:
-            raise _refused("ssl_fingerprint", "the fingerprint alone decides", "remove ssl_ca and ssl_verify")
+            raise _refused(
+                "ssl_fingerprint", "with a fingerprint, only the fingerprint is checked", "remove ssl_ca and ssl_verify"
+            )
 
 
 def _refused(name: str, problem: str, hint: str | None = None) -> OptionError:

@@ -97,12 +97,12 @@ class ElasticsearchSource(Source):
         """Return a reader. Raises JobError for a start by time, DataError for a position that the shard does not have."""
         if isinstance(start, StartAt):
             raise JobError(
-                "documents are not ordered by time", plugin="elasticsearch", option="start",
+                "the documents have no order by time, so start cannot be a time", plugin="elasticsearch", option="start",
                 hint="give a query: query={'range': {'@timestamp': {'gte': '...'}}}",
             )  # fmt: skip
         parts = _parts_of(queue.name)
         if parts is None:
-            raise JobError(f"{queue.name!r} is no shard of an index", plugin="elasticsearch", queue=queue.id)
+            raise JobError(f"{queue.name!r} is not a shard of an index", plugin="elasticsearch", queue=queue.id)
         reader = ElasticsearchReader(self.settings, self._connected(), Shard(*parts), queue)
         return started(reader, start)
 

@@ -19,12 +19,12 @@ def _with_key(key: Sequence[str]) -> Mapping[str, Any]:
 
 def _guarantee(text: str) -> Mapping[str, Any]:
     if text not in ("at-least-once", "none"):
-        raise ValueError("at-least-once: documents with an id are written again over themselves")
+        raise ValueError("at-least-once: a repeated document with an id overwrites itself")
     return {}
 
 
 def _path_prefix(text: str) -> Mapping[str, Any]:
-    raise ValueError("no option: the path belongs to 'hosts', as in 'https://search:9200/v1'")
+    raise ValueError("this option does not exist: write the path in 'hosts', as in 'https://search:9200/v1'")
 
 
 _OPTIONS: Mapping[str, TableOption] = {

@@ -55,13 +55,15 @@ def check_columns(settings: ElasticsearchSinkSettings, schema: Schema | None) ->
             continue
         if name in _METADATA_FIELDS:
             hint = f"rename the column, or leave it out: exclude=[{name!r}]"
-            raise _refused("exclude", f"column {name!r} has the name of a field that belongs to the server", hint)
+            raise _refused("exclude", f"column {name!r} has the name of a field that Elasticsearch reserves", hint)
         if not name.strip(".") or ".." in name or name.startswith(".") or name.endswith("."):
             raise _refused("exclude", f"no field can have the name of column {name!r}", "rename the column")
     if settings.data_stream and settings.index_time is None and TIMESTAMP not in schema:
         hint = f"name the column that becomes it: index_time='...', or rename one to {TIMESTAMP!r}"
         raise _refused(
-            "index_time", f"documents of a data stream have {TIMESTAMP!r}, and the stream has no such column", hint
+            "index_time",
+            f"documents of a data stream need the field {TIMESTAMP!r}, and the stream has no such column",
+            hint,
         )
 
 
@@ -70,7 +72,9 @@ def check_changes(settings: ElasticsearchSinkSettings, changes: Changes) -> None
     key = list(changes.key or ())
     named = f"id={key[0]!r}" if len(key) == 1 else f"id={'-'.join('{' + name + '}' for name in key)!r}"
     if settings.id_template is None:
-        raise _refused("id", "the stream is a changelog, but no option says what identifies a row", named)
+        raise _refused(
+            "id", "the rows of the stream change, but no option names the column that identifies a document", named
+        )
     missing = [name for name in key if name not in key_columns(settings.id_template)]
     if missing:
         problem = f"rows that differ in {missing[0]!r} alone would have the same id and replace each other"
@@ -89,7 +93,11 @@ def _check_name(settings: ElasticsearchSinkSettings) -> None:
         raise _refused("index", f"{plain!r} cannot be the name of an index", hint)
     if settings.create_index and not _prefix(settings.index).strip("-_."):
         hint = "begin the name with a fixed text: 'alerts-{tenant}'"
-        raise _refused("index", "an index template for all names would concern other indices too", hint)
+        raise _refused(
+            "index",
+            "the name consists of a date pattern only, so the index template would apply to all indices of the server",
+            hint,
+        )
 
 
 def _example(text: str) -> str:
@@ -222,7 +230,7 @@ class Target:
         if streams and not settings.data_stream:
             raise _refused("data_stream", f"{where} is a data stream", "write data_stream=True")
         if settings.data_stream and not streams:
-            raise _refused("data_stream", f"{where} is no data stream", "leave data_stream out, or name another")
+            raise _refused("data_stream", f"{where} is not a data stream", "leave data_stream out, or name another")
         if schema is None or (len(found) != 1 and not streams):
             return  # an alias of several indices: which one is written is the server's business
         mappings = found[max(streams) if streams else next(iter(found))].get("mappings", {})
@@ -233,7 +241,7 @@ class Target:
                 continue
             if field is None and is_strict(mappings):
                 hint = did_you_mean(name, mappings.get("properties", ()), known="fields of the index")
-                raise _refused("index", f"{where} takes no field {name!r}, its mapping is strict", hint)
+                raise _refused("index", f"{where} refuses the field {name!r}: its mapping is strict", hint)
             if field is not None:
                 problem = misfit(kind, field, any_json=name in schema.json_columns)
                 if problem is not None:

@@ -96,7 +96,7 @@ class Cursor:
         return True
 
     def bind(self, end: Place | None) -> None:
-        """Read up to ``end``, which a plan has fixed: what was unfinished or not rotated then is treated as such."""
+        """Read up to ``end``, which a plan has fixed: records and files that were unfinished then are treated as such."""
         self._bound = end
         known = end.file if end is not None and end.generation == self.generation else None
         if known is not None and known != self._file:
@@ -274,7 +274,7 @@ class Cursor:
             self._stream.keep_from(self.byte - len(self._tail))
 
     def _pass_over(self, data: bytes, lead: int, begin: int, ends: NDArray[np.int64]) -> tuple[int, NDArray[np.int64]]:
-        """Leave out what is no record: the header, and a taken line to which only the newline was added."""
+        """Leave out what is not a record: the header, and a taken line to which only the newline was added."""
         header = self._context.header.records
         if not self.byte and header and len(ends) >= header:
             self.fields = self._context.header.passed(self.name, self._stream, data, begin, ends)
@@ -384,7 +384,7 @@ class Cursor:
 
     @property
     def _ends_there(self) -> bool:
-        """Whether no more data will come in this file: the run ends with the input, or the file has left its path."""
+        """Whether the file gets no more data: the run ends with the input, or the file is no longer at its path."""
         return self._bound is None and (self._context.until_end or self._is_finished())
 
     def _quiet_for(self, time: timedelta) -> bool:
@@ -481,7 +481,7 @@ class Cursor:
         files = self._context.files
         stream = open_stream(path, self._settings.compression, expected, near=self.byte, files=files)
         if self._file is None or not self._file.head.length or stream.file.expected != self._file.key:
-            # A plain file is read from any place; a decompressor may stand behind the beginning already.
+            # A plain file can be read from any place; a decompressor may be past the beginning already.
             plain = isinstance(stream, PlainStream)
             fresh = (
                 stream if plain else open_stream(path, self._settings.compression, stream.file.expected, files=files)
@@ -535,8 +535,8 @@ class Cursor:
             self._lost("its file is gone or was changed, and records after it were there")
         if self.byte:
             logger.warning(
-                "%s was truncated or replaced after record %d and no copy of it was found: reading continues with what is there "
-                "now; what was written in between, if anything, is lost",
+                "%s was truncated or replaced after record %d and no copy of it was found: reading continues with the present file; "
+                "records written in between, if any, are lost",
                 self.name,
                 self.offset,
             )

@@ -27,7 +27,7 @@ _BEGINNINGS = {
     "zip": (b"PK", (".zip",)),
 }
 MAGIC_LENGTH = 10
-#: A zstd block of four bytes can stand for 128 KiB, so input is fed in pieces so small that none gives more than 16 MiB.
+#: A zstd block of four bytes can expand to 128 KiB, so input is fed in pieces so small that none expands to more than 16 MiB.
 _ZSTD_FEED_BYTES = 512
 #: Windows over 128 MiB are refused, as the zstd tool does.
 _ZSTD_WINDOW_BYTES_MAX = 128 * 1024**2

@@ -74,8 +74,8 @@ class PartEncoder:
             return schema
         if schema is None:
             raise OptionError(
-                "a column cannot be added to rows whose columns are known only row by row", plugin="file",
-                option="changes", hint="give the map() before it a schema={...}",
+                "a column cannot be added to rows whose columns are not known when the job is built", plugin="file",
+                option="changes", hint="give the map() before it an option schema={...}",
             )  # fmt: skip
         if self._change_column in schema:
             raise OptionError(

@@ -27,7 +27,7 @@ class PartFraming(Framing):
     Parts of stdout and of stderr may come mixed: the record ends where neither is open. A line that is no line of such a log ends
     the record before it. A record that would be longer than the limit ends at the last line that fits.
 
-    A long record that grows is looked through once: what was there of it the last time is compared, and not parsed again.
+    A long record that grows is parsed once: its previous part is only compared, and not parsed again.
     """
 
     #: Records of at least so many bytes are remembered while their end is not there.
@@ -132,7 +132,7 @@ class DockerJsonFraming(PartFraming):
             self._LAST_AFTER_BACKSLASH, begin, stop
         ):
             return ()
-        # An even number of backslashes before: those are pairs, each of which stands for one, and \n is a newline.
+        # An even number of backslashes before: they are pairs, each of which means one backslash, and \n is a newline.
         found = [each.start() for each in self._ENDS.finditer(buffer, begin, stop) if len(each[1]) % 2 == 0]
         whole = np.searchsorted(newlines, np.array(found, dtype=np.int64))
         doubtful: list[int] = np.setdiff1d(np.arange(len(newlines)), whole).tolist()

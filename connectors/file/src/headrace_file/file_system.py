@@ -40,7 +40,7 @@ class FileStatus(Protocol):
 
 
 class OpenedFile(ABC):
-    """A file that is open for reading. What its path leads to meanwhile does not matter to it."""
+    """A file that is open for reading. It stays the same file even if its path leads to another one later."""
 
     @abstractmethod
     def status(self) -> FileStatus:
@@ -52,7 +52,7 @@ class OpenedFile(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Release what is held. May be called twice."""
+        """Release its resources. May be called twice."""
 
 
 class Paths(Protocol):
@@ -63,7 +63,7 @@ class Paths(Protocol):
         """Whether rotated files can be among the files."""
 
     def files(self, known: Collection[str] = ()) -> dict[str, FileIdentity]:
-        """Return the files that exist now by name, in order. Raises JobError for what was never there, RetriableError."""
+        """Return the files that exist now by name, in order. Raises JobError for paths that never existed, and RetriableError."""
 
     def unchanged(self) -> bool:
         """Return whether ``files`` would certainly return the same files again."""
@@ -140,7 +140,7 @@ class LocalFile(OpenedFile):
 
 
 class LocalFiles(FileSystem):
-    """The files of this machine, and of what is mounted."""
+    """The files of this machine, including mounted file systems."""
 
     def status(self, path: str) -> os.stat_result:
         return os.stat(path)
@@ -181,20 +181,20 @@ def scheme_of(path: str) -> str:
 
 
 def file_system(settings: FileSourceSettings) -> FileSystem:
-    """Return what the option ``path`` leads into. Raises OptionError; connects nowhere."""
+    """Return the file system of the option ``path``. Raises OptionError; does not connect."""
     schemes = {scheme_of(path) for path in settings.paths}
     if schemes == {""}:
         if settings.storage_options:
-            raise _refused("storage_options", "these files are on this machine", "leave it out")
+            raise _refused("storage_options", "this option has no effect on local files", "leave it out")
         return LOCAL
     if len(schemes) > 1:
         raise _refused(
-            "path", "the paths are of several kinds", "read each kind with a from_file of its own, and union them"
+            "path", "the paths have different schemes", "read each scheme with its own from_file, and union the streams"
         )
     [scheme] = schemes
     offered = _offered()
     if scheme in ("file", "local"):
-        raise _refused("path", f"{settings.paths[0]!r} is a file of this machine", "write the path without the scheme")
+        raise _refused("path", f"{settings.paths[0]!r} is a local file", "write the path without the scheme")
     if scheme not in offered:
         raise _refused(
             "path",

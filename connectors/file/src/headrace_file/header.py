@@ -23,12 +23,12 @@ _BOM = b"\xef\xbb\xbf"
 
 
 class FileHeader:
-    """Knows what comes before the records of a file, and checks the names of its columns, if these are known and the file has them."""
+    """Skips the lines before the records of a file, and checks the column names in its header, if these are known and the file has one."""
 
     def __init__(
         self, settings: FileSourceSettings, columns: Sequence[str] | None, csv_options: tuple[str, str | None]
     ) -> None:
-        """``columns``: what the names of the header are compared with; None: with nothing."""
+        """``columns``: the names with which the header is compared; None: it is not compared."""
         self._settings = settings
         self._columns = list(columns or ())
         self._checked = settings.header and columns is not None
@@ -47,9 +47,9 @@ class FileHeader:
         """
         if isinstance(stream, CompressedStream) and stream.holds_several_files:
             raise BrokenQueueError(
-                f"{stream.file.path} holds several files: only the first header would be known as one",
+                f"{stream.file.path} holds several files: the header of the first one would be recognized, but not the others",
                 plugin="file",
-                hint="put each into an archive of its own, or read them without header and skip_lines",
+                hint="put each file into its own archive, or read them without header and skip_lines",
             )
         if not self._checked:
             return None
@@ -59,7 +59,7 @@ class FileHeader:
     def read_again(self, name: str, stream: ByteStream, framing: Framing, limit: int) -> tuple[str, ...] | None:
         """Return the names in the header of a file that is read from somewhere behind it. Raises FileMovedError, BrokenQueueError."""
         plain, size = isinstance(stream, PlainStream), _FIRST_BYTES
-        # A decompressor that goes back would begin anew: it stays where it is.
+        # A decompressor that goes back would start from the beginning: it stays where it is.
         fresh = (
             stream
             if plain

@@ -36,7 +36,7 @@ class Fingerprint:
         return cls(len(data), digest(data)) if data else cls()
 
     def matches(self, data: bytes) -> bool:
-        """Return whether ``data`` begins with what was hashed."""
+        """Return whether ``data`` begins with the hashed bytes."""
         return len(data) >= self.length and (not self.length or digest(data[: self.length]) == self.hash)
 
 
@@ -130,7 +130,7 @@ class Place:
             )
         except (KeyError, TypeError, ValueError) as error:
             raise CheckpointError(
-                f"the hint of a file's position is damaged or was not written by this connector: {dict(hint)!r:.200}",
+                f"the stored position of a file is damaged or was not written by this connector: {dict(hint)!r:.200}",
                 plugin="file",
                 offset=position.offset,
             ) from error
@@ -142,5 +142,5 @@ def past_of(hint: Mapping[str, Any]) -> list[FileIdentity]:
         return [FileIdentity.from_json(value) for value in hint.get("past", ())]
     except (TypeError, ValueError) as error:
         raise CheckpointError(
-            f"the list of past files in a position is damaged: {hint!r:.200}", plugin="file"
+            f"the list of earlier files in a stored position is damaged: {hint!r:.200}", plugin="file"
         ) from error

@@ -27,7 +27,7 @@ class MultilineFraming(Framing):
         try:
             self._search = re.compile(pattern.encode()).search
         except re.error as error:
-            raise ValueError(f"{pattern!r} is no regular expression: {error}") from error
+            raise ValueError(f"{pattern!r} is not a regular expression: {error}") from error
         self._begins_where_found = first_line is not None
         self._lines_max = lines_max
 
@@ -46,7 +46,7 @@ class MultilineFraming(Framing):
                 start, lines = at, 0
             lines += 1
             previous, at = end, end + 1
-        # What follows the last newline belongs to the record if it is no longer than the limit: it is not known yet how it goes on.
+        # The text after the last newline belongs to the record if it is no longer than the limit: its continuation is not known yet.
         if final or len(buffer) - start > limit:
             found.append(previous)
         return np.array(found, dtype=np.int64)

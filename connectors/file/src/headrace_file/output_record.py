@@ -49,7 +49,7 @@ class OutputRecord:
                 if complete is None or stored["digest"] != output.digest:
                     raise self._refused(
                         f"{self._directory} holds results of this job, from a run that did not reach the end of its input, or "
-                        "from several runs. Without a checkpoint all of them are made again, and would be there twice"
+                        "from several runs. Without a checkpoint this run writes all of them again, so they would be stored twice"
                     )
                 return complete
         if stored is None or stored["digest"] != output.digest or stored["complete"] is not None:
@@ -69,7 +69,7 @@ class OutputRecord:
             message,
             plugin="file",
             option="path",
-            hint="replace_output=True (--replace-output) removes what is there first; writer='…' (an option of to_file) keeps both; "
+            hint="replace_output=True (--replace-output) removes the existing files first; writer='…' (an option of to_file) keeps both; "
             "or name another directory",
         )
 
@@ -81,7 +81,7 @@ class OutputRecord:
                 f"{self._directory} holds rows of other jobs too ({len(others)}): they are not removed",
                 plugin="file",
                 option="replace_output",
-                hint="remove by hand what is not wanted, or name another directory",
+                hint="remove the unwanted files by hand, or name another directory",
             )
         for folder in self._folders():
             for path in [*folder.iterdir()]:
@@ -123,7 +123,7 @@ class OutputRecord:
             raise JobError(
                 f"{self._path} is damaged: {error}",
                 plugin="file",
-                hint="it says which job has written here: remove it if this job, in its present form, has written the files",
+                hint="the file records which job wrote to this directory; remove it only if this job, unchanged, wrote all files there",
             ) from error
 
     def _write(self, content: Mapping[str, Any]) -> None:

@@ -31,7 +31,7 @@ def directory_name(column: str, value: str | None) -> str:
     name = f"{key}={_escaped(value or DEFAULT_NAME)}"
     size_bytes = len(name.encode())
     if size_bytes > _NAME_BYTES_MAX:
-        raise DataError(f"the value of {column!r} is too long for the name of a directory ({size_bytes} bytes)")
+        raise DataError(f"the value of {column!r} is too long for a directory name ({size_bytes} bytes)")
     return name
 
 
@@ -87,7 +87,7 @@ def divided(frame: pl.DataFrame, columns: Sequence[str]) -> Iterator[tuple[str, 
 
 
 def folders_of(directory: str) -> Iterator[str]:
-    """Yield a directory of part files and the directories of its partitions, which others may remove meanwhile. Raises OSError."""
+    """Yield a directory of part files and the directories of its partitions, which others may remove at any time. Raises OSError."""
     yield directory
     try:
         with os.scandir(directory) as entries:

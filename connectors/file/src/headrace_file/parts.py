@@ -40,7 +40,7 @@ def is_part(name: str) -> bool:
 
 
 def _entries(folder: str, *, missing_ok: bool) -> contextlib.AbstractContextManager[Iterable[os.DirEntry[str]]]:
-    """Return what is in a folder; ``missing_ok``: whoever took its parts may have removed it."""
+    """Return the entries of a folder; ``missing_ok``: a program that took its parts may have removed it."""
     try:
         return os.scandir(folder)
     except FileNotFoundError:

@@ -17,7 +17,7 @@ from headrace_file.identity import FileIdentity
 from headrace_file.read_errors import read_error
 
 logger = logging.getLogger(__name__)
-#: How many entries get a warning of their own: others may write any number of entries into the directory.
+#: How many entries get a separate warning: other users may write any number of entries into the directory.
 _TOLD_MAX = 1000
 
 
@@ -47,7 +47,7 @@ class PathSet:
     def files(self, known: Collection[str] = ()) -> dict[str, FileIdentity]:
         """Return the regular files that exist now by name, in order; each file under one name. Heads are not read.
 
-        An entry of a directory that cannot be looked at, whose name is no text, or that is a link out of the directory
+        An entry of a directory that cannot be looked at, whose name is not a text, or that is a link out of the directory
         is left out, and a warning says so once: a user who may write into the directory must not be able to stop the job.
 
         ``known`` are names whose absence is no error. Raises JobError when a path was never there, RetriableError when a
@@ -114,7 +114,7 @@ class PathSet:
                 f"{path} does not exist",
                 plugin="file",
                 option="path",
-                hint=f"the working directory is {os.getcwd()}; to wait for a file that comes later, name its directory",
+                hint=f"the working directory is {os.getcwd()}; to wait for a file that will be created later, name its directory",
             )
 
     def _matches(self, pattern: str) -> Iterator[str]:
@@ -143,7 +143,7 @@ class PathSet:
                 yield name
 
     def _inside(self, directory: str, *, recursive: bool) -> Iterator[str]:
-        """Yield what is in a directory and, if ``recursive``, in its folders; each folder once."""
+        """Yield the entries of a directory and, if ``recursive``, of its folders; each folder once."""
         waiting, seen = [directory], set()
         while waiting:
             folder = waiting.pop()
@@ -217,7 +217,7 @@ def _root(path: str) -> str:
 
 
 def _matches_parts(parts: Sequence[str], wanted: Sequence[str]) -> bool:
-    """Return whether the parts of a path fit those of a glob; ``**`` stands for any number of folders, also none."""
+    """Return whether the parts of a path fit those of a glob; ``**`` matches any number of folders, also none."""
     if not wanted:
         return not parts
     first, *rest = wanted

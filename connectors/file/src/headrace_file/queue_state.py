@@ -156,7 +156,7 @@ class QueueState:
     def commit_several(self, parts: Mapping[str, bytes], after: Position | None, last: Position) -> bool:
         """Store several parts, by their names below the directory, as ``commit`` stores one: all of them, or none.
 
-        Their rows lie in a folder beside the temporary file, which lists the parts; that file is what is committed.
+        Their rows are in a folder beside the temporary file, which lists the parts. The commit renames that file.
         """
         temporary = os.path.join(self._temporary, f"{self.key}-{os.getpid()}-{os.urandom(6).hex()}.tmp")
         folder = temporary.removesuffix(".tmp") + FOLDER
@@ -204,7 +204,7 @@ class QueueState:
                 # Before a part has its name: after a crash of the machine that name must not be all that is known of the others.
                 if self._fsync:
                     os.fsync(state)
-                self._rename(made)  # if it fails, whoever comes next goes on with it
+                self._rename(made)  # if it fails, the next writer continues from it
                 return True
             try:
                 self._rename(made)
@@ -332,7 +332,7 @@ class QueueState:
                 hint="use that version, or write to another directory",
             )
         if slot.format != _FORMAT_WITHOUT_KEY and slot.key != self.key:
-            raise self._refused(f"holds the position of another queue or writer ({slot.key}): it was replaced")
+            raise self._refused(f"contains the position of another queue or writer ({slot.key}): it was replaced")
         # The first commit writes one slot, each later one the other of both. A torn write leaves something of its slot.
         # One that is missing after a crash of the machine was not on the disk yet; then the names of the parts count too.
         if slot.sequence > 1 and len(_slots(content)) < 2 and slot.boot in ("", boot_id()):
@@ -342,8 +342,8 @@ class QueueState:
         return JobError(
             f"the state file {self._path} {what}",
             plugin="file",
-            hint="put back the right one, or remove it: the position is then taken from the names of the queue's part "
-            "files, so that rows come again if the last of these were moved away",
+            hint="restore the right file, or remove it: the position is then taken from the names of the queue's part files; if the last "
+            "part files were moved away, their rows are written again",
         )
 
     def _store(self, descriptor: int, before: _Slot | None, last: Position, temporary: str, part: str) -> _Slot:

@@ -11,7 +11,7 @@ _BROKEN = (errno.EISDIR, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP, errno.E
 
 
 def read_error(path: str, error: OSError) -> BrokenQueueError | RetriableError:
-    """Return what a failed system call on ``path`` means for the queue."""
+    """Return the error for the queue after a failed system call on ``path``."""
     if error.errno in (errno.EACCES, errno.EPERM):
         hint = "let the job's user read it, or exclude it"
         return BrokenQueueError(f"no permission to read {path}", plugin="file", hint=hint)

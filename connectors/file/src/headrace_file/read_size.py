@@ -31,7 +31,7 @@ class ReadSize:
 
     @property
     def records(self) -> int:
-        """How many records one read gives, as far as can be told."""
+        """An estimate of the number of records in one read."""
         return self._bytes_max // self.record_bytes
 
     def gave(self, size: int, records: int) -> None:

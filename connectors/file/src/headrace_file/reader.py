@@ -30,7 +30,7 @@ class FileReader(Reader):
         #: Positions from outside: the begin of reading, and its end by ``limit``.
         self._given: ReadPosition | None = None
         self._end: ReadPosition | None = None
-        #: The position while polls find nothing new, and the version of what the tracker knew then.
+        #: The position while polls find nothing new, and the version of the tracker's knowledge at that time.
         self._unmoved: ReadPosition | None = None
         self._unmoved_version = -1
         #: Made when it is waited for the first time; most readers of very many are never waited in.
@@ -48,7 +48,7 @@ class FileReader(Reader):
 
         Bodies are without their newline and lie in one buffer. Blank lines are left out of the batch but not of the
         numbering, so that a batch can be empty. Raises BrokenQueueError when records that were known to be there are gone,
-        when the file must not be read, is damaged, was cut or is no file any more, RetriableError when the file
+        when the file must not be read, is damaged, was cut or is not a file any more, RetriableError when the file
         system fails for the moment.
         """
         clock = self._context.clock
@@ -88,7 +88,7 @@ class FileReader(Reader):
         )
 
     def _know_fields(self, before: ReadPosition) -> None:
-        """Learn the names of the fields of what was read, else go back to ``before``."""
+        """Learn the field names from the header that was read, otherwise go back to ``before``."""
         try:
             self._cursor.know_fields()
         except FileMovedError as error:

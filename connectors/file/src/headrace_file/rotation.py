@@ -34,7 +34,7 @@ class Successor:
 
 @dataclass(frozen=True, slots=True)
 class Departure:
-    """The path leads to another file than the one that is read: what was seen of both, and when."""
+    """The path leads to another file than the one that is read: observations of both, with their time."""
 
     #: The file at the path, and where the one that is read is now, "" if that is not known.
     file: FileIdentity
@@ -78,7 +78,7 @@ class RotatedNames:
         return lambda other: found is not None and found.match(os.path.basename(other)) is not None
 
     def prefix(self, path: str) -> str:
-        """Return what the names of rotated files of ``path`` begin with, whichever pattern they follow."""
+        """Return the beginnings of the names of rotated files of ``path``, for every pattern."""
         name = os.path.basename(path)
         return os.path.splitext(name)[0] if any(each.startswith("{stem}") for each in self._patterns) else name
 
@@ -292,7 +292,7 @@ def find_between(
     directories: Directories,
     is_excluded: Callable[[Glimpse], bool],
 ) -> Successor | None:
-    """Return the file that has taken away what was written first to a file that was ``empty``.
+    """Return the rotated file that contains the first bytes written to a file that was ``empty``.
 
     None: ``data``, what is at the beginning of ``stream`` now, are its first bytes, if there are any. They are not if the file was
     copied and truncated, or was compressed after a rotation and another file has got its inode. Raises BrokenQueueError when a file

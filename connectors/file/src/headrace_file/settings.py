@@ -144,7 +144,12 @@ class FileSourceSettings(Settings, frozen=True, kw_only=True):
                     hint="for example '{name}.[0-9]*' or '{stem}-[0-9]*{suffix}'",
                 )
         if self.first_line is not None and self.continuation is not None:
-            raise OptionError("it takes the place of first_line", plugin="file", option="continuation", hint="give one")
+            raise OptionError(
+                "it cannot be combined with first_line",
+                plugin="file",
+                option="continuation",
+                hint="give only one of them",
+            )
         for name in ("csv_delimiter", "csv_quote"):
             value = getattr(self, name)
             if value is not None and (len(value.encode()) != 1 or value in "\r\n"):
@@ -219,10 +224,10 @@ class FileSinkSettings(SinkSettings, frozen=True, kw_only=True):
             raise OptionError("no path is given", plugin="file", option="path")
         if scheme := scheme_of(self.path):
             raise OptionError(
-                f"the sink does not write to {scheme}://: a part and its position cannot change together there",
+                f"the sink does not write to {scheme}://: a part file and its position cannot be stored in one step there",
                 plugin="file",
                 option="path",
-                hint="write to a directory of this machine, and move finished parts from there",
+                hint="write to a local directory, and move finished part files from there",
             )
         try:
             _ = self.directory

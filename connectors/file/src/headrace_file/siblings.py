@@ -69,7 +69,7 @@ class _Listing:
 
 
 class Beside:
-    """The regular files beside a path, and beside what it leads to when it is a symbolic link."""
+    """The regular files beside a path, and beside the target if it is a symbolic link."""
 
     def __init__(self, listings: list[_Listing], *, current: bool) -> None:
         self._listings = listings

@@ -111,10 +111,10 @@ class FileSink(TransactionalSink):
             raise self._stopping(write_error(error.filename or self._hidden, error)) from error
 
     def _finish_commits_of_others(self) -> None:
-        """Show the parts that killed jobs have committed in what is about to be emptied. Raises JobError or OSError.
+        """Complete the parts that killed jobs have committed in directories that will be emptied. Raises JobError or OSError.
 
         Those are jobs that write the table which this is a partition of, or a partition of this table. Without it their next start
-        would show these parts, with rows from before, in a partition that was emptied meanwhile.
+        would show these parts, with old rows, in a partition that was emptied since.
         """
         own = self.settings.directory
         for directory in (*tables_above(own), *folders_of(own)):
@@ -176,7 +176,7 @@ class FileSink(TransactionalSink):
             )
 
     def check_rows(self, batch: SinkBatch) -> None:
-        """Encode the rows. Raises DataError for what the format cannot hold."""
+        """Encode the rows. Raises DataError for values that the format cannot hold."""
         encoder = self._writing(batch.queue).encoder
         if self.settings.partition_by:
             for _ in self._divided(encoder, batch):

@@ -71,7 +71,7 @@ class FileSource(Source):
     def use_format(self, format: str | None, codec: Codec | None, schema: Schema | None = None) -> None:
         """Take the job's format, which decides about the framing. Called when the job is built, before ``check``.
 
-        ``schema`` is what the bodies are decoded to. The header of csv files is compared with the format's option
+        ``schema`` has the columns to which the bodies are decoded. The header of csv files is compared with the format's option
         ``columns``, else with the schema, as far as either is given.
         """
         self._format = format
@@ -120,7 +120,7 @@ class FileSource(Source):
         if self.framing == "csv" and len(set(self._csv_options)) < 2:
             raise OptionError("delimiter and quote are the same character", plugin="file", option="csv_quote")
         if self.settings.rotate_wait.total_seconds() < 0 or self.settings.last_line_timeout.total_seconds() < 0:
-            raise OptionError("a time to wait is negative", plugin="file", option="rotate_wait")
+            raise OptionError("the duration is negative", plugin="file", option="rotate_wait")
         file_system(self.settings).close()  # raises for what no installed package reads
 
     def _check_header_options(self) -> None:
@@ -130,13 +130,13 @@ class FileSource(Source):
                 raise OptionError("it is for columns_by='header'", plugin="file", option="missing_columns")
             return
         if not settings.header:
-            raise OptionError("there is no header to take the names of columns from", plugin="file", option="columns_by",
+            raise OptionError("columns_by='header' needs a header line in each file", plugin="file", option="columns_by",
                               hint="add header=True")  # fmt: skip
         if self._format is not None and self._format != "csv":
-            raise OptionError(f"only the fields of csv have no names of their own, those of {self._format!r} have",
+            raise OptionError(f"this option is for csv only; the fields of {self._format!r} have",
                               plugin="file", option="columns_by", hint="leave it out")  # fmt: skip
         if self._codec_columns:
-            raise OptionError("the names in the header take the place of the option 'columns' of csv", plugin="file",
+            raise OptionError("the option 'columns' of csv cannot be combined with names from the header", plugin="file",
                               option="columns_by", hint="leave 'columns' out")  # fmt: skip
 
     # ------------------------------------------------------------------------------------------------ running

@@ -1,6 +1,6 @@
 """Bytes of one file by their place, whether it is compressed or not.
 
-A stream can close its file descriptor, and opens it again by itself; it notices when another file has replaced its own meanwhile.
+A stream can close its file descriptor, and opens it again by itself; it notices when another file has replaced its own file since.
 """
 
 from __future__ import annotations
@@ -226,7 +226,7 @@ class CompressedStream(ByteStream):
     def cut_error(self, offset: int) -> BrokenQueueError:
         """Return the error for a file whose end will not come; ``offset`` is the number of the record that would be next."""
         return BrokenQueueError(
-            f"{self.describe_cut(offset)}: it was cut, or is still being written",
+            f"{self.describe_cut(offset)}: it was truncated, or is still being written",
             plugin="file",
             hint="put the whole file there, or remove it; records before its end were read",
         )

@@ -44,13 +44,15 @@ _BLINK: Mapping[str, TableOption] = {"filePath": _path, "path": _path, **BLINK_F
 def _default_name(text: str) -> Mapping[str, Any]:
     if text != "__DEFAULT_PARTITION__":
         raise ValueError(
-            "__DEFAULT_PARTITION__ is what the directory of NULL is called; __HIVE_DEFAULT_PARTITION__ is read, too"
+            "__DEFAULT_PARTITION__ is the name of the directory for NULL; __HIVE_DEFAULT_PARTITION__ is read, too"
         )
     return {}
 
 
 def _name_pattern(text: str) -> Mapping[str, Any]:
-    raise ValueError("no option: 'path' takes patterns, as in 'logs/*.json', and 'exclude' those of files to leave out")
+    raise ValueError(
+        "no option: write a pattern in 'path', as in 'logs/*.json', and patterns of files to leave out in 'exclude'"
+    )
 
 
 def _divided(columns: Sequence[str]) -> Mapping[str, Any]:

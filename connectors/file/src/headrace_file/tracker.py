@@ -69,7 +69,7 @@ class QueueFiles:
 
 
 class Owners:
-    """Which queues may own a file, and what each knows of it: inodes are used again, so that several may have known one."""
+    """The queues that may own a file, and the knowledge of each about it: inodes are reused, so several queues may know one."""
 
     def __init__(self, states: Iterable[QueueFiles]) -> None:
         self._owners: dict[Key, list[tuple[QueueFiles, FileIdentity]]] = {}
@@ -113,9 +113,9 @@ class Tracker:
         self._rotate_wait_seconds = rotate_wait_seconds
         self._clock = clock
         self._lock = threading.RLock()
-        #: What cursors and this object know of the directories.
+        #: The shared knowledge of cursors and this object about the directories.
         self.directories = Directories(files)
-        #: When the last look at the paths began, by ``time.monotonic``: what is asked while it goes on may be answered by one listing.
+        #: When the last look at the paths began, by ``time.monotonic``: questions during it may be answered by the same listing.
         self._looked_seconds = 0.0
         self._queues: dict[str, QueueFiles] = {}
         #: Grows when files may belong to other queues than before: positions name the past files of their queue.
@@ -175,7 +175,7 @@ class Tracker:
             self._settled = None
             self.version += 1
         self._note(state.name, *([place.file] if place.file is not None else ()))
-        # A file that was copied and truncated is another one in the same place: its copy is known by what it was.
+        # A file that was copied and truncated is another one in the same place: its copy is recognized by the previous content.
         left = place.file is not None and (place.generation > generation or (before and before.key != place.file.key))
         if before is not None and left and before.head.length and before not in state.past:
             state.past.append(before)
@@ -195,7 +195,7 @@ class Tracker:
             return tuple(state.past if self._paths.may_hold_rotated else state.past[-_PAST_STORED_MAX:])
 
     def excludes(self, name: str, seen: Glimpse, current: FileIdentity) -> bool:
-        """Return whether the queue must not go on with a file after ``current``.
+        """Return whether the queue must not continue with a file after ``current``.
 
         It must not when the file is another queue's, one of those read before, or a compressed copy of any of these.
         """
@@ -212,7 +212,7 @@ class Tracker:
             return any(seen.is_same_as(known) for other in others for known in self._queues[other].files())
 
     def _note(self, name: str, *files: FileIdentity) -> None:
-        """Note that a queue may own files, which others must not go on with."""
+        """Record that a queue may own files, with which other queues must not continue."""
         for file in files:
             self._owners.setdefault(file.key, {})[name] = None
 
@@ -405,7 +405,7 @@ class Tracker:
         return now - state.missing_since < self._rotate_wait_seconds
 
     def _owner(self, name: str, file: FileIdentity, owners: Owners, known: Mapping[str, QueueFiles]) -> str | None:
-        """Return the queue that a new name belongs to, None when it is a queue of its own, "" when it is too early."""
+        """Return the queue to which a new name belongs; None: it is a new queue; "": it is too early to decide."""
         key = file.key
         if (owner := self._owner_of(name, key, owners)) is not None:
             return owner.name
@@ -439,7 +439,7 @@ class Tracker:
         return None
 
     def _read_under_another_name(self, seen: Glimpse) -> QueueFiles | None:
-        """Return the queue that has read all of what a compressed file holds: a rotated file that was a queue of its own."""
+        """Return the queue that has read the whole content of a compressed file: a rotated file that was a separate queue."""
         head = Fingerprint.of(seen.head)
         for state in self._queues.values():
             current = state.current

@@ -21,7 +21,7 @@ _NEVER = threading.Event()
 
 
 class WakeUp:
-    """Waits for one reader, in its thread. Whatever the system says or leaves out, it waits no longer than it was told to.
+    """Waits for one reader, in its thread. It never waits longer than asked, whatever the system reports or leaves out.
 
     So it does no harm that file systems of other machines, and mapped files, give no events.
     """

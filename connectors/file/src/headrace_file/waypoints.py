@@ -1,7 +1,7 @@
 """Places that a count of records has passed, so that the next count need not begin at the beginning of a file.
 
 A planner counts a file to know where it ends, and again to know where each range of it ends. With a place every few
-megabytes the second count reads only what lies behind the last place before its end.
+megabytes the second count reads only the bytes after the last place before its end.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _BYTES_BETWEEN = 2 * 1024**2 - 64 * 1024
 
 
 class Waypoints:
-    """Places of one queue in ascending order. Not locked: who counts holds the lock of the queue."""
+    """Places of one queue in ascending order. Not locked: the counting code holds the lock of the queue."""
 
     def __init__(self) -> None:
         self._places: list[Place] = []

@@ -91,7 +91,7 @@ class ZipStream(CompressedStream):
 
 
 class _View(io.RawIOBase):
-    """The archive's bytes for zipfile, which moves about in them; the stream's file may be closed and opened meanwhile."""
+    """The archive's bytes for zipfile, which moves about in them; the stream's file may be closed and opened in between."""
 
     def __init__(self, stream: CompressedStream) -> None:
         super().__init__()

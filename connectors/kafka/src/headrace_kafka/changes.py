@@ -49,7 +49,7 @@ def check_changes(settings: KafkaSinkSettings, changes: Changes, *, encodes_chan
     if settings.partition is not None or not key or (changes.key is not None and not set(key) <= set(changes.key)):
         raise JobError(
             f"the stream is a changelog with the key {named}: changes of one row would go to several partitions of the topic "
-            f"{settings.topic!r}, and be read in another order",
+            f"{settings.topic!r}, and could be read in another order",
             plugin="kafka",
             option="key" if settings.partition is None else "partition",
             hint="name columns of the stream's key as the key of the records, and no partition: key=['...']",

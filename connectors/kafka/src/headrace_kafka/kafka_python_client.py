@@ -90,7 +90,7 @@ def look(settings: KafkaSettings) -> None:
     """Connect to one of the servers, see that it is a broker, log in, and disconnect.
 
     Raises the error that prevents this, as precisely as possible. kafka-python reads what a server sends for as long as it
-    comes, and keeps all of it: a server that is no Kafka broker must not get that far. It does not protect from a broker that
+    comes, and keeps all of it: a server that is not a Kafka broker must not get that far. It does not protect from a broker that
     begins to send without end later.
 
     Follows https://kafka.apache.org/protocol: requests ApiVersions v0, SaslHandshake v1 and SaslAuthenticate v0.
@@ -192,12 +192,12 @@ def _request(stream: socket.socket, api: int, version: int, body: bytes) -> byte
     until = time.monotonic() + (stream.gettimeout() or _ANSWER_SECONDS_MAX)
     [size] = struct.unpack(">i", _received(stream, 4, until))
     if size >> 16 == _TLS_ALERT:
-        raise ValueError("this port wants TLS")
+        raise ValueError("this port expects TLS")
     if not 4 <= size <= _ANSWER_BYTES_MAX:
-        raise ValueError(f"an answer of {size:,} bytes: this is no Kafka broker")
+        raise ValueError(f"an answer of {size:,} bytes: this is not a Kafka broker")
     answer = _received(stream, size, until)
     if answer[:4] != struct.pack(">i", 1):
-        raise ValueError("an answer to another request: this is no Kafka broker")
+        raise ValueError("an answer to another request: this is not a Kafka broker")
     return answer[4:]
 
 
@@ -208,7 +208,7 @@ def _received(stream: socket.socket, size: int, until: float) -> bytes:
         if not part:
             raise ConnectionError("the server closed the connection")
         if time.monotonic() > until:
-            raise TimeoutError("the server's answer does not end")
+            raise TimeoutError("the server's answer was not complete in time")
         found += part
     return bytes(found)
 

@@ -114,7 +114,7 @@ class _Writing:
         """Return the fatal error behind a failed call of the library that does not name it."""
         if isinstance(error.__cause__, ck.KafkaException):
             return self._translated(error.__cause__.args[0])
-        return RetriableError(f"the producer is broken: {error}", plugin="kafka")
+        return RetriableError(f"the producer failed and cannot be used any more: {error}", plugin="kafka")
 
     def _undelivered(self, error: Any, message: Any) -> None:
         if error is not None:

@@ -118,7 +118,7 @@ class KafkaSourceSettings(Settings, frozen=True, kw_only=True):
     def validate(self) -> None:
         check_connection(self)
         if not self.topics:
-            raise OptionError("names no topic", plugin="kafka", option="topic")
+            raise OptionError("the list of topics is empty", plugin="kafka", option="topic")
         if self.instance_id is not None and not _INSTANCE_ID.fullmatch(self.instance_id):
             raise OptionError(
                 f"{self.instance_id!r} cannot be the name of an instance",
@@ -226,7 +226,7 @@ class KafkaSinkSettings(SinkSettings, frozen=True, kw_only=True):
 
     @property
     def names_in_key(self) -> dict[str, str]:
-        """What the columns of the key are called in it, where it is no text."""
+        """What the columns of the key are called in it, where it is not a text."""
         return {name: name.removeprefix(self.key_prefix) for name in self.key_columns}
 
     @property
@@ -237,14 +237,20 @@ class KafkaSinkSettings(SinkSettings, frozen=True, kw_only=True):
     def validate(self) -> None:
         check_connection(self)
         if self.key is not None and not self.key_columns:
-            raise OptionError("names no column", plugin="kafka", option="key")
+            raise OptionError("the list of columns is empty", plugin="kafka", option="key")
         if self.key_format is not None and self.key is None:
             raise OptionError(
-                "there is no key", plugin="kafka", option="key_format", hint="name its columns: key=['...']"
+                "this option needs a key, and the option key is not given",
+                plugin="kafka",
+                option="key_format",
+                hint="name its columns: key=['...']",
             )
         if self.key_format == "text" and len(self.key_columns) > 1:
             raise OptionError(
-                "a text holds one column", plugin="kafka", option="key_format", hint="key_format='json' holds several"
+                "key_format='text' can hold only one column",
+                plugin="kafka",
+                option="key_format",
+                hint="key_format='json' holds several",
             )
         wrong = [name for name in self.key_columns if not name.startswith(self.key_prefix) or name == self.key_prefix]
         if wrong:
@@ -254,7 +260,12 @@ class KafkaSinkSettings(SinkSettings, frozen=True, kw_only=True):
                 option="key_prefix",
             )
         if self.value_fields_include == "except_key" and self.key is None:
-            raise OptionError("there is no key", plugin="kafka", option="value_fields_include", hint="key=['...']")
+            raise OptionError(
+                "this option needs a key, and the option key is not given",
+                plugin="kafka",
+                option="value_fields_include",
+                hint="key=['...']",
+            )
         if self.tombstone is not None and self.key is None:
             raise OptionError(
                 "a tombstone deletes a key, but no key is given",
@@ -274,7 +285,7 @@ def check_connection(settings: KafkaSettings) -> None:
     for name in ("sasl_mechanism", "username", "password"):
         given = getattr(settings, name) is not None
         if sasl and not given:
-            raise OptionError(f"is needed with security_protocol {protocol}", plugin="kafka", option=name)
+            raise OptionError(f"this option is required with security_protocol {protocol}", plugin="kafka", option=name)
         if given and not sasl:
             raise OptionError(
                 f"has no effect with security_protocol {protocol}",

@@ -220,7 +220,7 @@ class SharedConsumer:
         made = renew()
         given_up, self._driver = self._driver, made
         given_up.give_up()
-        logger.warning("%s: another one takes its place", error.message)
+        logger.warning("%s: it is replaced by a new one", error.message)
         self._nothing_until = 0.0
         if self._callbacks is not None:
             # The group has removed this member long ago, and its partitions may belong to others.

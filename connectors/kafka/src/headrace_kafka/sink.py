@@ -188,7 +188,9 @@ class KafkaSink(Sink):
         """Raise DataError for a partition that the topic does not have."""
         numbers = {number for number in partitions if number is not None}
         if any(type(number) is not int for number in numbers):
-            raise DataError("the column of the partition holds no integer", plugin="kafka", option="partition")
+            raise DataError(
+                "the value of the partition's column is NULL or not an integer", plugin="kafka", option="partition"
+            )
         if numbers and max(numbers) >= self._partition_count:
             self._partition_count = self._count_partitions()  # partitions may have been added since the last check
         wrong = [number for number in numbers if not 0 <= number < self._partition_count]
@@ -214,8 +216,8 @@ class KafkaSink(Sink):
         needs_columns = own.value_fields_include == "except_key" or not own.key_as_text
         if own.key is not None and needs_columns and schema is None:
             raise OptionError(
-                "the key is made of columns, which are known only row by row", plugin="kafka", option="key",
-                hint="give the map() before it a schema={...}",
+                "the key is made of columns, which are not known when the job is built", plugin="kafka", option="key",
+                hint="give the map() before it an option schema={...}",
             )  # fmt: skip
         values = schema
         if schema is not None and own.value_fields_include == "except_key":
@@ -256,7 +258,7 @@ class KafkaTransactionalSink(KafkaSink, TransactionalSink):
         if producer.position != batch.after:
             # No other producer has written since this one began, or it would be fenced: this check is enough.
             raise StaleWriterError(
-                f"rows up to {producer.position} are stored, not up to {batch.after}",
+                f"another writer has stored rows: the stored position is {producer.position}, and this writer expected {batch.after}",
                 plugin="kafka",
                 queue=batch.queue.id,
             )
@@ -340,7 +342,7 @@ def _key(value: Any) -> bytes | None:
     if isinstance(value, str | int):
         return str(value).encode()
     raise DataError(
-        f"a key of type {type(value).__name__}, which is none of str, bytes, int and bool",
+        f"a key of type {type(value).__name__}, but must be str, bytes, int or bool",
         plugin="kafka",
         option="key",
     )

@@ -75,8 +75,8 @@ def place_of(position: ReadPosition, queue: Queue) -> LogPlace | SnapshotPlace:
         return SnapshotPlace(place, int(hint["room"]), position.offset - place.offset, after)
     except (KeyError, ValueError, TypeError, IndexError) as error:
         raise JobError(
-            f"offset {position.offset} does not say where in the binary log it is", plugin="mysql_changes", queue=queue.id,
-            offset=position.offset, hint="offsets of this source cannot be set by hand; start with a new checkpoint",
+            f"offset {position.offset} has no place in the binary log", plugin="mysql_changes", queue=queue.id,
+            offset=position.offset, hint="offsets of this source cannot be set by hand: start with a new checkpoint",
         ) from error  # fmt: skip
 
 
@@ -134,17 +134,17 @@ class MySQLChangesReader(ChangesReader):
             there = end.covers(place.log)
         except AssertionError as error:
             raise JobError(
-                f"the checkpoint has the position {place.log}, but the server names positions like {end}",
-                plugin="mysql_changes", option="positions", queue=self._queue.id, hint="set positions as before",
+                f"the checkpoint has the position {place.log}, but the server's positions look like {end}",
+                plugin="mysql_changes", option="positions", queue=self._queue.id, hint="set the option positions to its previous value",
             ) from error  # fmt: skip
         if not there:
             raise DataError(
                 f"position {place.log} (offset {self._position.offset}) is behind the end of the log, {end} (offset "
-                f"{place.base + end.ordinal}): the server is another one, or its log was begun anew",
+                f"{place.base + end.ordinal}): this is another server, or its binary log was reset",
                 plugin="mysql_changes",
                 queue=self._queue.id,
                 offset=self._position.offset,
-                hint="start with a new checkpoint, which reads the table anew",
+                hint="start with a new checkpoint: the job reads the whole table again",
             )
 
     def ahead(self) -> MySQLChangesReader:
@@ -171,8 +171,8 @@ class MySQLChangesReader(ChangesReader):
         self._given_of_chunk = begin + count
         if place.rows + count > max(place.room, 0):
             raise JobError(
-                f"the snapshot has more rows than its offsets leave room for, {place.room:,}", plugin="mysql_changes",
-                queue=self._queue.id, hint="ANALYZE TABLE, so that the server knows its size, and start with a new checkpoint",
+                f"the snapshot has more rows than offsets are reserved for it, {place.room:,}", plugin="mysql_changes",
+                queue=self._queue.id, hint="ANALYZE TABLE, so that the server knows the number of rows, and start with a new checkpoint",
             )  # fmt: skip
         if count:
             place = SnapshotPlace(place.place, place.room, place.rows + count, keys[begin + count - 1])

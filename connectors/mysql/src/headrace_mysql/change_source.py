@@ -69,7 +69,7 @@ class MySQLChangesSource(Source):
         described = self._described()
         if isinstance(start, StartAt):
             raise JobError(
-                "the binary log is not searched by time", plugin="mysql_changes", option="start",
+                "the binary log cannot be searched by time, so start cannot be a time", plugin="mysql_changes", option="start",
                 hint="start='latest' leaves out the rows that are there; where() on a column leaves out older ones",
             )  # fmt: skip
         if isinstance(start, ReadPosition):
@@ -112,12 +112,12 @@ class MySQLChangesSource(Source):
             return place
         if not described.key:
             raise self._refused(
-                "has no primary key, and no unique key of columns that are NOT NULL, by which its rows could be read", "table",
+                "has no primary key, and no unique key of columns that are NOT NULL, by which its rows could be read in order", "table",
                 "start='latest' reads the changes only; or give the table a primary key",
             )  # fmt: skip
         if not after.transactional:
             raise self._refused(
-                f"has the engine {after.engine}, whose rows are seen before they are in the log", "table",
+                f"has the engine {after.engine}, whose rows can be read before they are in the binary log", "table",
                 "start='latest' reads the changes only; or ALTER TABLE … ENGINE = InnoDB",
             )  # fmt: skip
         check_key(described.key, self.settings)
@@ -184,10 +184,10 @@ class MySQLChangesSource(Source):
         if acting and not settings.ignore_cascades:
             name, other, on_delete, on_update = acting[0]
             raise self._refused(
-                f"has the foreign key {name!r} on {other!r} with ON DELETE {on_delete} ON UPDATE {on_update}: the server does "
-                "not write into its log what this does to the table's rows",
+                f"has the foreign key {name!r} on {other!r} with ON DELETE {on_delete} ON UPDATE {on_update}: the server does not log the "
+                "changes that such a cascade makes to the table's rows",
                 "ignore_cascades",
-                "ignore_cascades=True if it never happens; or use RESTRICT and delete the rows by statements",
+                "set ignore_cascades=True if such cascades never happen; or use RESTRICT and delete the rows by statements",
             )
 
     def _refused(self, problem: str, option: str, hint: str) -> JobError:

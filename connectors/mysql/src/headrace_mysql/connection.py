@@ -131,7 +131,7 @@ def quoted(name: str, *, option: str | None = None) -> str:
     if not name or "\0" in name or len(name) > NAME_LENGTH_MAX or name != name.rstrip(" "):
         raise OptionError(
             f"{name!r} cannot be the name of a table or column", plugin="mysql", option=option,
-            hint=f"names have 1 to {NAME_LENGTH_MAX} characters and no blank at the end",
+            hint=f"a name has 1 to {NAME_LENGTH_MAX} characters and does not end with a blank",
         )  # fmt: skip
     return "`" + name.replace("`", "``") + "`"
 

@@ -1,4 +1,4 @@
-"""Rows as SQL text, a column at a time: what the driver's ``executemany`` does value by value.
+"""Rows as SQL text, a column at a time; the driver's ``executemany`` does it value by value.
 
 MySQL's protocol has no parameters for statements of many rows: every driver writes the values into the text. The rules
 are those of https://dev.mysql.com/doc/refman/8.0/en/string-literals.html with backslashes as escape character, which is
@@ -27,7 +27,7 @@ def checked_escapes(server_status: int) -> None:
         raise JobError(
             "the session has the SQL mode NO_BACKSLASH_ESCAPES, although the connector asked for another mode",
             plugin="mysql",
-            hint="something between here and the server (a proxy?) sets sql_mode; remove NO_BACKSLASH_ESCAPES there",
+            hint="a proxy between this machine and the server probably sets sql_mode: remove NO_BACKSLASH_ESCAPES there",
         )
 
 

@@ -42,9 +42,9 @@ class LogServer:
         for name, wanted in (("binlog_format", "ROW"), ("binlog_row_image", "FULL")):
             if found.get(name, wanted) != wanted:
                 raise JobError(
-                    f"{where} has {name}={found[name]}, so the log lacks what a change is made of", plugin="mysql_changes",
-                    option="host", hint=f"SET GLOBAL {name} = {wanted}, also in its configuration; clients that are connected keep "
-                    "what they have until they connect anew",
+                    f"{where} has {name}={found[name]}, so the log does not contain what this source needs", plugin="mysql_changes",
+                    option="host", hint=f"SET GLOBAL {name} = {wanted}, and set it in the server's configuration; connected clients keep "
+                                        "the old value until they reconnect",
                 )  # fmt: skip
         if settings.positions == "gtid" and not self._mariadb and found.get("gtid_mode") != "ON":
             raise JobError(

@@ -61,7 +61,7 @@ class KeyRange:
 
 
 class MySQLReader(OffsetReader):
-    """Reads rows in the order of their keys, page by page, on a connection of its own.
+    """Reads rows in the order of their keys, page by page, on its own connection.
 
     Rows that come with a key smaller than the position are not seen: keys must grow. In poll mode a row becomes visible when
     its transaction is committed, which need not be the order of the keys. So a poll stops before rows that it has known for
@@ -122,8 +122,8 @@ class MySQLReader(OffsetReader):
             end = self._last if key is None else max(end, min(key - self._keys.base, self._last))
         if position.offset > end:
             raise DataError(
-                f"position {position.offset} is greater than {end}, the position of the table's next row: the table was emptied"
-                " or created again",
+                f"position {position.offset} is greater than {end}, the position of the table's next row: the table was emptied or "
+                "recreated",
                 plugin="mysql",
                 queue=self._queue.id,
                 offset=position.offset,

@@ -39,7 +39,7 @@ _BUFFER_BYTES_MAX = 2**31 - 2**20
 class RowPackets:
     """All rows of a result. Made from an unbuffered cursor that has executed its statement; takes its rows from it.
 
-    Raises what the driver raises when the connection is lost or the server reports an error amid the rows.
+    Raises the driver's errors when the connection is lost or the server reports an error amid the rows.
     """
 
     def __init__(self, cursor: Any) -> None:

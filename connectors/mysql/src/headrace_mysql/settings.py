@@ -128,8 +128,8 @@ class MySQLChangesSettings(Settings, frozen=True, kw_only=True):
         if found is not None and 0 < int(found[1]) <= int(found[2] or found[1]) <= _SERVER_ID_MAX:
             return int(found[1]), int(found[2] or found[1])
         raise OptionError(
-            f"{self.server_id!r} is no number and no range", plugin="mysql_changes", option="server_id",
-            hint=f"write 5400 or 5400-5499; numbers go from 1 to {_SERVER_ID_MAX}",
+            f"{self.server_id!r} is neither a number nor a range", plugin="mysql_changes", option="server_id",
+            hint=f"write 5400 or 5400-5499; numbers are between 1 and {_SERVER_ID_MAX}",
         )  # fmt: skip
 
     def chosen_server_id(self, chance: Random) -> int:

@@ -110,7 +110,7 @@ class MySQLSink(TableSink):
                 f"{self.where}: its engine {table.engine} has no transactions",
                 plugin="mysql",
                 option="table",
-                hint="rows and positions could not be stored together; ALTER TABLE … ENGINE = InnoDB",
+                hint="rows and their position must be stored in one transaction: ALTER TABLE … ENGINE = InnoDB",
             )
         if self.settings.mode != "insert" and table.engine is not None and not table.unique_keys:
             raise JobError(

@@ -29,7 +29,7 @@ from headrace_mysql.settings import MySQLChangesSettings
 from headrace_mysql.tables import TableColumn
 from headrace_mysql.types import INTEGER_BYTES, column_type, selected, series_of
 
-#: How long to wait for what the server says is in its log.
+#: How long to wait for events that are in the log according to the server.
 _LOG_SECONDS = 30.0
 _WAIT_SECONDS = 0.1
 _TEXTS = {"char", "varchar"}
@@ -83,8 +83,8 @@ def check_key(key: Sequence[TableColumn], settings: MySQLChangesSettings) -> Non
     for column in key:
         if column.kind not in _PLAIN | _TEXTS:
             raise JobError(
-                f"table {settings.database}.{settings.table}: its key has {column.name!r} {column.full_type.upper()}, by which "
-                "chunks of a snapshot cannot be read",
+                f"table {settings.database}.{settings.table}: its key has {column.name!r} {column.full_type.upper()}, and a snapshot "
+                "cannot be read in chunks by a key of this type",
                 plugin="mysql_changes",
                 option="table",
                 hint="start='latest' reads the changes only; or give the table a primary key of numbers, texts, bytes or dates",
@@ -214,8 +214,8 @@ class Snapshot:
                 deadline = self._clock.monotonic() + _LOG_SECONDS
             elif self._clock.monotonic() > deadline:
                 raise RetriableError(
-                    f"the log of MySQL at {self._settings.host}:{self._settings.port} was said to reach {target}, but was sent only up "
-                    f"to {self._log.place.log}",
+                    f"the log of MySQL at {self._settings.host}:{self._settings.port} ends at {target} according to the server, but was "
+                    f"received only up to {self._log.place.log}",
                     plugin="mysql_changes",
                 )
 
@@ -229,12 +229,12 @@ class Snapshot:
         size = self._changed.estimated_size()
         if size > self._settings.snapshot_memory_max_bytes:
             raise JobError(
-                f"{self._changed.height:,} rows of table {self._settings.database}.{self._settings.table} that the snapshot has not"
-                f" reached were changed meanwhile; to keep them takes {size:,} bytes",
+                f"{self._changed.height:,} rows of table {self._settings.database}.{self._settings.table} were changed before the "
+                f"snapshot reached them; keeping them in memory takes {size:,} bytes",
                 plugin="mysql_changes",
                 option="snapshot_memory_max_bytes",
                 queue=self._queue,
-                hint="allow more, or start the job when less is written",
+                hint="raise the limit, or start the job when fewer rows are written",
             )
 
     @property

@@ -71,7 +71,7 @@ class MySQLSource(Source):
             found = _range_of(queue.name)
             if found is not None and found[1] - found[0] != self.settings.range_size:
                 raise JobError(
-                    f"the checkpoint has the range {queue.name!r}, of another size than {self.settings.range_size}",
+                    f"the checkpoint has the range {queue.name!r}, whose size is not {self.settings.range_size}",
                     plugin="mysql",
                     option="range_size",
                     hint=f"set range_size={found[1] - found[0]} as before, or start with a new checkpoint",
@@ -105,7 +105,7 @@ class MySQLSource(Source):
         return [Queue(f"{settings.table}[{n * size},{(n + 1) * size})") for n in range(first, last + 1)]
 
     def open(self, queue: Queue, start: StartPosition) -> Reader:
-        """Return a reader with a connection of its own. Raises JobError for a start by time, which rows do not have."""
+        """Return a reader with its own connection. Raises JobError for a start by time, which rows do not have."""
         if isinstance(start, StartAt):
             raise JobError(
                 "rows of a table have no time, so a time cannot be the start",
@@ -116,7 +116,7 @@ class MySQLSource(Source):
         described = self._described()
         bounds = _range_of(queue.name) if self.settings.mode == "scan" else None
         if bounds is None and self.settings.mode == "scan":
-            raise JobError(f"{queue.name!r} is no range of keys", plugin="mysql", queue=queue.id)
+            raise JobError(f"{queue.name!r} is not a range of keys", plugin="mysql", queue=queue.id)
         keys = KeyRange(described.key, *(bounds or (None, None)))
         reader = MySQLReader(self.settings, keys, described.columns, queue, self._clock)
         return started(reader, start)

@@ -99,7 +99,8 @@ class MySQLStateStore(KeyedStateStore, ReadableStateStore):
                 packed = _packed(part) if number else _IN_PARTS + _packed(part)
                 if len(packed) > self._part_bytes * _PIECES_MAX:
                     raise JobError(
-                        f"{len(packed)} bytes of the state of shard {shard} are of keys that lie together: more than the server takes",
+                        f"{len(packed)} bytes of the state of shard {shard} belong to neighbouring keys and must be stored together: more "
+                        "than the server takes",
                         plugin="mysql",
                         hint="raise max_allowed_packet of the server, or turn quick_start off",
                     )
@@ -141,7 +142,7 @@ class MySQLStateStore(KeyedStateStore, ReadableStateStore):
             yield number, self._content(rows, shard, number), bool(rows[0][0])
 
     def stored(self, shard: str, version: int) -> tuple[bytes, bool] | None:
-        """See ReadableStateStore. Does not take the shard, so its owner goes on."""
+        """See ReadableStateStore. Does not take the shard, so its owner continues."""
         with self._transaction() as cursor:
             cursor.execute(
                 f"SELECT whole, part, content FROM {self._table} WHERE shard_id = %s AND version = %s ORDER BY part",  # noqa: S608
@@ -274,7 +275,7 @@ class MySQLStateStore(KeyedStateStore, ReadableStateStore):
             newest = max((number for number, _ in self._versions(cursor, key)), default=version)
             if not snapshot or version < newest:
                 raise StaleWriterError(
-                    f"the shard belongs to another instance of job {self._settings.job!r}: version {version} of its state"
+                    f"the shard now belongs to another instance of job {self._settings.job!r}: version {version} of its state"
                     f" is not stored; the newest is {newest}",
                     plugin="mysql",
                     queue=shard,

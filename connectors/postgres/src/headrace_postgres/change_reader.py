@@ -91,7 +91,7 @@ def place_of(position: ReadPosition, queue: Queue) -> LogPlace | SnapshotPlace:
         return SnapshotPlace(place, str(hint["snapshot"]), int(hint["chunk"]), int(hint["row"]), int(hint["seen"]))
     except (KeyError, ValueError, TypeError) as error:
         raise JobError(
-            f"offset {position.offset} does not say where in the log it is", plugin="postgres_changes", queue=queue.id,
+            f"offset {position.offset} has no place in the log", plugin="postgres_changes", queue=queue.id,
             offset=position.offset, hint="offsets of this source cannot be set by hand; start with a new checkpoint",
         ) from error  # fmt: skip
 
@@ -164,7 +164,7 @@ class PostgresChangesReader(ChangesReader):
             )  # fmt: skip
 
     def confirm(self, lsn: int) -> bool:
-        """Confirm to the server what is not needed any more; return whether it was confirmed."""
+        """Confirm to the server the part of the log that is not needed any more; return whether it was confirmed."""
         return self._log is not None and self._log.confirm(lsn)
 
     def ahead(self) -> PostgresChangesReader:
@@ -231,11 +231,12 @@ class PostgresChangesReader(ChangesReader):
     def _on_truncate(self) -> None:
         if not self._settings.ignore_truncate:
             raise JobError(
-                f"TRUNCATE has removed the rows of table {self._settings.schema}.{self._settings.table}: the log does not have them",
+                f"TRUNCATE has removed the rows of table {self._settings.schema}.{self._settings.table}: the log does not contain the "
+                "removed rows",
                 plugin="postgres_changes",
                 option="ignore_truncate",
                 queue=self._queue.id,
-                hint="start with a new checkpoint and an emptied target, or go on without it: ignore_truncate=True",
+                hint="empty the target and start with a new checkpoint, or go on without it: ignore_truncate=True",
             )
 
     def _already_there(self, keys: pl.DataFrame, transactions: NDArray[np.int64]) -> NDArray[np.bool_]:

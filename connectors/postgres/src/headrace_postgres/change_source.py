@@ -92,12 +92,12 @@ class PostgresChangesSource(Source):
         self._chunks_before, self._chunks_are_gone = 0, False
         if isinstance(start, StartAt):
             raise JobError(
-                "the log is not searched by time", plugin="postgres_changes", option="start",
+                "the log cannot be searched by time, so start cannot be a time", plugin="postgres_changes", option="start",
                 hint="start='latest' leaves out the rows that are there; where() on a column leaves out older ones",
             )  # fmt: skip
         if isinstance(start, ReadPosition) and not start.hint:
             raise DataError(
-                f"offset {start.offset} does not say where in the log it is: it may be behind the end, or before the beginning",
+                f"offset {start.offset} has no place in the log: it may be after the end of the log or before its beginning",
                 plugin="postgres_changes", queue=queue.id, offset=start.offset, hint="start with a new checkpoint",
             )  # fmt: skip
         place = place_of(start, queue) if isinstance(start, ReadPosition) else None
@@ -161,7 +161,7 @@ class PostgresChangesSource(Source):
             return begin
         if not described.key:
             raise self._refused(
-                "has no primary key, and no unique key of columns that are NOT NULL, by which its rows could be read", "table",
+                "has no primary key, and no unique key of columns that are NOT NULL, by which its rows could be read in order", "table",
                 "start='latest' reads the changes only; or give the table a primary key",
             )  # fmt: skip
         run = secrets.token_hex(8)
@@ -224,7 +224,7 @@ class PostgresChangesSource(Source):
         if table.replica_identity == "n" or (table.replica_identity == "d" and not table.primary_key):
             raise self._refused(
                 f"has REPLICA IDENTITY {_IDENTITIES[table.replica_identity]}{'' if table.primary_key else ' and no primary key'}, so the "
-                "log does not say which rows are changed",
+                "log does not identify the changed rows",
                 "table",
                 "ALTER TABLE … REPLICA IDENTITY FULL, or give the table a primary key",
             )
@@ -239,7 +239,7 @@ class PostgresChangesSource(Source):
                 for (name,) in cursor.fetchall():
                     raise self._refused(
                         f"has rows in tables that inherit from it, such as {name}, whose changes are in the log under their own names",
-                        "table", "follow each of these tables; or make it a partitioned table",
+                        "table", "read each of these tables; or make it a partitioned table",
                     )  # fmt: skip
             elif table.replica_identity == "f":
                 cursor.execute(
@@ -250,7 +250,7 @@ class PostgresChangesSource(Source):
                 if names := [name for (name,) in cursor.fetchall()]:
                     raise self._refused(
                         f"has REPLICA IDENTITY FULL, but {len(names)} of its partitions do not, such as {names[0]}", "table",
-                        f"it is not passed on to partitions: ALTER TABLE {names[0]} REPLICA IDENTITY FULL",
+                        f"partitions do not inherit it: ALTER TABLE {names[0]} REPLICA IDENTITY FULL",
                     )  # fmt: skip
 
     def _check_large_values(self, connection: Any, table: Table, wanted: Mapping[str, TableColumn]) -> None:
@@ -264,8 +264,9 @@ class PostgresChangesSource(Source):
             large = [name for (name,) in cursor.fetchall() if name in wanted and name not in table.primary_key]
         if large:
             raise self._refused(
-                f"has values that are so large that they are stored apart (TOAST), and REPLICA IDENTITY "
-                f"{_IDENTITIES[table.replica_identity]}: the log lacks them when other columns change. It may be any of {', '.join(large)}",
+                f"can have values that are so large that they are stored separately (TOAST), and REPLICA IDENTITY "
+                f"{_IDENTITIES[table.replica_identity]}: the log does not contain them when other columns change. Possible columns: "
+                f"{', '.join(large)}",
                 "columns",
                 f"ALTER TABLE {quoted_table(self.settings)} REPLICA IDENTITY FULL, or leave the large columns out with columns=",
             )

@@ -106,7 +106,7 @@ class Chunks:
                         plugin="postgres_changes",
                         option="chunks_table",
                         hint="let an administrator create it once (the statement is in docs/connectors/postgres.md), or grant CREATE "
-                        "on the schema; start='latest' needs none",
+                        "on the schema; start='latest' needs no such table",
                     ) from error
             elif not found >= _COLUMNS:
                 raise JobError(
@@ -145,10 +145,10 @@ class Chunks:
 
     def _gone(self, number: int) -> DataError:
         return DataError(
-            f"chunk {number} of the snapshot is not there any more: a later checkpoint was stored behind it, or another job has begun anew "
-            f"with the slot {self._place[0]!r}",
+            f"chunk {number} of the snapshot is not there any more: a later checkpoint was stored, or another job has started from the "
+            f"beginning with the slot {self._place[0]!r}",
             plugin="postgres_changes",
-            hint="start with a new checkpoint, which reads the table anew",
+            hint="start with a new checkpoint: the job reads the whole table again",
         )
 
     def _read(self, number: int) -> None:

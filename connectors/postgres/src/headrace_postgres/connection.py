@@ -117,11 +117,13 @@ def translated(error: BaseException, settings: PostgresSettings) -> HeadraceErro
         if _WEAK in text:
             return JobError(
                 where, plugin="postgres", option="ssl",
-                hint="the server asks for the password itself, which is given only to one whose certificate was checked: "
-                "set ssl_ca, or let it use scram-sha-256",
+                hint="the server asks for the password in clear text, which is sent only to a server whose certificate was checked: set "
+                     "ssl_ca, or let the server use scram-sha-256",
             )  # fmt: skip
         if any(part in text for part in _LOST):
-            return RetriableError(where, plugin="postgres", hint="is the server running, and are host and port right?")
+            return RetriableError(
+                where, plugin="postgres", hint="check that the server is running, and that host and port are right"
+            )
         # "root certificate file … does not exist" is about no database.
         known = _REFUSED if "certificate file" not in text else ()
         code = next((code for part, code in known if part in text), None)
@@ -130,7 +132,9 @@ def translated(error: BaseException, settings: PostgresSettings) -> HeadraceErro
                 where, plugin="postgres", option="ssl_ca", hint="check the certificates, and that the server has TLS"
             )
         if code is None:
-            return RetriableError(where, plugin="postgres", hint="is the server running, and are host and port right?")
+            return RetriableError(
+                where, plugin="postgres", hint="check that the server is running, and that host and port are right"
+            )
     elif code is not None:
         where += f" (error {code})"
     if code in _PERMISSION:

@@ -37,8 +37,8 @@ class LogServer:
         [(level,)] = self._query("SHOW wal_level")
         if level != "logical":
             raise JobError(
-                f"{where} has wal_level={level}, so the log lacks what a change is made of", plugin="postgres_changes",
-                option="host", hint="ALTER SYSTEM SET wal_level = logical, and start the server again",
+                f"{where} has wal_level={level}, so the log does not contain what this source needs", plugin="postgres_changes",
+                option="host", hint="ALTER SYSTEM SET wal_level = logical, and restart the server",
             )  # fmt: skip
         [(may,)] = self._query("SELECT rolreplication OR rolsuper FROM pg_roles WHERE rolname = current_user")
         [(member,)] = self._query(
@@ -80,7 +80,7 @@ class LogServer:
     def make_publication(self, name: str) -> None:
         """Make the publication unless it is there. Raises JobError.
 
-        One with the name that it has by default is given the table, which leaves it when it is dropped and made anew.
+        The table is added to a publication with the default name, because a table that is dropped and created again leaves it.
         """
         settings = self._settings
         statement = f"CREATE PUBLICATION {quoted(name)} FOR TABLE {quoted_table(settings)} WITH (publish_via_partition_root = true)"

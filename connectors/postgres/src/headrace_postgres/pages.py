@@ -100,7 +100,7 @@ class Pages:
         return f" WHERE ({names}) > ({values})"
 
     def _copied(self, connection: Any, query: str) -> tuple[bytearray, list[int]]:
-        """Return what a query gives as COPY's binary format, and where each row's values begin."""
+        """Return the result of a query in COPY's binary format, and the places where each row's values begin."""
         buffer, begins = bytearray(), []
         statement = f"COPY ({query}) TO STDOUT (FORMAT binary)"
         with translating(self._settings), connection.cursor() as cursor, cursor.copy(statement) as copy:

@@ -30,7 +30,7 @@ def another_table(settings: PostgresChangesSettings, problem: str) -> JobError:
     """
     return JobError(
         f"table {settings.database}.{settings.schema}.{settings.table} {problem}", plugin="postgres_changes", option="table",
-        hint="start with a new checkpoint, which reads the table anew, and an emptied target",
+        hint="empty the target and start with a new checkpoint: the job reads the whole table again",
     )  # fmt: skip
 
 
@@ -52,7 +52,7 @@ def check_relation(
         raise another_table(settings, ANOTHER)
     if described.full and relation.identity != "f":
         raise refused(
-            f"its REPLICA IDENTITY is now {relation.identity!r}, so the log lacks old rows",
+            f"its REPLICA IDENTITY is now {relation.identity!r}, so the log does not contain old rows",
             "ALTER TABLE … REPLICA IDENTITY FULL, and start with a new checkpoint",
         )
     types = dict(zip(relation.columns, relation.types, strict=True))

@@ -82,15 +82,15 @@ class PostgresSink(TableSink):
     def check_kind(self, table: Table, targets: Sequence[str] | None) -> None:
         if table.kind not in (TABLE, PARTITIONED, VIEW):
             raise JobError(
-                f"{self.where}: it is a {KINDS.get(table.kind, 'thing of another kind')}, in which rows and positions cannot be stored "
-                "together",
+                f"{self.where}: it is a {KINDS.get(table.kind, 'thing of another kind')}, so rows and their position cannot be stored in "
+                "one transaction",
                 plugin="postgres",
                 option="table",
                 hint="name a table",
             )
         if not table.durable:
             raise JobError(
-                f"{self.where}: it is UNLOGGED, so the server empties it after a crash, but keeps the positions",
+                f"{self.where}: it is UNLOGGED, so after a crash the server empties it, but keeps the positions",
                 plugin="postgres",
                 option="table",
                 hint="rows would be lost; ALTER TABLE … SET LOGGED",

@@ -67,7 +67,7 @@ class PostgresSource(Source):
         return [Queue(self.settings.table)]
 
     def open(self, queue: Queue, start: StartPosition) -> Reader:
-        """Return a reader with a connection of its own. Raises JobError for a start by time, which rows do not have."""
+        """Return a reader with its own connection. Raises JobError for a start by time, which rows do not have."""
         if isinstance(start, StartAt):
             raise JobError(
                 "rows of a table have no time, so a time cannot be the start",
@@ -124,7 +124,7 @@ def key_of(table: Table, settings: PostgresSourceSettings, where: str) -> tuple[
 
 
 class PostgresReader(Reader):
-    """Reads pages behind the last key, on a connection of its own. Each page is a query of its own, which sees what is committed then."""
+    """Reads pages after the last key, on its own connection. Each page is a separate query, which sees what is committed then."""
 
     def __init__(self, settings: PostgresSourceSettings, described: _Described, queue: Queue, clock: Clock) -> None:
         self._clock = clock
@@ -165,7 +165,7 @@ class PostgresReader(Reader):
     def _check(self, position: ReadPosition) -> None:
         if position.offset and "after" not in position.hint:
             raise DataError(
-                f"offset {position.offset} does not say behind which row it is: it may be behind the end", plugin="postgres",
+                f"offset {position.offset} belongs to no row: it may be after the end of the table", plugin="postgres",
                 queue=self._queue.id, offset=position.offset, hint="start with a new checkpoint",
             )  # fmt: skip
 

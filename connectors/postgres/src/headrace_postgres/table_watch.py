@@ -14,9 +14,9 @@ _LOOK_SECONDS = 10.0
 
 
 class TableWatch:
-    """Looks now and then, while no changes come, whether the table and its publication are what they were.
+    """Checks from time to time, while no changes come, whether the table and its publication are unchanged.
 
-    A table that is dropped leaves its publication, and one that is made anew under its name is not in it: the log has nothing of either.
+    A dropped table leaves its publication, and a new table of its name is not in it: the log contains changes of neither.
     """
 
     def __init__(self, clock: Clock) -> None:

@@ -58,7 +58,7 @@ def walk(array: Bytes, begins: Integers, count: int, *, marked: bool) -> tuple[l
             starts = np.where(present, at + 5, at + 1)
             unchanged = mark == _UNCHANGED
             if not (present | unchanged | (mark == _NULL)).all():
-                raise DataError("the log has a value in a form that was not asked for", plugin="postgres_changes")
+                raise DataError("the server sent a value in a format that was not requested", plugin="postgres_changes")
             missing = ~present
         else:
             lengths = _length(array, at)
@@ -97,14 +97,14 @@ def values_of(column: TableColumn, texts: pl.Series, plugin: str) -> pl.Series:
         made = texts.cast(kind) if make is None else make(texts)
     except pl.exceptions.PolarsError as error:
         raise DataError(
-            f"column {column.name!r} has values that are no {type_name(kind)}: {error}", plugin=plugin
+            f"column {column.name!r} has values that are not of type {type_name(kind)}: {error}", plugin=plugin
         ) from error
     lost = made.is_null() & texts.is_not_null()
     if lost.any():
         value = next((text for text in texts.filter(lost) if text not in _INFINITE), None)
         if value is not None:
             raise DataError(
-                f"column {column.name!r} has the value {value[:100]!r}, which is no {type_name(kind)} here", plugin=plugin,
+                f"column {column.name!r} has the value {value[:100]!r}, which cannot be read as {type_name(kind)} here", plugin=plugin,
                 hint="leave the column out with columns=, or read it as text through a view",
             )  # fmt: skip
     return made.alias(column.name)

@@ -118,5 +118,5 @@ class PrintSink(Sink):
             raise JobError(
                 f"cannot print to {self.settings.target}: {error}",
                 plugin="print",
-                hint="the program that read the output has ended; use limit=… to print only the first rows",
+                hint="the program that read the output has probably ended; to print only the first rows, use limit=…",
             ) from error

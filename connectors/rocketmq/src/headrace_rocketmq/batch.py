@@ -169,7 +169,7 @@ class BatchDecoder:
         try:
             self._add(data)
         except (struct.error, IndexError) as error:
-            raise ProtocolError(f"the broker sent messages of {self._queue} that are cut off") from error
+            raise ProtocolError(f"the broker sent messages of {self._queue} that are truncated") from error
 
     def _add(self, data: bytes) -> None:
         # The hot loop of every consumer: one unpack, two slices and a few appends for each message.
@@ -197,7 +197,9 @@ class BatchDecoder:
                 raise ProtocolError(f"the broker sent something in {self._queue} that is not a message (magic {magic})")
             properties_end = properties_at + (data[properties_at - 2] << 8 | data[properties_at - 1])
             if body_length < 0 or not properties_end <= at + size <= total:
-                raise ProtocolError(f"the broker sent a message of {self._queue} whose parts are larger than its size")
+                raise ProtocolError(
+                    f"the broker sent a message of {self._queue} whose fields are longer than the message"
+                )
             at += size
             body = data[start:end]
             if system_flag & _UNUSUAL:
@@ -231,7 +233,9 @@ class BatchDecoder:
             end = start + body_length
             properties_end = end + 2 + (data[end] << 8 | data[end + 1])
             if body_length < 0 or not properties_end <= at + size <= len(data):
-                raise ProtocolError(f"the broker sent a batch of {self._queue} whose parts are larger than its size")
+                raise ProtocolError(
+                    f"the broker sent a batch of {self._queue} whose fields are longer than the message"
+                )
             self._bodies.append(data[start:end])
             self._raw_properties.append(data[end + 2 : properties_end])
             self._offsets.append(offset)

@@ -175,7 +175,7 @@ class Client:
         """
         names = _topic_names(group, topics)
         if isinstance(start, datetime) and start.tzinfo is None:
-            raise ConfigurationError(f"group {group}: the moment to start at needs a time zone")
+            raise ConfigurationError(f"group {group}: the start time needs a time zone")
         return Consumer.join(
             Session(self._settings),
             group=group,

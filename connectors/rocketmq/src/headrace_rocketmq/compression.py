@@ -76,7 +76,7 @@ def decompress(body: bytes, message_flag: int, body_bytes_max: int = BODY_BYTES_
             case Compression.ZSTD:
                 unpacked = _unpack_zstd(body, body_bytes_max)
             case _:
-                raise InvalidMessageError(f"the body is compressed in an unknown way ({kind})")
+                raise InvalidMessageError(f"the body is compressed by an unknown method ({kind})")
     except (InvalidMessageError, ConfigurationError):
         raise
     except Exception as error:  # each library has its own exceptions, some of them bare RuntimeError
@@ -111,4 +111,4 @@ def _check_unpacked(size: int, at_end: bool, body_bytes_max: int) -> None:
     if size > body_bytes_max:
         raise InvalidMessageError(f"the body cannot be decompressed: it is larger than {body_bytes_max} bytes")
     if not at_end:
-        raise InvalidMessageError("the body cannot be decompressed: it is cut off")
+        raise InvalidMessageError("the body cannot be decompressed: it is truncated")

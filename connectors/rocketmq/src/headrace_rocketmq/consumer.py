@@ -122,7 +122,7 @@ class Consumer:
 
         Must be called regularly, even if no messages are expected: queues are taken and given up only here. Taking a queue asks
         its broker for the committed offset, which may take up to the client's timeout. Raises what Reader.poll raises,
-        PermissionDeniedError, and what the listeners raise.
+        PermissionDeniedError, and the errors of the listeners.
         """
         deadline = time.monotonic() + timeout.total_seconds()
         while True:
@@ -155,7 +155,7 @@ class Consumer:
         foreign = [str(queue) for queue in chosen if queue not in held]
         if foreign:
             raise ConfigurationError(
-                f"group {self._group}: these queues do not belong to this consumer, so they are not committed: {', '.join(foreign)}"
+                f"group {self._group}: offsets of queues that this consumer does not own cannot be committed: {', '.join(foreign)}"
             )
         if chosen:
             self._offsets.commit(self._group, chosen)
@@ -198,7 +198,7 @@ class Consumer:
         except RocketMQError as error:
             if not error.retriable:
                 raise
-            logger.warning("group %s: queues cannot be taken yet: %s", self._group, error)
+            logger.warning("group %s: queues cannot be assigned yet: %s", self._group, error)
             self._group_changed.set()  # so that the next poll tries again
 
     def _revoke(self, queues: list[MessageQueue]) -> None:

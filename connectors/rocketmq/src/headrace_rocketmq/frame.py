@@ -186,7 +186,9 @@ class FrameReader:
             while len(buffer) - at >= _INT32.size:
                 (length,) = _INT32.unpack_from(buffer, at)
                 if not 4 <= length <= self._frame_bytes_max:
-                    raise ProtocolError(f"a frame of {length} bytes; is this a RocketMQ name server or broker port?")
+                    raise ProtocolError(
+                        f"a frame of {length} bytes; check that this is the port of a RocketMQ name server or broker"
+                    )
                 end = at + _INT32.size + length
                 if len(buffer) < end:
                     break

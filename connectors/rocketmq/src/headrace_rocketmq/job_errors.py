@@ -106,7 +106,7 @@ def lost_offset(queue: str, offset: int, earliest: int, latest: int) -> DataErro
         plugin=PLUGIN,
         queue=queue,
         offset=offset,
-        hint="to continue with what is there, start with another group, and with a new checkpoint directory if the job has one",
+        hint="to continue with the records that are left, start with another group, and with a new checkpoint directory if the job has one",
     )
 
 

@@ -146,7 +146,7 @@ class RocketMQTopics(Topics):
             if len(masters) == 1:
                 return masters[0]
             raise JobError(
-                "shuffles and state are kept on one broker, but there are several",
+                "shuffles and state are kept on one broker, and the cluster has several: name one",
                 plugin=PLUGIN,
                 option="topics_broker",
                 hint=f"topics_broker={masters[0]!r} (there are {', '.join(masters)}); do not change it later",

@@ -99,9 +99,9 @@ def encode_properties(message: Message, unique_id: str) -> str:
         raise InvalidMessageError("a property's name or value contains the separators 0x01 or 0x02")
     if not all(properties.values()) or "" in properties:
         empty = next(name for name, value in properties.items() if not name or not value)
-        raise InvalidMessageError(f"the property {empty!r} has an empty name or value; brokers would drop it")
+        raise InvalidMessageError(f"the property {empty!r} has an empty name or value; brokers drop such properties")
     if len(text) * 4 > PROPERTIES_BYTES_MAX and len(text.encode()) > PROPERTIES_BYTES_MAX:
-        raise InvalidMessageError(f"the properties take over {PROPERTIES_BYTES_MAX} bytes")
+        raise InvalidMessageError(f"the properties take more than {PROPERTIES_BYTES_MAX} bytes")
     return text
 
 

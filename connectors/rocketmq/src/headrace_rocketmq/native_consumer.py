@@ -1,4 +1,4 @@
-"""rocketmq-client-python's push consumer, in a process of its own: it gives messages, and is told which are done."""
+"""rocketmq-client-python's push consumer in a separate process: it sends messages, and gets acknowledgements for them."""
 
 from __future__ import annotations
 

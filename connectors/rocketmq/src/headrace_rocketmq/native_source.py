@@ -44,7 +44,7 @@ _QUIET_S = 0.02
 class NativeRocketMQSource(GroupSource):
     """Reads topics through rocketmq-client-python. At least once; for the light backend, without an end.
 
-    Our own client does what the native one cannot: it detects unknown topics, and sets where a new group begins.
+    headrace's own client does the work that the native one cannot: it detects unknown topics, and sets the start of a new group.
     """
 
     Settings: ClassVar[type[Settings]] = RocketMQSourceSettings
@@ -113,7 +113,7 @@ class NativeRocketMQSource(GroupSource):
     def open(self, queue: Queue, start: StartPosition) -> Reader:
         if self._consumer is None:
             raise JobError(
-                "driver='native' reads as a member of a group only",
+                "driver='native' can read only as a member of a consumer group",
                 plugin=PLUGIN,
                 option="driver",
                 hint="use the light backend, or leave out driver='native'",
@@ -121,7 +121,7 @@ class NativeRocketMQSource(GroupSource):
         position = start.offset if isinstance(start, ReadPosition) else 0
         if position != self._next:
             raise JobError(
-                f"pushed messages come only once: offset {position} is wanted, but {self._next} comes next",
+                f"pushed messages are received only once: offset {position} is wanted, but {self._next} comes next",
                 plugin=PLUGIN,
             )
         return _NativeReader(self)
@@ -287,7 +287,9 @@ class _NativeReader(Reader):
 
     def seek(self, position: ReadPosition) -> None:
         if position != self.position:
-            raise JobError(f"pushed messages come only once: there is no way back to {position.offset}", plugin=PLUGIN)
+            raise JobError(
+                f"pushed messages are received only once: the reader cannot go back to {position.offset}", plugin=PLUGIN
+            )
 
     @property
     def position(self) -> ReadPosition:

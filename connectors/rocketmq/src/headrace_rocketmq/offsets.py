@@ -40,7 +40,7 @@ class Offsets:
         If there is none, the latest offset. Brokers of 4.x often give the offset just before it.
         """
         if moment.tzinfo is None:
-            raise ConfigurationError("the moment needs a time zone")
+            raise ConfigurationError("the time needs a time zone")
         timestamp_ms = str(round(moment.timestamp() * 1000))
         return self._offsets(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, queues, {"timestamp": timestamp_ms})
 

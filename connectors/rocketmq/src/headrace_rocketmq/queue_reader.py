@@ -105,7 +105,7 @@ class RocketMQReader(Reader):
     def _bound(self, ask: Callable[[list[MessageQueue]], dict[MessageQueue, int]]) -> int:
         """Return a bound of the queue. Raises RetriableError, at once where the broker was away a moment ago.
 
-        Not until a poll has succeeded: who waits for a bound before the next poll would wait for ever.
+        Not until a poll has succeeded: a caller that waits for a bound before the next poll would wait forever.
         """
         if self._reader.is_pausing(self._at):
             self._raise_failure(self._reader)

@@ -202,7 +202,7 @@ class Reader:
             interrupted, self._interrupted = self._interrupted, False
             batches, budget = self._leftovers(max_messages)
             self._collect(budget, {batch.queue for batch in batches})
-            self._send_pulls()  # before decoding, so that the broker works meanwhile
+            self._send_pulls()  # before decoding, so that the broker works at the same time
             batches += self._decode(budget)
             if batches:
                 return batches
@@ -374,7 +374,7 @@ class Reader:
             return
         source.ahead_since = None
         if self._options.out_of_range == "follow":
-            logger.warning("going on at %d: %s", error.suggested, error)
+            logger.warning("reading continues at offset %d: %s", error.suggested, error)
             source.fetch.restart(error.suggested)
         else:
             source.error = error

@@ -172,7 +172,8 @@ class RouteTable:
             address = _pick(self.get(queue.topic).addresses.get(queue.broker_name, {}), broker_id, allow_others)
         if address is None:
             raise ConnectionFailedError(
-                f"broker {queue.broker_name}", f"no name server knows it for topic {queue.topic!r}; is it down?"
+                f"broker {queue.broker_name}",
+                f"no name server knows it for topic {queue.topic!r}: check that the broker is running",
             )
         return address
 

@@ -140,10 +140,10 @@ class RocketMQSourceSettings(Settings, frozen=True, kw_only=True):
     def validate(self) -> None:
         check_connection(self)
         if not self.topics:
-            raise OptionError("names no topic", plugin=PLUGIN, option="topic")
+            raise OptionError("the list of topics is empty", plugin=PLUGIN, option="topic")
         if self.tags is not None and self.sql is not None:
             raise OptionError(
-                "brokers filter by tags or by a condition, not by both",
+                "a broker filters by tags or by an SQL condition, but not by both",
                 plugin=PLUGIN,
                 option="sql",
                 hint="a condition can ask for tags too: TAGS = 'red' AND …",
@@ -247,7 +247,7 @@ class RocketMQSinkSettings(SinkSettings, frozen=True, kw_only=True):
     def validate(self) -> None:
         check_connection(self)
         if not self.topic.strip():
-            raise OptionError("names no topic", plugin=PLUGIN, option="topic")
+            raise OptionError("the list of topics is empty", plugin=PLUGIN, option="topic")
 
 
 RocketMQSettings = RocketMQSourceSettings | RocketMQSinkSettings
@@ -273,7 +273,7 @@ def check_connection(settings: RocketMQSettings) -> None:
 
 
 def memberships_of(settings: RocketMQSourceSettings, group: str) -> list[str]:
-    """Return what a member of the group takes queues of. See ``GroupSource.memberships``.
+    """Return the sets of queues that a member of the group shares. See ``GroupSource.memberships``.
 
     That is the whole group, whatever its topics: each member counts for every topic of the group, so queues of one topic would be assigned
     to members that read another one only, and nobody would read them.

@@ -284,7 +284,7 @@ class RocketMQSource(GroupSource):
                 f"{queue.name!r} is not the name of a message queue",
                 plugin=PLUGIN,
                 queue=queue.id,
-                hint="they are called topic/broker/number; does the checkpoint belong to this job?",
+                hint="names have the form topic/broker/number; check that the checkpoint belongs to this job",
             )
         return MessageQueue(topic, broker, int(number))
 

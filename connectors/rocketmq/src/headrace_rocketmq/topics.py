@@ -33,7 +33,7 @@ class Topics:
             brokers = info.get("brokerAddrTable") or {}
             if cluster is not None and cluster not in clusters:
                 raise ConfigurationError(
-                    f"there is no cluster {cluster!r}, but {', '.join(sorted(clusters)) or 'none'}"
+                    f"there is no cluster {cluster!r}; there are {', '.join(sorted(clusters)) or 'none'}"
                 )
             names = sorted(brokers) if cluster is None else sorted(clusters[cluster])
             addresses = {name: brokers[name]["brokerAddrs"].get(str(MASTER_BROKER_ID)) for name in names}
@@ -41,7 +41,9 @@ class Topics:
             raise ProtocolError(f"the name server's description of the cluster cannot be read: {error!r}") from error
         masters = {name: str(address) for name, address in addresses.items() if address is not None}
         if not masters:
-            raise ConnectionFailedError("any broker", "the name server knows no master broker; is one running?")
+            raise ConnectionFailedError(
+                "any broker", "the name server knows no master broker: check that one is running"
+            )
         return masters
 
     def names(self) -> list[str]:

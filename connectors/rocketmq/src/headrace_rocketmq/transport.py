@@ -196,7 +196,9 @@ def open_transport(
     try:
         connected = socket.create_connection((host, port), timeout_s)
     except OSError as error:
-        raise ConnectionFailedError(address, f"{error}; is it running, and is this its address?") from error
+        raise ConnectionFailedError(
+            address, f"{error}: check that the server is running and that this is its address"
+        ) from error
     try:
         _set_options(connected)
         if context is None:

@@ -59,7 +59,7 @@ class AvroCodec(Codec):
             if wanted.field(name) is None:
                 hint = did_you_mean(name, [each.name for each in wanted.fields], known="fields")
                 raise OptionError(
-                    f"column {name!r} is no field of the Avro schema", plugin=_FORMAT, option="schema", hint=hint
+                    f"column {name!r} is not a field of the Avro schema", plugin=_FORMAT, option="schema", hint=hint
                 )
         chosen = {name: schema[name] for name in (schema if columns is None else columns)}
         try:

@@ -76,7 +76,7 @@ class AvroConfluentCodec(Codec):
                 if found is None:
                     hint = did_you_mean(name, [each.name for each in self._wanted.fields], known="fields")
                     raise OptionError(
-                        f"column {name!r} is no field of the Avro schema", plugin=FORMAT, option="schema", hint=hint
+                        f"column {name!r} is not a field of the Avro schema", plugin=FORMAT, option="schema", hint=hint
                     )
                 try:
                     conversion(found.type, kind)

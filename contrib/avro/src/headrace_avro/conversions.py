@@ -161,7 +161,7 @@ def conversion(kind: AvroType, column: pl.DataType) -> Conversion:
     made = _of_logical(kind, column) if kind.logical is not None else None
     made = made or _of_kind(kind, column)
     if made is None:
-        raise TypeMismatchError(f"Avro's {kind} does not become {type_name(column)}")
+        raise TypeMismatchError(f"Avro's {kind} cannot be converted to {type_name(column)}")
     return made
 
 

@@ -26,7 +26,7 @@ _Columns = dict[str, pl.Series]
 class RecordDecoder(Decoder):
     """Decodes bodies that are records of ``written`` to columns that are fields of ``wanted``, the reader's schema.
 
-    ``columnar=False`` reads each record for itself. Raises TypeMismatchError if a column is no field, or of a type that its field does
+    ``columnar=False`` reads each record for itself. Raises TypeMismatchError if a column is not a field, or of a type that its field does
     not become.
     """
 

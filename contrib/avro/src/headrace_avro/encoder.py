@@ -52,7 +52,7 @@ class RecordEncoder(Encoder):
     def encode_lines(self, frame: pl.DataFrame) -> bytes:
         """Raise OptionError: bodies of Avro hold any byte, so that they cannot be lines of a file."""
         raise OptionError(
-            "bodies of Avro are bytes, and cannot be the lines of a file",
+            "Avro records are binary and cannot be written as lines of a file",
             plugin=self._plugin,
             option="format",
             hint="write another format, such as format='json'",
@@ -63,7 +63,7 @@ class RecordEncoder(Encoder):
             if name not in self._fields:
                 hint = did_you_mean(name, self._fields, known="fields")
                 raise DataError(
-                    f"a row has the column {name!r}, which is no field of the schema", plugin=self._plugin, hint=hint
+                    f"a row has the column {name!r}, which is not a field of the schema", plugin=self._plugin, hint=hint
                 )
         return dict(row)
 
@@ -73,7 +73,7 @@ class RecordEncoder(Encoder):
         try:
             fastavro.schemaless_writer(file, self._parsed, record)
         except (ValueError, TypeError, OverflowError, AttributeError, KeyError) as error:
-            raise DataError(f"the row is no record of the schema: {error}", plugin=self._plugin) from error
+            raise DataError(f"the row is not a record of the schema: {error}", plugin=self._plugin) from error
         return file.getvalue()
 
 
@@ -84,7 +84,7 @@ def _check_columns(record: AvroType, schema: Schema, plugin: str) -> None:
         if name not in names:
             hint = did_you_mean(name, names, known="fields")
             raise OptionError(
-                f"column {name!r} is no field of the Avro schema", plugin=plugin, option="avro_schema", hint=hint
+                f"column {name!r} is not a field of the Avro schema", plugin=plugin, option="avro_schema", hint=hint
             )
     for each in record.fields:
         if each.name not in schema:
@@ -155,6 +155,6 @@ def _in_32_bits(values: pl.Series) -> pl.Series:
     outside = ~values.is_between(-_INT_MAX - 1, _INT_MAX)
     if outside.any():
         raise DataError(
-            f"column {values.name!r}: {values.filter(outside)[0]} is beyond an int of 32 bits", plugin="avro"
+            f"column {values.name!r}: {values.filter(outside)[0]} does not fit in a 32-bit int", plugin="avro"
         )
     return values

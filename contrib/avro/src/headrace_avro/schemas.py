@@ -86,7 +86,7 @@ def parse_schema(text: str, *, plugin: str, option: str, references: Sequence[st
 
     def refused(why: str) -> OptionError:
         hint = 'a schema is a JSON text such as \'{"type": "record", "name": "event", "fields": […]}\''
-        return OptionError(f"this is no Avro schema of a record: {why}", plugin=plugin, option=option, hint=hint)
+        return OptionError(f"this is not an Avro schema of a record: {why}", plugin=plugin, option=option, hint=hint)
 
     named: dict[str, Any] = {}
     tree = _Tree({})
@@ -95,11 +95,11 @@ def parse_schema(text: str, *, plugin: str, option: str, references: Sequence[st
             tree.read(fastavro.parse_schema(json.loads(each), named_schemas=named))
         parsed = fastavro.parse_schema(json.loads(text), named_schemas=named)
     except RecursionError:
-        raise refused("it nests too deep") from None
+        raise refused("the schema is nested too deeply") from None
     except (SchemaParseException, UnknownType, ValueError, KeyError, TypeError, AttributeError) as error:
         raise refused(f"{type(error).__name__}: {error}") from error
     if not isinstance(parsed, Mapping) or parsed.get("type") != "record":
-        raise refused("it describes another type")
+        raise refused("the schema describes a type that is not a record")
     try:
         return tree.read(parsed)
     except (KeyError, TypeError, ValueError) as error:
@@ -113,7 +113,7 @@ class _Tree:
 
     def read(self, given: Any, depth: int = 0) -> AvroType:
         if depth > _DEPTH_MAX:
-            raise ValueError("it nests too deep")
+            raise ValueError("the schema is nested too deeply")
         if isinstance(given, str):
             if given in PRIMITIVES:
                 return AvroType(given)

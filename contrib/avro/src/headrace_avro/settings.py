@@ -51,13 +51,13 @@ class AvroSettings(declared.Settings, frozen=True, kw_only=True):
 
 
 def check_record_name(name: str, plugin: str) -> None:
-    """Raise OptionError for a text that is no full name of Avro."""
+    """Raise OptionError for a text that is not a full name of Avro."""
     if not _NAME.fullmatch(name):
         raise OptionError(
-            f"{name!r} is no full name of a record",
+            f"{name!r} is not a full name of a record",
             plugin=plugin,
             option="record_name",
-            hint="letters, digits and _ in parts with points between them, such as com.example.event",
+            hint="letters, digits and _ in parts that are separated by points, such as com.example.event",
         )
 
 

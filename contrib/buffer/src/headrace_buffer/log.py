@@ -98,9 +98,9 @@ class RecordLog:
         clock: Clock | None = None,
     ) -> None:
         if quota_bytes < QUOTA_MIN_BYTES:
-            raise OptionError(f"a buffer needs a quota of {QUOTA_MIN_BYTES} bytes at least, not {quota_bytes}")
+            raise OptionError(f"the quota of a buffer must be at least {QUOTA_MIN_BYTES} bytes, not {quota_bytes}")
         if when_full not in ("block", "drop_oldest", "drop_newest"):
-            raise OptionError(f"when_full is block, drop_oldest or drop_newest, not {when_full!r}")
+            raise OptionError(f"when_full must be block, drop_oldest or drop_newest, not {when_full!r}")
         self.directory = Path(directory)
         self.quota_bytes = quota_bytes
         self.when_full: WhenFull = when_full
@@ -177,9 +177,9 @@ class RecordLog:
                 return future
             if piece.size > self.append_max_bytes:
                 raise DataError(
-                    f"an append of {piece.size} bytes does not fit in the buffer {str(self.directory)!r}, which takes "
+                    f"an append of {piece.size} bytes does not fit in the buffer {str(self.directory)!r}, which accepts "
                     f"{self.append_max_bytes} at once",
-                    hint="append fewer records at once, or raise the quota of the buffer: an eighth of it can be appended at once",
+                    hint="append fewer records at once, or raise the quota of the buffer: one append can have an eighth of it",
                 )
             if not self._wait_for_room(piece, timeout):
                 self._drop_newest(piece.count)
@@ -209,7 +209,7 @@ class RecordLog:
             if (left is not None and left <= 0) or not self._changed.wait(left):
                 raise BufferFullError(
                     f"the buffer {str(self.directory)!r} has no room: {self._used_bytes} of {self.quota_bytes} bytes are used",
-                    hint="the job that reads it is too slow or does not run; a checkpoint of it makes room",
+                    hint="the job that reads it is too slow or does not run; its next checkpoint frees space",
                 )
 
     def _drop_newest(self, count: int) -> None:
@@ -221,7 +221,9 @@ class RecordLog:
             return
         self._drops_saved_seconds = now
         logger.warning(
-            "buffer %s is full: %d records were not taken since it was made", self.directory, self._state.dropped_newest
+            "buffer %s is full: %d records were refused since it was created",
+            self.directory,
+            self._state.dropped_newest,
         )
         with contextlib.suppress(RetriableError):  # the next time, or at the end
             self._save()
@@ -269,7 +271,8 @@ class RecordLog:
         """Return the first offset that is there, from ``offset`` on. Raises DataError if there should be one and is not."""
         if offset < self._state.trimmed:
             raise DataError(
-                f"the buffer {str(self.directory)!r} no longer holds record {offset}: a checkpoint covered what is before "
+                f"the buffer {str(self.directory)!r} no longer holds record {offset}: it was removed, because a checkpoint covered the "
+                "records before "
                 f"{self._state.trimmed}, and it begins at {self.earliest}",
                 offset=offset,
                 hint="start from a newer checkpoint",
@@ -278,7 +281,7 @@ class RecordLog:
             raise DataError(
                 f"the buffer {str(self.directory)!r} ends before record {self.latest}, but {offset} was asked for",
                 offset=offset,
-                hint="the directory is not the one of this checkpoint, or files of it were lost",
+                hint="this directory does not belong to the checkpoint, or some of its files were lost",
             )
         return max(offset, self.earliest)
 
@@ -377,7 +380,7 @@ class RecordLog:
             os.close(descriptor)
             raise JobError(
                 f"the buffer {str(self.directory)!r} is open already, by process {holder or 'unknown'}",
-                hint="a directory belongs to one job: end the other one, or name another directory",
+                hint="a directory belongs to one job: end the other job, or name another directory",
             ) from error
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
@@ -399,7 +402,7 @@ class RecordLog:
             if firsts:
                 raise DataError(
                     f"the buffer {str(self.directory)!r} has records, but its file state.json is missing",
-                    hint="bring the file back, or name another directory",
+                    hint="restore the file, or name another directory",
                 )
             state = LogState()
             state.save(self.directory)
@@ -415,7 +418,7 @@ class RecordLog:
             cut = self._segments[-1].recover()
             if cut:
                 logger.warning(
-                    "buffer %s: cut %d bytes behind record %d, which a crash left unfinished",
+                    "buffer %s: cut %d bytes behind record %d, which were written only in part before a crash",
                     self.directory, cut, (self._segments[-1].end or 0) - 1,
                 )  # fmt: skip
         if self._segments[0].first > state.earliest or self.latest < state.earliest:
@@ -429,7 +432,7 @@ class RecordLog:
         return DataError(
             f"the buffer {str(self.directory)!r} should begin at record {first}, but the file with it is missing",
             offset=first,
-            hint="bring the file back from a backup; or give up these records with an empty directory and a new checkpoint",
+            hint="restore the file from a backup; or, to lose these records, start with an empty directory and a new checkpoint",
         )
 
     # ---------------------------------------------------------------------------------------------------- writing

@@ -96,7 +96,7 @@ class Piece:
             self._take_headers([headers] * self.count if isinstance(headers, Mapping) else headers)
         for name, given in (("times", times), ("keys", keys), ("headers", self.header_index)):
             if given is not None and len(given) != self.count:
-                raise ValueError(f"{self.count} bodies have {len(given)} {name}: give one of them for each body")
+                raise ValueError(f"{self.count} bodies have {len(given)} {name}: give exactly one for each body")
         extra = sum(4 + len(key or b"") for key in keys) if keys is not None else 0
         if self.header_index is not None:
             packed = sum(

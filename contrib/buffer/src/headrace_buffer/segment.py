@@ -326,8 +326,8 @@ class Segment:
         return DataError(
             f"{self.path} is damaged at byte {place}: {which} cannot be read",
             offset=offset,
-            hint="bring the file back from a backup; or go on without these records: move the job's offset "
-            f"to {until if until is not None else 'a later one'} (headrace offsets)",
+            hint=f"restore the file from a backup; or, to lose these records, move the job's offset to "
+            f"{until if until is not None else 'a later one'} (headrace offsets)",
         )
 
 

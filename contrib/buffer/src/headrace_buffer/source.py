@@ -148,7 +148,7 @@ class BufferedSource(Source):
             raise JobError(
                 f"the buffer {str(path)!r} is used by another source in this process"
                 + (f", of {found.reader_name}" if found.reader_name else ""),
-                hint="each source needs a buffer directory of its own",
+                hint="give each source its own buffer directory",
                 option="buffer",
             )
         return found
@@ -228,10 +228,10 @@ class LogReader(Reader):
     def _checked(self, position: ReadPosition) -> int:
         if position.hint.get("log", self._log.id) != self._log.id:
             raise DataError(
-                f"the position {position.offset} is of another buffer than the one in {str(self._log.directory)!r}, "
-                "which was made anew",
+                f"the position {position.offset} belongs to another buffer than the one in {str(self._log.directory)!r}, which was "
+                "created later",
                 offset=position.offset,
-                hint="bring the old directory back, or begin with a new checkpoint",
+                hint="restore the old directory, or start with a new checkpoint",
             )
         self._log.check_position(position.offset)
         return position.offset

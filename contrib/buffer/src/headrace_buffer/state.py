@@ -81,7 +81,9 @@ def load_state(directory: Path) -> LogState | None:
         return None
     except (ValueError, KeyError, AttributeError, TypeError, msgspec.ValidationError):
         pass
-    raise DataError(f"{path} is damaged", hint="bring it back from a backup; its records cannot be read without it")
+    raise DataError(
+        f"{path} is damaged", hint="restore it from a backup; the records of the buffer cannot be read without it"
+    )
 
 
 def _checksum(values: object) -> str:

@@ -33,7 +33,7 @@ def check_type(plugin: str, name: str, kind: pl.DataType, timestamp_format: str 
         )
     if isinstance(kind, pl.Datetime) and timestamp_format is None:
         raise hr.OptionError(
-            f"column {name!r} is a timestamp, but its layout is not known",
+            f"column {name!r} is a timestamp, but no option says how its text is written",
             plugin=plugin,
             option="timestamp_format",
             hint="such as timestamp_format='%d/%b/%Y:%H:%M:%S %z', or declare the column string",

@@ -54,7 +54,9 @@ class GrokSettings(hr.Settings, frozen=True, kw_only=True):
         """Check that patterns are given by one of the two options, and not by both."""
         if (self.pattern is None) == (not self.patterns):
             raise hr.OptionError(
-                "name one pattern, or several as patterns" if self.pattern is None else "there is a pattern already",
+                "the option pattern (or patterns, for several) is missing"
+                if self.pattern is None
+                else "give either pattern or patterns, not both",
                 plugin="grok",
                 option="pattern" if self.pattern is None else "patterns",
                 hint='such as pattern="%{COMBINEDAPACHELOG}"',
@@ -92,7 +94,7 @@ class GrokCodec(ReadOnlyCodec):
             if name not in self._columns:
                 hint = did_you_mean(name, self._columns, known="fields")
                 raise hr.OptionError(
-                    f"column {name!r} of the schema is no field of the patterns",
+                    f"column {name!r} of the schema is not a field of the patterns",
                     plugin="grok",
                     option="pattern",
                     hint=hint,

@@ -94,9 +94,9 @@ def _read(text: str, place: str) -> tuple[dict[str, str], dict[str, str]]:
             patterns[words[0]] = words[1]
         else:
             raise hr.OptionError(
-                f"line {number} of {place} is no pattern: {line.strip()[:80]!r}",
+                f"line {number} of {place} is not a pattern: {line.strip()[:80]!r}",
                 plugin="grok",
                 option="pattern_definitions" if place == "pattern_definitions" else "pattern_files",
-                hint="a line has a name, a blank and the pattern",
+                hint="write a name, a blank and the pattern in each line",
             )
     return patterns, renamed

@@ -67,17 +67,21 @@ class Grok(hr.OperatorSpec):
         """Return the columns before and the fields behind them. Raises PlanError if they do not fit together."""
         if schema is None:
             raise hr.PlanError(
-                "the columns are not known here", plugin=self.name, hint="declare them: map(function, schema={…})"
+                "the columns are not known when the job is built",
+                plugin=self.name,
+                hint="declare them: map(function, schema={…})",
             )
         if self.on not in schema:
             hint = did_you_mean(self.on, schema, known="columns") or 'name the column of texts: grok(…, on="line")'
             raise hr.PlanError(f"unknown column {self.on!r}", plugin=self.name, hint=hint)
         if schema[self.on] != pl.String():
-            raise hr.PlanError(f"column {self.on!r} holds no texts", plugin=self.name, hint="cast it to string")
+            raise hr.PlanError(f"column {self.on!r} does not contain text", plugin=self.name, hint="cast it to string")
         unknown = [name for name in self.overwrite if name not in self._fields]
         if unknown:
             hint = did_you_mean(unknown[0], self._fields, known="fields")
-            raise hr.PlanError(f"{unknown[0]!r} in overwrite is no field of the patterns", plugin=self.name, hint=hint)
+            raise hr.PlanError(
+                f"{unknown[0]!r} in overwrite is not a field of the patterns", plugin=self.name, hint=hint
+            )
         taken = [name for name in self._fields if name in schema and name not in self.overwrite]
         if taken:
             raise hr.PlanError(

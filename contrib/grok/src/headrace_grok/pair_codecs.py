@@ -45,7 +45,7 @@ class LogfmtSettings(PairSettings, frozen=True, kw_only=True):
             given = getattr(self, option)
             if given in ('"', "\\") or self.pair_separator == self.key_separator:
                 raise hr.OptionError(
-                    f"{given!r} has a meaning of its own",
+                    f"{given!r} has a special meaning",
                     plugin="logfmt",
                     option=option,
                     hint='take two different characters for both separators, neither of them " nor a backslash',

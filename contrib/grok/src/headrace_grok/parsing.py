@@ -335,7 +335,7 @@ class _Parser:
         return Characters(characters.merged(ranges), tuple(properties), negated)
 
     def range_end(self) -> str | None:
-        """Return the last character of a range whose first one was read; None if it is no range."""
+        """Return the last character of a range whose first one was read; None if it is not a range."""
         if not self.text.startswith("-", self.at) or self.text[self.at + 1 : self.at + 2] in ("]", ""):
             return None
         self.at += 1

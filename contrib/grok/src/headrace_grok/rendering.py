@@ -135,7 +135,9 @@ class Renderer:
         for number, capture in enumerate(self.captures):
             if capture.field == node.field:
                 return f"(?P=g{number})"
-        raise ValueError(f"the back reference {node.field!r} stands before its capture, or there is none")
+        raise ValueError(
+            f"the back reference {node.field!r} refers to a group that comes later, or that does not exist"
+        )
 
     def _group(self, node: Group) -> str:
         if self.target == "filter" and node.kind in ("ahead", "not ahead", "behind", "not behind"):

@@ -114,8 +114,8 @@ class Client:
         secret: str = getattr(self._settings, option).reveal()
         if option != "password" and not (secret.isascii() and secret.isprintable()):
             raise JobError(
-                "the secret has characters that a header cannot hold", plugin=self._settings.plugin_name, option=option,
-                hint="does its file or variable end with a line break?",
+                "the secret has characters that are not allowed in a header", plugin=self._settings.plugin_name, option=option,
+                hint="check whether its file or variable ends with a line break",
             )  # fmt: skip
         self._secrets.append(secret)
         return secret

@@ -52,11 +52,11 @@ class HttpListener(Listener):
         self._failure: BaseException | None = None
         self._thread = threading.Thread(target=self._serve, name="headrace http source", daemon=True)
         self._thread.start()
-        logger.info("records are taken at %s", self.url)
+        logger.info("records are accepted at %s", self.url)
 
     def check(self) -> None:
         if self._failure is not None or not self._thread.is_alive():
-            raise JobError(f"the server at {self.url} has ended: {self._failure}", plugin="http")
+            raise JobError(f"the HTTP server of the source at {self.url} has stopped: {self._failure}", plugin="http")
 
     def close(self) -> None:
         self._server.should_exit = True
@@ -102,9 +102,9 @@ class HttpListener(Listener):
         if scope["path"] == HEALTH_PATH and scope["method"] in ("GET", "HEAD"):
             return json_answer(200, {"status": "ok"})
         if scope["path"] != settings.path:
-            raise RefusedRequestError(404, f"records are taken at {settings.path}")
+            raise RefusedRequestError(404, f"records are accepted at {settings.path}")
         if scope["method"] not in ("POST", "PUT"):
-            raise RefusedRequestError(405, "records are taken by POST")
+            raise RefusedRequestError(405, "records are accepted only by POST")
         check_sender(settings, headers)
         body = await _body(headers, receive, settings.request_bytes)
         check_signature(settings, headers, body)
@@ -134,7 +134,7 @@ async def _body(headers: Mapping[str, str], receive: Receive, bytes_max: int) ->
     while True:
         message = await receive()
         if message["type"] == "http.disconnect":
-            raise RefusedRequestError(400, "the sender went away in the middle of its request")
+            raise RefusedRequestError(400, "the sender closed the connection in the middle of its request")
         found += message.get("body", b"")
         if len(found) > bytes_max:
             raise too_large
@@ -149,7 +149,7 @@ def _listening(settings: HttpSourceSettings) -> socket.socket:
     except OSError as error:
         raise JobError(
             f"cannot listen on {settings.host} port {settings.port}: {error}", plugin="http", option="port",
-            hint="another program may have the port: choose another one",
+            hint="another program probably uses the port: choose another port",
         ) from error  # fmt: skip
     # An answer is written in two parts. Without this option the kernel keeps the second part until the sender has confirmed the
     # first one, which may take 40 ms. Accepted sockets have the option from this one.

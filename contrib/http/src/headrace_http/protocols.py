@@ -86,14 +86,14 @@ class JsonProtocol(RequestProtocol):
     def records(self, headers: Mapping[str, str], body: bytes) -> Sequence[bytes]:
         """Return the elements of a JSON array, one JSON value, or the lines that are not blank.
 
-        Raises RefusedRequestError: 400 for what is no JSON, 415 for another kind of content.
+        Raises RefusedRequestError: 400 for what is not JSON, 415 for another kind of content.
         """
         kind = content_type(headers)
         if kind in _LINES:
             return [line for line in body.replace(b"\r\n", b"\n").split(b"\n") if line.strip()]
         if kind not in _JSON and not kind.endswith("+json"):
             raise RefusedRequestError(
-                415, f"content type {kind!r} is not taken: send application/json or application/x-ndjson"
+                415, f"content type {kind!r} is not supported: send application/json or application/x-ndjson"
             )
         try:
             if body.lstrip()[:1] == b"[":
@@ -130,7 +130,7 @@ def decompressed(protocol: RequestProtocol, headers: Mapping[str, str], body: by
     encodings = protocol.encodings
     if encoding not in encodings:
         raise RefusedRequestError(
-            415, f"content encoding {encoding!r} is not taken: send {' or '.join(encodings)} or none"
+            415, f"content encoding {encoding!r} is not supported: send {' or '.join(encodings)} or none"
         )
     return encodings[encoding](body, bytes_max)
 

@@ -109,7 +109,7 @@ class RequestSinkSettings(SinkSettings, frozen=True, kw_only=True):
         _check_statuses(self)
         if (self.user is None) != (self.password is None):
             missing = "password" if self.password is None else "user"
-            raise refused(missing, "user and password go together", plugin=self.plugin_name)
+            raise refused(missing, "give both user and password, or neither", plugin=self.plugin_name)
         if self.token is not None and self.user is not None:
             problem = "a token takes the place of user and password"
             raise refused("token", problem, "give one of them", plugin=self.plugin_name)
@@ -171,10 +171,12 @@ def _check_address(settings: RequestSinkSettings) -> None:
     except ValueError:
         port_is_good = False
     if parts.scheme not in ("http", "https") or not parts.hostname or not port_is_good or parts.fragment:
-        raise refused("url", "it is no address such as 'https://hooks.example.org/events'", plugin=settings.plugin_name)
+        raise refused(
+            "url", "it is not an address such as 'https://hooks.example.org/events'", plugin=settings.plugin_name
+        )
     if parts.query and settings.secret_path is not None:
-        raise refused("url", "secret_path goes behind the address, which has a part behind '?'",
-                      "write that part at the end of the secret", plugin=settings.plugin_name)  # fmt: skip
+        raise refused("url", "secret_path is appended to the address, and this address has a part after '?'",
+                      "move that part to the end of the secret", plugin=settings.plugin_name)  # fmt: skip
     if parts.scheme == "https":
         return
     secured = ("ssl_ca", "ssl_certificate", "ssl_key")
@@ -192,15 +194,17 @@ def _check_headers(settings: RequestSinkSettings) -> None:
     for option_name in ("key_header", "signature_header"):
         if not HEADER_NAME.fullmatch(getattr(settings, option_name)):
             raise refused(
-                option_name, f"{getattr(settings, option_name)!r} is no name of a header", plugin=settings.plugin_name
+                option_name,
+                f"{getattr(settings, option_name)!r} is not a name of a header",
+                plugin=settings.plugin_name,
             )
     for name, value in settings.headers.items():
         if not HEADER_NAME.fullmatch(name):
-            raise refused("headers", f"{name!r} is no name of a header", plugin=settings.plugin_name)
+            raise refused("headers", f"{name!r} is not a name of a header", plugin=settings.plugin_name)
         if name.lower() in _OWN_HEADERS:
             raise refused(
                 "headers",
-                f"the sink sets the header {name!r} itself",
+                f"the sink itself sets the header {name!r}",
                 _instead(name.lower()),
                 plugin=settings.plugin_name,
             )
@@ -217,24 +221,26 @@ def _check_statuses(settings: RequestSinkSettings) -> None:
     names = ("stored_statuses", "retry_statuses", "dead_letter_statuses")
     for name in names:
         if wrong := [status for status in getattr(settings, name) if not 300 <= status <= 599]:
-            raise refused(name, f"{wrong[0]} is no status from 300 to 599", plugin=settings.plugin_name)
+            raise refused(name, f"{wrong[0]} is not a status from 300 to 599", plugin=settings.plugin_name)
     # What the user says of a status counts more than a default: 409 in stored_statuses needs no other option.
     both = set(settings.retry_statuses) & set(settings.dead_letter_statuses) - set(settings.stored_statuses)
     if both:
         raise refused(
             "retry_statuses",
             f"status {min(both)} is also in dead_letter_statuses",
-            "leave it out of one",
+            "remove it from one of the two options",
             plugin=settings.plugin_name,
         )
 
 
 def _check_template(template: str, body: str) -> None:
     if template.count(ROWS) != 1:
-        raise refused("template", f"{ROWS} must stand in it once", "'{\"events\": $rows}'")
+        raise refused("template", f"{ROWS} must occur in it exactly once", "'{\"events\": $rows}'")
     if body == "ndjson":
-        raise refused("template", "lines of JSON have nothing around them", "use body='array'")
+        raise refused(
+            "template", "with one JSON object per line, nothing can be written around the rows", "use body='array'"
+        )
     try:
         json.loads(template.replace(ROWS, "{}"))
     except ValueError as error:
-        raise refused("template", f"with rows in the place of {ROWS} it is not JSON: {error}") from None
+        raise refused("template", f"with rows inserted for {ROWS} it is not JSON: {error}") from None

@@ -48,12 +48,14 @@ class HttpSourceSettings(BufferedSourceSettings, frozen=True, kw_only=True):
 
     def validate(self) -> None:
         if not self.path.startswith("/") or "?" in self.path or "#" in self.path:
-            raise refused("path", f"{self.path!r} is no path such as '/events'")
+            raise refused("path", f"{self.path!r} is not a path such as '/events'")
         if not HEADER_NAME.fullmatch(self.signature_header):
-            raise refused("signature_header", f"{self.signature_header!r} is no name of a header")
+            raise refused("signature_header", f"{self.signature_header!r} is not a name of a header")
         for name in ("ssl_key", "ssl_client_ca"):
             if getattr(self, name) and not self.ssl_certificate:
-                raise refused(name, "it goes together with ssl_certificate", "name the certificate of this server too")
+                raise refused(
+                    name, "it can be used only together with ssl_certificate", "give the certificate of this server too"
+                )
         if is_loopback(self.host):
             return
         if not (self.token or self.signature_key or self.ssl_client_ca or self.anonymous):
@@ -63,6 +65,6 @@ class HttpSourceSettings(BufferedSourceSettings, frozen=True, kw_only=True):
             )  # fmt: skip
         if self.token and not self.ssl_certificate and not self.plaintext_login:
             raise refused(
-                "ssl_certificate", "without TLS everybody on the network could read the token",
+                "ssl_certificate", "without TLS the token would be sent unencrypted",
                 "name a certificate; plaintext_login=True allows it in a network that you trust, or behind a proxy with TLS",
             )  # fmt: skip

@@ -31,7 +31,7 @@ class JsonSchemaCodec(JsonCodec):
         try:
             self._document = read_document(text, file=settings.json_schema_file)
         except SchemaError as error:
-            raise OptionError(f"it is no schema that can be used: {error}", plugin=FORMAT, option=option) from error
+            raise OptionError(f"the schema cannot be used: {error}", plugin=FORMAT, option=option) from error
 
     def default_schema(self) -> Schema | None:
         """Return the columns of the properties; None if the schema names none."""

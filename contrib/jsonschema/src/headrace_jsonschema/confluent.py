@@ -97,4 +97,4 @@ def _document(text: str, option: str, references: Sequence[tuple[str, str]] = ()
     try:
         return read_document(text, references)
     except SchemaError as error:
-        raise OptionError(f"it is no schema that can be used: {error}", plugin=CONFLUENT, option=option) from error
+        raise OptionError(f"the schema cannot be used: {error}", plugin=CONFLUENT, option=option) from error

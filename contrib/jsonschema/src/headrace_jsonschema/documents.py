@@ -19,7 +19,7 @@ _BACKTRACKING_MAX = 100_000
 
 
 class SchemaError(ValueError):
-    """A text is no JSON Schema, or refers to what is not there; the message says why."""
+    """A text is not JSON Schema, or refers to what is not there; the message says why."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ def _parsed(text: str) -> Any:
     try:
         found = msgspec.json.decode(text)
     except (msgspec.DecodeError, UnicodeDecodeError, UnicodeEncodeError) as error:
-        raise SchemaError(f"it is no JSON: {error}") from error
+        raise SchemaError(f"it is not JSON: {error}") from error
     if not isinstance(found, dict | bool):
         raise SchemaError("a schema is an object, or true or false")
     return found

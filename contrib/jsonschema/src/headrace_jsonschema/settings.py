@@ -35,7 +35,7 @@ class JsonSchemaSettings(JsonSettings, frozen=True, kw_only=True):
         """Check that a schema is given, once."""
         if self.json_schema is not None and self.json_schema_file is not None:
             raise OptionError(
-                "it takes the place of json_schema", plugin=FORMAT, option="json_schema_file", hint="give one"
+                "it cannot be combined with json_schema", plugin=FORMAT, option="json_schema_file", hint="give one"
             )
         if self.json_schema is None and self.json_schema_file is None:
             hint = "give json_schema_file='order.schema.json', or the text as json_schema"
@@ -66,7 +66,7 @@ class ConfluentSettings(RegistrySettings, frozen=True, kw_only=True):
     def validate(self) -> None:
         """Check the address, and that options do not contradict each other."""
         if self.json_schema is not None and self.json_schema_file is not None:
-            raise self.refused("json_schema_file", "it takes the place of json_schema", "give one")
+            raise self.refused("json_schema_file", "it cannot be combined with json_schema", "give one")
         super().validate()
 
 

@@ -69,7 +69,7 @@ class ValidatingEncoder(Encoder):
         """Return all bodies, each ended by a newline. Raises OptionError where ids of schemas stand before them."""
         if self._prefix:
             raise OptionError(
-                "bodies with ids of schemas are bytes, and cannot be the lines of a file",
+                "bodies with schema ids are binary and cannot be written as lines of a file",
                 plugin=self._plugin,
                 option="format",
                 hint="write another format, such as format='json'",

@@ -47,7 +47,7 @@ class LeaseKeeper:
             try:
                 self.lease.release()
             except RetriableError as error:
-                logger.warning("lease %r was not released and expires by itself: %s", self.lease.name, error)
+                logger.warning("lease %r could not be released, and expires by itself: %s", self.lease.name, error)
 
     def renew_once(self) -> None:
         """Renew now, and set ``lost`` if that shows the lease to be lost. The thread calls it."""
@@ -60,7 +60,7 @@ class LeaseKeeper:
         except RetriableError as error:
             left = self._held_until - self._clock.monotonic()
             if left <= 0:
-                logger.error("lease %r may have expired while its store was away: %s", self.lease.name, error)
+                logger.error("lease %r may have expired while its store was not available: %s", self.lease.name, error)
                 self.lost.set()
             else:
                 logger.warning("lease %r was not renewed, %.1f s are left: %s", self.lease.name, left, error)

@@ -120,7 +120,7 @@ class Lease:
             reason = "it was not renewed in time, or it was released"
         return LeaseLostError(
             f"{self.holder!r} has lost the lease {self.name!r} (token {self.token}): {reason}",
-            hint="stop what only the holder may do, and acquire the lease again",
+            hint="stop the work that only the holder may do, and acquire the lease again",
         )
 
 
@@ -136,7 +136,7 @@ def _check_text(option: str, text: str) -> None:
 def _check_duration(duration: timedelta) -> None:
     if not _DURATION_MIN <= duration <= _DURATION_MAX:
         raise OptionError(
-            f"a lease cannot last {duration}",
+            f"a lease cannot have the duration {duration}",
             option="duration",
             hint=f"between {_DURATION_MIN.total_seconds():g} s and {_DURATION_MAX.days} day",
         )

@@ -45,7 +45,7 @@ class SqlLeaseStore(LeaseStore):
     def __init__(self, engine: sa.Engine, *, clock: sa.ColumnElement[int] | None = None) -> None:
         if engine.dialect.name not in KNOWN_DIALECTS:
             raise OptionError(
-                f"leases cannot be kept in a database of kind {engine.dialect.name!r}",
+                f"leases cannot be stored in a database of kind {engine.dialect.name!r}",
                 option="url",
                 hint=f"kinds that work: {', '.join(KNOWN_DIALECTS)}",
             )
@@ -101,7 +101,7 @@ class SqlLeaseStore(LeaseStore):
                 if known is not None:
                     return None
                 self._make_row(name)
-        raise RetriableError(f"the row of the lease {name!r} was removed while it was taken")
+        raise RetriableError(f"the row of the lease {name!r} was removed while it was being acquired")
 
     def _make_row(self, name: str) -> None:
         # IntegrityError: another process has made the same row, which is as good.
@@ -153,7 +153,7 @@ class SqlLeaseStore(LeaseStore):
         if not isinstance(transaction, sa.Connection):
             raise JobError(
                 f"a lease guards a sqlalchemy.Connection, not a {type(transaction).__name__}",
-                hint="of a session: lease.guard(session.connection())",
+                hint="for a session, write lease.guard(session.connection())",
             )
         with _reached():
             if transaction.dialect.name == "sqlite":
@@ -193,9 +193,9 @@ def _refuse_autocommit(connection: sa.Connection) -> None:
         commits_each = connection.dialect.detect_autocommit_setting(driver)
     if commits_each:
         raise JobError(
-            "a lease cannot guard a connection that commits each statement by itself",
+            "a lease cannot guard a connection in AUTOCOMMIT mode",
             option="isolation_level",
-            hint="use a connection whose isolation level is not AUTOCOMMIT",
+            hint="use a connection with another isolation level",
         )
 
 
@@ -208,8 +208,8 @@ def _reached() -> Iterator[None]:
         text = str(getattr(error, "orig", None) or type(error).__name__)
         if TABLE.name in text and any(words in text for words in _MISSING):
             raise JobError(
-                f"the leases cannot be used: {text}", hint="SqlLeaseStore.create_table() makes their table"
+                f"the leases cannot be used: {text}", hint="SqlLeaseStore.create_table() creates their table"
             ) from error
         if isinstance(error, sa.exc.ProgrammingError):
             raise
-        raise RetriableError(f"the database of the leases is away or busy: {text}") from error
+        raise RetriableError(f"the database of the leases is not available or busy: {text}") from error

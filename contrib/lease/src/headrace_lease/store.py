@@ -64,7 +64,7 @@ class LeaseStore(ABC):
         Returns the token, which is higher than every earlier one; None if the lease was renewed, released or taken since. Only a
         store that gives marks can do this. Others raise JobError.
         """
-        raise JobError(f"a store of kind {type(self).__name__} cannot take leases over")
+        raise JobError(f"a store of kind {type(self).__name__} does not support taking leases over")
 
     def guard(self, name: str, token: int, transaction: Any) -> bool:
         """Return whether the lease is held under ``token``, and keep others from taking it until ``transaction`` ends.

@@ -53,7 +53,7 @@ def lines_of(bodies: hr.Bodies) -> tuple[hr.Bodies, NDArray[np.int64] | None]:
 
 
 def texts_of(bodies: Iterable[bytes]) -> tuple[pl.Series, dict[int, str]]:
-    """Return bodies as texts, NULL where one is no UTF-8; and why, by row."""
+    """Return bodies as texts, NULL where one is not UTF-8; and why, by row."""
     every = list(bodies)
     try:
         return pl.Series(every, dtype=pl.Binary).cast(pl.String), {}

@@ -42,7 +42,7 @@ class JournalCodec(LogCodec):
         for name, kind in schema.items():
             if not (kind.is_integer() or kind == pl.String() or isinstance(kind, pl.Datetime)):
                 raise hr.OptionError(
-                    f"column {name!r} has a type that is not read from the journal",
+                    f"column {name!r} has a type that cannot be read from the journal",
                     plugin=self.name,
                     option="schema",
                     hint="declare it string, a whole number or timestamp, and convert it by an expression",
@@ -153,7 +153,7 @@ class JournalJsonCodec(JournalCodec):
 
 
 def _text_of(value: Any, row: int, name: str, faults: dict[int, str]) -> str | None:
-    """Return the text of a value that is no text as it stands."""
+    """Return the text of a value that is not a text as it stands."""
     if isinstance(value, list) and value and (value[0] is None or isinstance(value[0], str | list)):
         value = value[0]  # the field came several times
         if value is None or isinstance(value, str):
@@ -163,7 +163,7 @@ def _text_of(value: Any, row: int, name: str, faults: dict[int, str]) -> str | N
             return bytes(value).decode()
     except (ValueError, TypeError, UnicodeDecodeError):
         pass
-    faults.setdefault(row, f"field {name!r} is no text")
+    faults.setdefault(row, f"field {name!r} is not a text")
     return None
 
 

@@ -47,16 +47,20 @@ class KubernetesPath(hr.OperatorSpec):
         """Return the columns before and the fields behind them. Raises PlanError if they do not fit together."""
         if schema is None:
             raise hr.PlanError(
-                "the columns are not known here", plugin=self.name, hint="declare them: map(function, schema={…})"
+                "the columns are not known when the job is built",
+                plugin=self.name,
+                hint="declare them: map(function, schema={…})",
             )
         if self.on not in schema or schema[self.on] != pl.String():
             hint = "from_file(…, metadata={'path': 'queue'}) makes it, or name another: kubernetes_path(on=…)"
             if self.on not in schema:
                 hint = did_you_mean(self.on, schema, known="columns") + "; " + hint
-            raise hr.PlanError(f"there is no column {self.on!r} of texts", plugin=self.name, hint=hint)
+            raise hr.PlanError(f"there is no column {self.on!r} of type string", plugin=self.name, hint=hint)
         taken = [name for name in _FIELDS if name in schema]
         if taken:
-            raise hr.PlanError(f"{taken[0]!r} is a column already", plugin=self.name, hint="rename the column before")
+            raise hr.PlanError(
+                f"{taken[0]!r} is a column already", plugin=self.name, hint="rename the column before this verb"
+            )
         return hr.Schema({**schema, **_FIELDS}, json_columns=schema.json_columns)
 
     def required_columns(self, wanted: Collection[str] | None, schema: hr.Schema) -> Collection[str] | None:

@@ -35,7 +35,11 @@ class ParseW3c(StatefulSpec):
 
     def __init__(self, keys: Sequence[str], schema: Mapping[str, Any], *, on: str = "line") -> None:
         if len(keys) != 1:
-            raise hr.PlanError("it takes one key: what names the file", plugin=self.name, hint='key_by("path")')
+            raise hr.PlanError(
+                "parse_w3c needs key_by() with one column, which names the file of each line",
+                plugin=self.name,
+                hint='key_by("path")',
+            )
         self.keys = tuple(keys)
         self.on = on
         self.fields = hr.Schema.of(schema)
@@ -49,15 +53,17 @@ class ParseW3c(StatefulSpec):
     def output_schema(self, schema: hr.Schema | None, output: str = "") -> hr.Schema | None:
         """Return the other columns of the input and the fields. Raises PlanError if they do not fit together."""
         if schema is None:
-            raise hr.PlanError("the columns are not known here", plugin=self.name, hint="declare them")
+            raise hr.PlanError("the columns are not known when the job is built", plugin=self.name, hint="declare them")
         for name in (self.on, *self.keys):
             if name not in schema or schema[name] != pl.String():
                 hint = did_you_mean(name, schema, known="columns")
-                raise hr.PlanError(f"there is no column {name!r} of texts", plugin=self.name, hint=hint)
+                raise hr.PlanError(f"there is no column {name!r} of type string", plugin=self.name, hint=hint)
         kept = {name: kind for name, kind in schema.items() if name != self.on}
         for name in self.fields:
             if name in kept:
-                raise hr.PlanError(f"there is a column {name!r} already", plugin=self.name, hint="rename it before")
+                raise hr.PlanError(
+                    f"there is a column {name!r} already", plugin=self.name, hint="rename it before this verb"
+                )
         return hr.Schema({**kept, **self.fields}, json_columns=schema.json_columns - {self.on})
 
     def describe(self) -> str:

@@ -104,7 +104,7 @@ class _Decoder(hr.Decoder):
 def _parsed(text: str) -> ElementTree.Element:
     """Return the event. Raises ValueError with the reason."""
     if "<!DOCTYPE" in text:
-        raise ValueError("a document type is declared, which events do not have")
+        raise ValueError("the document declares a document type (DTD), which events do not have")
     try:
         event = ElementTree.fromstring(text)
     except (ElementTree.ParseError, UnicodeEncodeError) as error:
@@ -128,7 +128,7 @@ def _value(event: ElementTree.Element, name: str) -> str | None:
 
 
 def _event_data(event: ElementTree.Element) -> str | None:
-    """Return the event's own data as a JSON object of texts; what has no name is param1, param2, …"""
+    """Return the event's own data as a JSON object whose values are texts; what has no name is param1, param2, …"""
     values: dict[str, str | None] = {}
     for number, item in enumerate(_items(event), 1):
         name = item.get("Name") or (f"param{number}" if _name(item) == "Data" else _name(item))

@@ -59,13 +59,13 @@ class NetworkSet:
                     networks.append(ipaddress.ip_network(word, strict=False))
                 except ValueError:
                     raise FunctionError(
-                        f"{shown(word)} in line {number} of {place} is no network",
+                        f"{shown(word)} in line {number} of {place} is not a network",
                         hint="write 10.0.0.0/8, 2001:db8::/32, or an address",
                     ) from None
         return cls(networks)
 
     def contains(self, addresses: pl.Series) -> pl.Series:
-        """Return for each address whether one of the networks has it; NULL for what is no address."""
+        """Return for each address whether one of the networks has it; NULL for what is not an address."""
         numbers, is_four = ipv4_numbers(addresses)
         inside = _in_ranges(numbers, *self._four)
         known = pl.Series(inside).set(pl.Series(~is_four), None)

@@ -34,7 +34,7 @@ def _each_set(
 def ip_in_networks(address: pl.Series, networks: pl.Series) -> pl.Series:
     """Whether an address is in one of several networks: ``ip_in_networks(client, '10.0.0.0/8, 2001:db8::/32')``.
 
-    NULL if the text is no address, or one of both is NULL.
+    NULL if the text is not an address, or one of both is NULL.
     """
     return _each_set(address, networks, lambda text: addresses.networks_of_text(text).contains, pl.Boolean())
 
@@ -43,7 +43,7 @@ def ip_in_networks(address: pl.Series, networks: pl.Series) -> pl.Series:
 def ip_in_network_file(address: pl.Series, path: pl.Series) -> pl.Series:
     """Whether an address is in one of the networks that a file lists, one a line. The file is read once in each process.
 
-    NULL if the text is no address, or one of both is NULL.
+    NULL if the text is not an address, or one of both is NULL.
     """
     return _each_set(address, path, lambda text: addresses.networks_of_file(text).contains, pl.Boolean())
 
@@ -58,7 +58,7 @@ def parse_user_agent(user_agent: pl.Series) -> pl.Series:
 def geoip(address: pl.Series, path: pl.Series) -> pl.Series:
     """What a MaxMind database says of an address, as a struct: ``geoip(client, 'GeoLite2-City.mmdb').country_code``.
 
-    NULL if the database has nothing on the address, or the text is no address.
+    NULL if the database has nothing on the address, or the text is not an address.
     """
     return _each_set(address, path, lambda text: databases.database(text).places, databases.TYPE)
 

@@ -18,7 +18,7 @@ _FIELDS = ("plain", "ecs", "ocsf")
 class ParseLog(hr.OperatorSpec):
     """Adds the columns of a preset, taken out of a text. A NULL text gives NULLs.
 
-    A row whose text is no line of that log goes to the dead letters with the reason; one whose text is no record, such as the head of
+    A row whose text is no line of that log goes to the dead letters with the reason; one whose text is not a record, such as the head of
     a file, is left out. A field that is called like the column of texts
     replaces it.
 
@@ -63,17 +63,19 @@ class ParseLog(hr.OperatorSpec):
         """Return the columns before and those of the preset behind them. Raises PlanError if they do not fit together."""
         if schema is None:
             raise hr.PlanError(
-                "the columns are not known here", plugin=self.name, hint="declare them: map(function, schema={…})"
+                "the columns are not known when the job is built",
+                plugin=self.name,
+                hint="declare them: map(function, schema={…})",
             )
         if self.on not in schema:
             hint = did_you_mean(self.on, schema, known="columns") or 'name the column of texts: parse_log(…, on="line")'
             raise hr.PlanError(f"unknown column {self.on!r}", plugin=self.name, hint=hint)
         if schema[self.on] != pl.String():
-            raise hr.PlanError(f"column {self.on!r} holds no texts", plugin=self.name, hint="cast it to string")
+            raise hr.PlanError(f"column {self.on!r} does not contain text", plugin=self.name, hint="cast it to string")
         for name in self.overwrite:
             if name not in self._columns:
                 hint = did_you_mean(name, self._columns, known="fields")
-                raise hr.PlanError(f"{name!r} in overwrite is no field of the preset", plugin=self.name, hint=hint)
+                raise hr.PlanError(f"{name!r} in overwrite is not a field of the preset", plugin=self.name, hint=hint)
         for name, kind in self._columns.items():
             if name not in schema or name == self.on:
                 continue
@@ -81,7 +83,7 @@ class ParseLog(hr.OperatorSpec):
                 raise hr.PlanError(
                     f"field {name!r} of the preset is a column already",
                     plugin=self.name,
-                    hint=f"rename or drop the column before, or replace it: overwrite=[{name!r}]",
+                    hint=f"rename or drop the column before this verb, or replace it: overwrite=[{name!r}]",
                 )
             if schema[name] != kind:
                 raise hr.PlanError(

@@ -25,7 +25,7 @@ def with_tables(page: str) -> str:
         before, found, rest = page.partition(begin)
         _, ended, after = rest.partition(end)
         if not found or not ended:
-            raise ValueError(f"the page has no place for the table of {name}")
+            raise ValueError(f"the page has no marker for the table of {name}")
         page = "".join([before, begin, "\n".join(lines), end, after])
     return page
 

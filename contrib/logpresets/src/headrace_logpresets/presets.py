@@ -84,10 +84,13 @@ def check_choices(preset: Preset, *, header: bool | None, timezone: str | None, 
     ):
         if given and not taken:
             raise hr.OptionError(
-                f"lines of {preset.name!r} have no use for it", plugin=plugin, option=option, hint="leave it out"
+                f"the preset {preset.name!r} does not use this option",
+                plugin=plugin,
+                option=option,
+                hint="leave it out",
             )
     if year is not None and not 1 <= year <= 9999:
-        raise hr.OptionError(f"{year} is no year", plugin=plugin, option="year", hint="such as year=2026")
+        raise hr.OptionError(f"{year} is not a year", plugin=plugin, option="year", hint="such as year=2026")
     if timezone is not None:
         try:
             pl.Series([0]).cast(pl.Datetime("us")).dt.replace_time_zone(timezone)

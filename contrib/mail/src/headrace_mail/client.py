@@ -55,7 +55,7 @@ class Client:
             if any(code < 500 for code, _ in refused.values()):
                 raise self._failed(error) from error
         except smtplib.SMTPNotSupportedError as error:
-            raise RefusedMailError(f"{self.where} cannot take it: {error}") from None
+            raise RefusedMailError(f"{self.where} cannot accept it: {error}") from None
         except (smtplib.SMTPDataError, smtplib.SMTPSenderRefused) as error:
             if error.smtp_code < 500 or error.smtp_code in _JOB_CODES or isinstance(error, smtplib.SMTPSenderRefused):
                 raise self._failed(error) from error
@@ -102,17 +102,23 @@ class Client:
             return JobError(text, plugin="mail", option="password", hint="check user and password")
         if isinstance(error, ssl.SSLCertVerificationError):
             return JobError(
-                text, plugin="mail", option="ssl_ca", hint="name the authority that has signed the server's certificate"
+                text,
+                plugin="mail",
+                option="ssl_ca",
+                hint="give the certificate of the authority that signed the server's certificate",
             )
         if isinstance(error, smtplib.SMTPNotSupportedError):
             hint = "the server has no STARTTLS or no login: check port and security"
             return JobError(text, plugin="mail", option="security", hint=hint)
         if isinstance(error, smtplib.SMTPSenderRefused) and error.smtp_code >= 500:
             return JobError(
-                text, plugin="mail", option="sender", hint="does the server want a login, or another sender?"
+                text, plugin="mail", option="sender", hint="the server may require a login, or another sender address"
             )
         return RetriableError(
-            text, plugin="mail", option="host", hint="is the server running, and does it take mail from here?"
+            text,
+            plugin="mail",
+            option="host",
+            hint="check that the server is running, and that it accepts mail from this machine",
         )
 
 

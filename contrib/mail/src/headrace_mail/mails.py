@@ -45,7 +45,7 @@ def addresses_of(row: Mapping[str, Any], settings: MailSinkSettings) -> tuple[st
         raise BadAddressError(f"column {settings.to_column!r} has no address")
     for address in found:
         if not ADDRESS.fullmatch(address):
-            raise BadAddressError(f"{address[:100]!r} is no address")
+            raise BadAddressError(f"{address[:100]!r} is not an address")
     return tuple(dict.fromkeys(found))
 
 

@@ -57,21 +57,19 @@ class MailSinkSettings(SinkSettings, frozen=True, kw_only=True):
 
     def validate(self) -> None:
         if bool(self.to) == (self.to_column is not None):
-            raise refused("to", "give either to or to_column")
+            raise refused("to", "give either the option to or to_column")
         for name, addresses in (("sender", (self.sender,)), ("to", self.to)):
             for address in addresses:
                 if not ADDRESS.fullmatch(address):
-                    raise refused(name, f"{address!r} is no address such as 'alerts@example.org'")
+                    raise refused(name, f"{address!r} is not an address such as 'alerts@example.org'")
         if "\n" in self.subject or "\r" in self.subject:
-            raise refused("subject", "it is one line")
+            raise refused("subject", "it must be a single line")
         if (self.user is None) != (self.password is None):
-            raise refused("password" if self.password is None else "user", "user and password go together")
+            raise refused("password" if self.password is None else "user", "give both user and password, or neither")
         if self.ssl_ca and self.security == "none":
-            raise refused("ssl_ca", "there is no TLS with security='none'", "leave it out, or use starttls")
+            raise refused("ssl_ca", "it has no effect with security='none'", "leave it out, or use starttls")
         if self.security == "none" and self.password is not None and not _LOOPBACK.fullmatch(self.host):
-            raise refused(
-                "security", "without TLS everybody on the network could read the password", "use starttls or tls"
-            )
+            raise refused("security", "without TLS the password would be sent unencrypted", "use starttls or tls")
 
     @property
     def columns(self) -> set[str]:

@@ -52,7 +52,7 @@ class MailSink(Sink):
             option = "to_column" if name == self.settings.to_column else "line"
             raise refused(option, f"there is no column {name!r}", did_you_mean(name, schema, known="columns"))
         if self.settings.to_column is not None and schema[self.settings.to_column] != pl.String:
-            raise refused("to_column", "an address is text", "convert the column by an expression")
+            raise refused("to_column", "an address must be text", "convert the column by an expression")
 
     def prepare(self, schema: Schema | None) -> None:
         """Connect and log in, so that a wrong login is known before anything is read. Raises JobError and RetriableError."""

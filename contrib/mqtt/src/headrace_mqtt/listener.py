@@ -68,7 +68,9 @@ class MqttListener(Listener):
         if self._failure is not None:
             raise self._failure
         if not self._writer.is_alive():
-            raise JobError(f"the thread that stores messages of {place_of(self._settings)} has ended", plugin=PLUGIN)
+            raise JobError(
+                f"the thread that stores messages of {place_of(self._settings)} has ended unexpectedly", plugin=PLUGIN
+            )
 
     def close(self) -> None:
         # First send the acknowledgements of stored messages, then disconnect: otherwise the broker would send them
@@ -105,7 +107,7 @@ class MqttListener(Listener):
     ) -> None:
         """Subscribe. Called by the client's thread, as all that follows here."""
         if code.is_failure:
-            self._refused(error_of(self._settings, code, "does not take the connection"))
+            self._refused(error_of(self._settings, code, "does not accept the connection"))
             return
         with self._changed:
             self._connection += 1
@@ -125,10 +127,10 @@ class MqttListener(Listener):
     ) -> None:
         for topic, code in zip(self._settings.topics, codes, strict=False):
             if code.is_failure:
-                self._refused(error_of(self._settings, code, f"does not take the subscription to {topic!r}"))
+                self._refused(error_of(self._settings, code, f"does not accept the subscription to {topic!r}"))
             elif code.value < self._settings.qos:
                 logger.warning(
-                    "%s gives %r with quality of service %d only", place_of(self._settings), topic, code.value
+                    "%s grants %r only the quality of service %d", place_of(self._settings), topic, code.value
                 )
 
     def _disconnected(
@@ -141,7 +143,7 @@ class MqttListener(Listener):
             self._connection += 1
         if not code.is_failure:
             return
-        found = error_of(self._settings, code, "has ended the connection")
+        found = error_of(self._settings, code, "has ended unexpectedly the connection")
         if isinstance(found, JobError):
             self._refused(found)
         else:
@@ -165,16 +167,21 @@ class MqttListener(Listener):
             headers = headers_of(message)
         except UnicodeDecodeError as error:
             self._refused(
-                JobError(f"a topic is no UTF-8: {error}", plugin=PLUGIN, option="topic", hint="subscribe to others")
+                JobError(
+                    f"a topic is not UTF-8: {error}",
+                    plugin=PLUGIN,
+                    option="topic",
+                    hint="subscribe to topics whose names are UTF-8",
+                )
             )
             return
         size = len(message.payload) + sum(len(name) + len(value) + 10 for name, value in headers.items())
         size += 2 * len(headers["topic"]) + _RECORD_BYTES
         if size > self._log.append_max_bytes:
             self._refused(JobError(
-                f"a message of {len(message.payload)} bytes to {message.topic!r} does not fit in the buffer, which takes "
+                f"a message of {len(message.payload)} bytes to {message.topic!r} does not fit in the buffer, which accepts "
                 f"{self._log.append_max_bytes} at once",
-                plugin=PLUGIN, option="buffer_max_bytes", hint="raise it: an eighth of it can be stored at once",
+                plugin=PLUGIN, option="buffer_max_bytes", hint="raise the limit: one message can have an eighth of it",
             ))  # fmt: skip
             return
         with self._changed:
@@ -229,7 +236,7 @@ class MqttListener(Listener):
             except BufferFullError:
                 pause = timedelta(0)
             except RetriableError as error:
-                logger.warning("messages wait: %s", error.message)
+                logger.warning("messages wait, because they cannot be stored: %s", error.message)
                 pause = _TRY
             with self._changed:
                 if self._changed.wait_for(lambda: self._ending, pause.total_seconds()):

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 class MessageMaker:
     """Makes the topic and the payload of each row. ``None`` as the columns means that they are known only row by row.
 
-    Raises OptionError for a column of topics that is not there or is no text, and for options that the format does not have.
+    Raises OptionError for a column of topics that is not there or is not a text, and for options that the format does not have.
     """
 
     def __init__(self, settings: MqttSinkSettings, schema: Schema | None) -> None:
@@ -33,7 +33,9 @@ class MessageMaker:
                 hint = did_you_mean(self._column, schema, known="columns")
                 raise refused("topic_column", f"unknown column {self._column!r}", hint)
             if schema[self._column] != pl.String:
-                raise refused("topic_column", f"column {self._column!r} is {schema[self._column]}", "a topic is text")
+                raise refused(
+                    "topic_column", f"column {self._column!r} is {schema[self._column]}", "a topic must be text"
+                )
             values = schema.part(name for name in schema if name != self._column)
         codec = default_registry().find("codec", settings.format)
         self._encoder: Encoder = codec(codec.Settings.of(settings.format_options, plugin=settings.format)).encoder(

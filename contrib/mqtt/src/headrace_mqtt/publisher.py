@@ -112,7 +112,7 @@ class Publisher:
             return [(places[mid], code) for mid, code in self._outcomes.items() if mid in places]
 
     def _wait(self, done: Callable[[], bool]) -> None:
-        """Wait until ``done``, at most for ``publish_timeout``. Raises the error that has ended the connection, if
+        """Wait until ``done``, at most for ``publish_timeout``. Raises the error that has ended unexpectedly the connection, if
         there is one.
         """
         until = time.monotonic() + self._settings.publish_timeout.total_seconds()
@@ -133,7 +133,7 @@ class Publisher:
         self, client: Client, _: object, flags: ConnectFlags, code: ReasonCode, properties: Properties | None
     ) -> None:
         if code.is_failure:
-            self._end(error_of(self._settings, code, "does not take the connection"))
+            self._end(error_of(self._settings, code, "does not accept the connection"))
             return
         with self._changed:
             self._window = getattr(properties, "ReceiveMaximum", _RECEIVE_MAXIMUM)
@@ -144,7 +144,7 @@ class Publisher:
     def _disconnected(
         self, client: Client, _: object, flags: object, code: ReasonCode, properties: Properties | None
     ) -> None:
-        self._end(error_of(self._settings, code, "has ended the connection"))
+        self._end(error_of(self._settings, code, "has ended unexpectedly the connection"))
 
     def _published(self, client: Client, _: object, mid: int, code: ReasonCode, properties: Properties) -> None:
         with self._changed:

@@ -72,7 +72,7 @@ class MqttSourceSettings(BufferedSourceSettings, frozen=True, kw_only=True):
     def validate(self) -> None:
         check_connection(self)
         if not self.topics:
-            raise refused("topic", "names no topic", "topic='sensors/#'")
+            raise refused("topic", "the list of topics is empty", "topic='sensors/#'")
         for topic in self.topics:
             _check_filter(topic)
         if not timedelta(0) <= self.session_expiry < timedelta(seconds=2**32 - 1):
@@ -133,7 +133,7 @@ class MqttSinkSettings(SinkSettings, frozen=True, kw_only=True):
     def validate(self) -> None:
         check_connection(self)
         if (self.topic is None) == (self.topic_column is None):
-            raise refused("topic", "either topic or topic_column is given", "topic='alerts', or topic_column='topic'")
+            raise refused("topic", "give either topic or topic_column", "topic='alerts', or topic_column='topic'")
         if self.topic is not None and (reason := unfit_topic(self.topic)):
             raise refused("topic", reason, "topic='alerts'")
 
@@ -160,10 +160,10 @@ def unfit_topic(topic: str) -> str | None:
 def check_connection(settings: MqttSettings) -> None:
     """Raise OptionError when the options for reaching the broker do not go together."""
     if settings.port is not None and not 1 <= settings.port <= 65_535:
-        raise refused("port", f"{settings.port} is no port", "port=1883")
+        raise refused("port", f"{settings.port} is not a port", "port=1883")
     check_client_key(settings, plugin=PLUGIN)
     if settings.password is not None and settings.user is None:
-        raise refused("password", "it goes together with user", "name the user too")
+        raise refused("password", "it can be used only together with user", "give the user too")
     if not timedelta(seconds=1) <= settings.keep_alive <= timedelta(seconds=65_535):
         raise refused("keep_alive", f"{settings.keep_alive} is not between 1 s and 18 h", "keep_alive='30 s'")
     check_login(settings, plugin=PLUGIN)
@@ -177,5 +177,7 @@ def _check_filter(topic: str) -> None:
     )
     if wrong or "\0" in topic:
         raise refused(
-            "topic", f"{topic!r} is no topic filter", "+ stands for a whole level, # for the last ones: 'sensors/+/#'"
+            "topic",
+            f"{topic!r} is not a topic filter",
+            "+ stands for one whole level, # for all levels at the end: 'sensors/+/#'",
         )

@@ -91,7 +91,7 @@ class MqttSink(Sink):
         messages: list[tuple[str, bytes]] = []
         for row in rows.tolist():
             topic, payload = topics[row - place.start], payloads[row - place.start]
-            reason = unfit_topic(topic) if isinstance(topic, str) else f"the topic is {topic!r}, which is no text"
+            reason = unfit_topic(topic) if isinstance(topic, str) else f"the topic is {topic!r}, which is not a text"
             if not reason and isinstance(topic, str):
                 if publisher.fits(topic, payload):
                     sent.append(row)
@@ -109,9 +109,9 @@ class MqttSink(Sink):
                 ):
                     from headrace_mqtt.client import error_of
 
-                    raise error_of(self.settings, code, f"does not take a message to {messages[at][0]!r}")
+                    raise error_of(self.settings, code, f"does not accept a message to {messages[at][0]!r}")
                 else:
-                    progress.refuse(sent[at], f"the broker does not take a message to {messages[at][0]!r}: {code}")
+                    progress.refuse(sent[at], f"the broker does not accept a message to {messages[at][0]!r}: {code}")
         finally:
             progress.store(np.array(stored, dtype=np.int64))
 

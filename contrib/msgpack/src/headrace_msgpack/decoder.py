@@ -56,14 +56,14 @@ class BinaryDecoder(Decoder):
         except NotationError:
             raise
         except (msgspec.EncodeError, TypeError, ValueError, OverflowError, RecursionError) as error:
-            raise NotationError(f"a value has no form as JSON: {error}") from error
+            raise NotationError(f"a value cannot be written as JSON: {error}") from error
         return text
 
 
 def _check_numbers(value: Any) -> None:
     """Raise NotationError for NaN and infinity."""
     if isinstance(value, float) and not math.isfinite(value):
-        raise NotationError(f"{value} is no number")
+        raise NotationError(f"{value} is not a number")
     if isinstance(value, Mapping):
         for each in value.values():
             _check_numbers(each)

@@ -32,7 +32,7 @@ class BinaryEncoder(Encoder):
     def encode_lines(self, frame: pl.DataFrame) -> bytes:
         """Raise OptionError: bodies hold any byte, so that they cannot be lines of a file."""
         raise OptionError(
-            f"bodies of {self._notation.name} are bytes, and cannot be the lines of a file",
+            f"{self._notation.name} records are binary and cannot be written as lines of a file",
             plugin=self._notation.name,
             option="format",
             hint="write another format, such as format='json'",
@@ -45,4 +45,4 @@ class BinaryEncoder(Encoder):
                     row[name] = msgspec.json.decode(row[name])
             return self._notation.write(row)
         except (NotationError, msgspec.DecodeError, UnicodeDecodeError, TypeError) as error:
-            raise DataError(f"the row has no form: {error}", plugin=self._notation.name) from error
+            raise DataError(f"the row cannot be encoded: {error}", plugin=self._notation.name) from error

@@ -42,7 +42,7 @@ class Msgpack(Notation):
         try:
             return self._decode(body)
         except (msgspec.DecodeError, ValueError, OverflowError, RecursionError) as error:
-            raise NotationError(f"no map of MessagePack: {error}") from error
+            raise NotationError(f"not a map of MessagePack: {error}") from error
 
     def write(self, row: dict[str, Any]) -> bytes:
         try:
@@ -66,9 +66,9 @@ class Cbor(Notation):
         try:
             made = cbor2.CBORDecoder(file, read_size=1).decode()
         except (cbor2.CBORError, ValueError, OverflowError, RecursionError, TypeError, MemoryError) as error:
-            raise NotationError(f"no map of CBOR: {error}") from error
+            raise NotationError(f"not a map of CBOR: {error}") from error
         if type(made) is not dict or not all(type(key) is str for key in made):
-            raise NotationError("the body is no map with texts as keys")
+            raise NotationError("the body is not a map with texts as keys")
         left = len(body) - file.tell()
         if left:
             raise NotationError(f"{left} bytes follow the map")

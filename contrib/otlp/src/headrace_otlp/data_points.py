@@ -34,7 +34,7 @@ def _records(part: Any, forms: Forms) -> Sequence[_Record]:
         data = getattr(metric, kind)
         for point in data.data_points or ():
             if kind not in _NUMBERS and forms.uint64(point.count) > _INT64_MAX:
-                raise BadRequestError(f"the count {point.count} of metric {metric.name!r:.100} is not below 2^63")
+                raise BadRequestError(f"the count {point.count} of metric {metric.name!r:.100} is 2^63 or more")
             found.append(_Record(metric, kind, data, point))
     return found
 

@@ -52,7 +52,9 @@ class OtlpSink(RequestSink):
 
         if schema is None:
             raise hr.OptionError(
-                "the columns are not known here", plugin="otlp", hint="give the map() before it a schema"
+                "the columns are not known when the job is built",
+                plugin="otlp",
+                hint="give the map() before it an option schema={...}",
             )
         if self.settings.signal == "logs":
             return LogBodies(schema, LOG_COLUMNS, self.settings.service_name)
@@ -68,7 +70,7 @@ class OtlpSink(RequestSink):
         left_out = 0 if partial is None else partial.rejected_log_records if self._is_logs else partial.rejected_spans
         if left_out:
             logger.warning(
-                "to_otlp: %s has left out %d records: %s", self.settings.url, left_out, partial.error_message
+                "to_otlp: %s did not send %d records: %s", self.settings.url, left_out, partial.error_message
             )
 
     @property

@@ -23,11 +23,11 @@ class OtlpProtocol(RequestProtocol):
     def records(self, headers: Mapping[str, str], body: bytes) -> Sequence[bytes]:
         kind = content_type(headers)
         if kind not in (PROTOBUF, JSON):
-            raise RefusedRequestError(415, f"content type {kind!r} is not taken: send {PROTOBUF} or {JSON}")
+            raise RefusedRequestError(415, f"content type {kind!r} is not supported: send {PROTOBUF} or {JSON}")
         if kind == JSON:
             body = body.strip()  # so that the body begins with {, by which the format recognises JSON
         if is_json(body, "auto") != (kind == JSON):
-            raise RefusedRequestError(400, f"the body is not of its content type, {kind}")
+            raise RefusedRequestError(400, f"the body does not match its content type, {kind}")
         try:
             found = columns_of(self._signal, body, "auto", ())
         except BadRequestError as error:

@@ -82,7 +82,7 @@ def _objects(text: str | None, column: str) -> list[dict[str, Any]]:
     try:
         return msgspec.json.decode(text, type=list[dict[str, Any]])
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
-        raise bad(f"{column!r} is no JSON array of objects: {error}") from None
+        raise bad(f"{column!r} is not a JSON array of objects: {error}") from None
 
 
 def _event(each: Mapping[str, Any]) -> Span.Event:

@@ -68,7 +68,7 @@ class RemoteWriteCodec(ReadOnlyCodec):
 
         if self.settings.compression != "none":
             raise hr.OptionError(
-                "bodies are decompressed when they come", plugin=_NAME, option="compression", hint="leave it out"
+                "the source decompresses bodies itself", plugin=_NAME, option="compression", hint="leave it out"
             )
         return RemoteWriteProtocol()
 

@@ -32,11 +32,11 @@ def series_of(body: bytes) -> Sequence[Any]:
     try:
         request.ParseFromString(body)
     except DecodeError as error:
-        raise BadWriteError(f"the body is no WriteRequest: {error}") from None
+        raise BadWriteError(f"the body is not a WriteRequest: {error}") from None
     series: Sequence[Any] = request.timeseries
     for each in series:
         if each.histograms:
-            raise BadWriteError("native histograms are not read: set send_native_histograms to false")
+            raise BadWriteError("native histograms are not supported: set send_native_histograms to false")
         for sample in each.samples:
             if sample.timestamp not in _MILLISECONDS:
                 raise BadWriteError(f"the time {sample.timestamp} is not between the years 1 and 9999")

@@ -25,11 +25,11 @@ class RemoteWriteProtocol(RequestProtocol):
         """Return the body, or nothing if there are no samples in it."""
         kind = content_type(headers)
         if kind != _PROTOBUF:
-            raise RefusedRequestError(415, f"content type {kind!r} is not taken: send {_PROTOBUF}")
+            raise RefusedRequestError(415, f"content type {kind!r} is not supported: send {_PROTOBUF}")
         message = _parameter(headers.get("content-type", ""), "proto")
         if message not in ("", _FIRST_VERSION):
             raise RefusedRequestError(
-                415, f"messages {message!r} are not taken: send remote write 1.0, {_FIRST_VERSION}"
+                415, f"messages {message!r} are not supported: send remote write 1.0, {_FIRST_VERSION}"
             )
         if headers.get("content-encoding", "").strip().lower() != "snappy":
             raise RefusedRequestError(415, "remote write is compressed with Snappy: send Content-Encoding: snappy")

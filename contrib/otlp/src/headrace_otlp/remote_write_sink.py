@@ -62,7 +62,9 @@ class RemoteWriteSink(RequestSink):
         """
         if schema is None:
             raise hr.OptionError(
-                "the columns are not known here", plugin=_PLUGIN, hint="give the map() before it a schema"
+                "the columns are not known when the job is built",
+                plugin=_PLUGIN,
+                hint="give the map() before it an option schema={...}",
             )
         return SampleBodies(schema, self.settings.metric)
 
@@ -126,7 +128,7 @@ class SampleBodies:
             name, shared, *texts = key
             pairs = {**json_object(shared, "labels"), **dict(zip(self._labels, texts, strict=True)), _NAME: name}
             if not isinstance(name, str) or not _METRIC.fullmatch(name):
-                raise _bad(f"{name!r:.80} is no name of a metric")
+                raise _bad(f"{name!r:.80} is not a name of a metric")
             found = b"".join(
                 field(1, field(1, label.encode()) + field(2, _text(label, value).encode()))
                 for label, value in sorted(pairs.items())
@@ -140,14 +142,14 @@ class SampleBodies:
 
 def _text(label: str, value: Any) -> str:
     if not _LABEL.fullmatch(label):
-        raise _bad(f"{label!r:.80} is no name of a label")
+        raise _bad(f"{label!r:.80} is not a name of a label")
     if isinstance(value, str):
         return value
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, int | float):
         return str(value)
-    raise _bad(f"the label {label!r:.80} is no text")
+    raise _bad(f"the label {label!r:.80} is not a text")
 
 
 def _bad(problem: str) -> hr.DataError:
@@ -159,18 +161,28 @@ def _check(schema: hr.Schema, metric: str | None) -> None:
         return hr.OptionError(problem, plugin=_PLUGIN, option=option, hint=hint)
 
     if not isinstance(schema.get("time"), pl.Datetime):
-        raise refused("schema", "there is no column 'time' of times", "select(…, 'window_end AS time')")
+        raise refused("schema", "there is no column 'time' of type timestamp", "select(…, 'window_end AS time')")
     if "value" not in schema or not schema["value"].is_numeric():
-        raise refused("schema", "there is no column 'value' of numbers", "select(…, 'count AS value')")
+        raise refused("schema", "there is no column 'value' with numbers", "select(…, 'count AS value')")
     if ("name" in schema) == (metric is not None):
-        raise refused("metric", "the name of the metric must be said once", "by the column 'name' or the option metric")
+        raise refused(
+            "metric",
+            "the name of the metric must be given exactly once",
+            "either as the column 'name' or as the option metric",
+        )
     if metric is not None and not _METRIC.fullmatch(metric):
-        raise refused("metric", f"{metric!r} is no name of a metric", "letters, digits, _ and :, no digit first")
+        raise refused(
+            "metric",
+            f"{metric!r} is not a name of a metric",
+            "use letters, digits, _ and :, and do not begin with a digit",
+        )
     kinds = {"name": pl.String(), "labels": pl.String(), "stale": pl.Boolean()}
     for name, kind in schema.items():
         if name in kinds and kind != kinds[name]:
             raise refused("schema", f"column {name!r} is {kind}", "convert or rename it")
         if name not in _OWN and not _LABEL.fullmatch(name):
-            raise refused("schema", f"column {name!r} can be no label", "rename it, or drop it")
+            raise refused("schema", f"column {name!r} cannot be a label", "rename it, or drop it")
         if name not in _OWN and not (kind == pl.String() or kind.is_integer() or kind == pl.Boolean()):
-            raise refused("schema", f"column {name!r} is {kind}, and can be no label", "make it a text, or drop it")
+            raise refused(
+                "schema", f"column {name!r} is {kind}, and cannot be a label", "cast it to string, or drop it"
+            )

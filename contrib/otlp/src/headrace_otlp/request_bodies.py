@@ -76,7 +76,7 @@ def json_object(text: str | None, column: str) -> Mapping[str, Any]:
     try:
         return msgspec.json.decode(text, type=dict[str, Any])
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
-        raise bad(f"{column!r} is no JSON object: {error}") from None
+        raise bad(f"{column!r} is not a JSON object: {error}") from None
 
 
 def identifier(text: str | None, length: int, column: str) -> bytes:
@@ -186,7 +186,7 @@ def _read(text: Any, name: str) -> Any:
     try:
         return msgspec.json.decode(text)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
-        raise bad(f"{name!r} is no JSON: {error}") from None
+        raise bad(f"{name!r} is not JSON: {error}") from None
 
 
 def _fits(kind: pl.DataType, wanted: pl.DataType) -> bool:

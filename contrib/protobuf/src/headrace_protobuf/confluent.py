@@ -100,7 +100,9 @@ class ProtobufConfluentCodec(ProtobufCodec):
             )
         if options.register_schema:
             hint = "give the .proto file; with register_schema=False the latest version of the subject is written"
-            raise options.refused("proto_file", "a sink that registers its schema needs its text", hint)
+            raise options.refused(
+                "proto_file", "a sink that registers its schema needs the schema's text (proto_file)", hint
+            )
         schema_id, latest = latest_schema(options, _KIND)
         return _PrefixedEncoder(inner, prefix_of(schema_id) + written(self._place(latest.text, "subject")))
 

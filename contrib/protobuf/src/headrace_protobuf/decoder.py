@@ -19,7 +19,7 @@ from headrace_protobuf.fields import TypeMismatchError, taker
 
 
 class ProtobufDecoder(Decoder):
-    """Decodes to the given columns. Raises OptionError for one that is no field, or of a type that its field does not become."""
+    """Decodes to the given columns. Raises OptionError for one that is not a field, or of a type that its field cannot be converted to."""
 
     def __init__(self, message: type[Message], columns: Mapping[str, pl.DataType], max_body_bytes: int) -> None:
         self._message = message
@@ -32,7 +32,7 @@ class ProtobufDecoder(Decoder):
         for name, kind in columns.items():
             if name not in fields:
                 hint = did_you_mean(name, fields, known="fields")
-                why = f"column {name!r} is no field of {message.DESCRIPTOR.full_name}"
+                why = f"column {name!r} is not a field of {message.DESCRIPTOR.full_name}"
                 raise OptionError(why, plugin="protobuf", option="schema", hint=hint)
             try:
                 self._takers[name] = taker(fields[name], kind)
@@ -83,7 +83,7 @@ class ProtobufDecoder(Decoder):
         try:
             made = self._parse(body)
         except (DecodeError, UnicodeDecodeError):
-            return f"the body is no message {self._message.DESCRIPTOR.full_name}"
+            return f"the body is not a message {self._message.DESCRIPTOR.full_name}"
         if self._checked and not made.IsInitialized():
             return f"required fields are missing: {', '.join(made.FindInitializationErrors())}"
         return made

@@ -42,10 +42,10 @@ def message_class(content: bytes, name: str) -> type[Message]:
     try:
         given.ParseFromString(content)
     except DecodeError as error:
-        raise _refused(f"it is no descriptor set: {error}") from error
+        raise _refused(f"it is not a descriptor set: {error}") from error
     files = {each.name: each for each in given.file}
     if not files:
-        raise _refused("it is a descriptor set without files")
+        raise _refused("the descriptor set contains no files")
     known = {module.DESCRIPTOR.name: descriptor_pb2.FileDescriptorProto.FromString(module.DESCRIPTOR.serialized_pb)
              for module in _WELL_KNOWN}  # fmt: skip
     pool = descriptor_pool.DescriptorPool()

@@ -16,7 +16,7 @@ from headrace_protobuf.fields import TypeMismatchError, putter
 
 
 class ProtobufEncoder(Encoder):
-    """Encodes rows. Raises DataError for a row that is no message, OptionError for columns that are no fields."""
+    """Encodes rows. Raises DataError for a row that is not a message, OptionError for columns that are no fields."""
 
     def __init__(self, message: type[Message], schema: Schema, *, null_as_default: bool) -> None:
         self._message = message
@@ -26,7 +26,7 @@ class ProtobufEncoder(Encoder):
         for name, kind in schema.items():
             if name not in fields:
                 hint = did_you_mean(name, fields, known="fields")
-                why = f"column {name!r} is no field of {message.DESCRIPTOR.full_name}"
+                why = f"column {name!r} is not a field of {message.DESCRIPTOR.full_name}"
                 raise OptionError(why, plugin="protobuf", option="message", hint=hint)
             try:
                 self._putters[name] = (fields[name], putter(fields[name], kind))
@@ -46,7 +46,7 @@ class ProtobufEncoder(Encoder):
     def encode_lines(self, frame: pl.DataFrame) -> bytes:
         """Raise OptionError: messages hold any byte, so that they cannot be lines of a file."""
         raise OptionError(
-            "messages of Protocol Buffers are bytes, and cannot be the lines of a file",
+            "messages of Protocol Buffers are binary and cannot be written as lines of a file",
             plugin="protobuf",
             option="format",
             hint="write another format, such as format='json'",
@@ -63,7 +63,7 @@ class ProtobufEncoder(Encoder):
                     raise DataError(f"column {name!r}: {error}", plugin="protobuf") from error
             elif not field.has_presence and not self._null_as_default:
                 raise DataError(
-                    f"column {name!r} is NULL, but its field cannot be left out",
+                    f"column {name!r} is NULL, but its field must have a value",
                     plugin="protobuf",
                     hint="declare the field optional, or set null_as_default=True to write its default",
                 )
@@ -71,4 +71,4 @@ class ProtobufEncoder(Encoder):
             # The order of fields is fixed, so that the same row gives the same bytes.
             return bytes(self._message(**values).SerializeToString(deterministic=True))
         except (EncodeError, ValueError, TypeError) as error:
-            raise DataError(f"the row is no message: {error}", plugin="protobuf") from error
+            raise DataError(f"the row is not a message: {error}", plugin="protobuf") from error

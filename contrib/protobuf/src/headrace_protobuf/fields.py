@@ -131,7 +131,7 @@ def _json_taker(field: FieldDescriptor) -> Take:
                 alone, preserving_proto_field_name=True, descriptor_pool=message.DESCRIPTOR.file.pool
             )
         except (json_format.Error, TypeError, KeyError) as error:
-            raise ValueError(f"it has no form as JSON: {error}") from error
+            raise ValueError(f"it cannot be written as JSON: {error}") from error
         empty: Any = {} if is_map(field) else []
         return msgspec.json.encode(made.get(wanted, empty if field.is_repeated else None)).decode()
 
@@ -178,7 +178,7 @@ def _enum_taker(enum: EnumDescriptor, field: FieldDescriptor, column: pl.DataTyp
     def name_of(number: int) -> str:
         found = names.get(number)
         if found is None:
-            raise ValueError(f"{number} is none of the values of the enum {enum.full_name}")
+            raise ValueError(f"{number} is not a value of the enum {enum.full_name}")
         return found
 
     return name_of
@@ -205,14 +205,14 @@ def _message_taker(message: Descriptor, field: FieldDescriptor, column: pl.DataT
 
 def _timestamp(value: Any) -> int:
     if not _FIRST_SECOND <= value.seconds <= _LAST_SECOND or not 0 <= value.nanos < 10**9:
-        raise ValueError(f"{value.seconds} s and {value.nanos} ns is no timestamp")
+        raise ValueError(f"{value.seconds} s and {value.nanos} ns is not a timestamp")
     return int(value.seconds * 1_000_000 + value.nanos // 1000)
 
 
 def _duration(value: Any) -> int:
     opposite = value.seconds * value.nanos < 0
     if abs(value.seconds) > _DURATION_SECONDS_MAX or abs(value.nanos) >= 10**9 or opposite:
-        raise ValueError(f"{value.seconds} s and {value.nanos} ns is no duration")
+        raise ValueError(f"{value.seconds} s and {value.nanos} ns is not a duration")
     return int(value.seconds * 1_000_000 + int(value.nanos / 1000))
 
 
@@ -225,7 +225,7 @@ def putter(field: FieldDescriptor, column: pl.DataType) -> Put:
 
         def put_all(values: Any) -> list[Any]:
             if None in values:
-                raise ValueError("a list holds NULL, which a repeated field does not")
+                raise ValueError("a list contains NULL, which a repeated field cannot")
             return [put(value) for value in values]
 
         return put_all
@@ -259,7 +259,7 @@ def _value_putter(field: FieldDescriptor, column: pl.DataType) -> Put:
 def _needed(field: FieldDescriptor) -> bool:
     if field.has_presence:
         return False
-    raise ValueError(f"field {field.name!r} has no presence, and is NULL")
+    raise ValueError(f"field {field.name!r} cannot express NULL (it has no presence), and its value is NULL")
 
 
 def _scalar_putter(field: FieldDescriptor, column: pl.DataType) -> Put:
@@ -280,7 +280,7 @@ def _scalar_putter(field: FieldDescriptor, column: pl.DataType) -> Put:
         def number_of(value: str) -> int:
             found = numbers.get(value)
             if found is None:
-                raise ValueError(f"{value!r:.100} is none of the values of the enum {field.enum_type.full_name}")
+                raise ValueError(f"{value!r:.100} is not a value of the enum {field.enum_type.full_name}")
             return found
 
         return number_of
@@ -309,7 +309,7 @@ def _whole(value: dt.timedelta) -> tuple[int, int]:
 def _mismatch(field: FieldDescriptor, column: pl.DataType) -> TypeMismatchError:
     kind = field.message_type.full_name if field.message_type is not None else _names().get(field.type, str(field.type))
     shown = f"repeated {kind}" if field.is_repeated and not is_map(field) else "map" if is_map(field) else kind
-    return TypeMismatchError(f"the field {field.name!r} of type {shown} does not become {type_name(column)}")
+    return TypeMismatchError(f"the field {field.name!r} of type {shown} cannot be converted to {type_name(column)}")
 
 
 def _names() -> dict[int, str]:

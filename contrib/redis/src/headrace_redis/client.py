@@ -63,7 +63,9 @@ def translating(settings: RedisSettings, *, queue: str | None = None) -> Iterato
             raise JobError(f"{place}: {text}", plugin=PLUGIN, queue=queue, option=option, hint=hint) from error
         if isinstance(error, _LATER_EXCEPTIONS) or text.startswith(_LATER):
             raise RetriableError(f"{place}: {text}", plugin=PLUGIN, queue=queue) from error
-        raise JobError(f"{place}: {text}", plugin=PLUGIN, queue=queue, hint="mend what the server says") from error
+        raise JobError(
+            f"{place}: {text}", plugin=PLUGIN, queue=queue, hint="correct what the server's message says"
+        ) from error
 
 
 def _for_person(error: redis.exceptions.RedisError) -> tuple[str, str] | None:

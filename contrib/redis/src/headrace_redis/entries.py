@@ -34,7 +34,7 @@ class BodyReader:
         if format != "json":
             what, option = ("a table", "value") if self._is_table else ("entry='columns'", "entry")
             raise OptionError(
-                f"{what} makes JSON objects, which the format {format!r} does not read", plugin=PLUGIN, option=option,
+                f"{what} produces JSON objects, which the format {format!r} cannot read", plugin=PLUGIN, option=option,
                 hint="format='json'",
             )  # fmt: skip
         if schema is not None:

@@ -25,12 +25,12 @@ def offset_of(entry_id: bytes | str, stream: str) -> int:
     milliseconds, _, sequence = text.partition("-")
     if int(milliseconds) >= _MILLISECONDS_END or int(sequence) >= _SEQUENCE_END:
         raise DataError(
-            f"entry {text} of stream {stream!r} cannot be an offset: the part before - is to be below {_MILLISECONDS_END}, the other "
-            f"below {_SEQUENCE_END}",
+            f"entry {text} of stream {stream!r} cannot be used as an offset: the part before '-f' must be less than {_MILLISECONDS_END}, "
+            f"and the part after it less than {_SEQUENCE_END}",
             plugin=PLUGIN,
             queue=stream,
-            hint="let the server choose ids (XADD with *); a server whose clock went back counts on in the second part until the clock "
-            "has caught up",
+            hint="let the server choose ids (XADD with *); if the server's clock is set back, the server increases only the second part "
+            "until the clock has caught up",
         )
     return int(milliseconds) << SEQUENCE_BITS | int(sequence)
 

@@ -61,8 +61,8 @@ class RedisKeyReader(Reader):
         wanted = position.hint.get(_KEYS)
         if wanted is not None and wanted != self._digest(self._found()):
             raise DataError(
-                "keys have come or gone since a part of them was read", plugin=PLUGIN, queue=self._settings.queue_name,
-                hint="look the table up by lookup_join, which reads it as a whole; or start without the checkpoint",
+                "keys were added or removed after a part of them was read", plugin=PLUGIN, queue=self._settings.queue_name,
+                hint="use the table in lookup_join, which reads it as a whole; or start without the checkpoint",
             )  # fmt: skip
         self._next = position.offset
 
@@ -138,6 +138,6 @@ class RedisKeyReader(Reader):
         if columns and len(parts) != len(columns):
             raise DataError(
                 f"the key {name!r} has {len(parts)} parts, and the table {len(columns)} columns of its key", plugin=PLUGIN,
-                option="key", hint="name a column for each part between ':', or one for all of it",
+                option="key", hint="name one column for each part between ':', or a single column for the whole key",
             )  # fmt: skip
         return {column.encode(): part for column, part in zip(columns, parts, strict=False)}

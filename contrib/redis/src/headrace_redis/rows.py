@@ -90,7 +90,7 @@ def _key_text(value: object, name: str) -> str | None:
     if isinstance(value, int):
         return str(value)
     raise DataError(
-        f"a key of type {type(value).__name__} in column {name!r}, which is none of str, int and bool",
+        f"a key of type {type(value).__name__} in column {name!r}, but must be str, int or bool",
         plugin=PLUGIN,
         option="key",
     )

@@ -91,11 +91,13 @@ class RedisSourceSettings(Settings, frozen=True, kw_only=True):
                 "stream", "either stream or key_prefix is given", "stream='events' reads entries, key_prefix='user:' the rows of a table",
             )  # fmt: skip
         if self.stream is not None and not self.streams:
-            raise refused("stream", "names no stream", "stream='events'")
+            raise refused("stream", "the list of streams is empty", "stream='events'")
         of_tables, of_streams = ("key", "value", "value_column"), ("entry", "field", "trim", "discovery_interval")
         for name in of_tables if self.key_prefix is None else of_streams:
             if getattr(self, name) != getattr(_UNSET, name):
-                raise refused(name, f"it is of {'tables' if self.key_prefix is None else 'streams'}", "leave it out")
+                raise refused(
+                    name, f"it is only for {'tables' if self.key_prefix is None else 'streams'}", "leave it out"
+                )
 
     @property
     def key_columns(self) -> tuple[str, ...]:
@@ -166,19 +168,19 @@ class RedisSinkSettings(SinkSettings, frozen=True, kw_only=True):
                 "stream", "either stream or key is given", "stream='alerts' adds rows to a stream; key='user' keeps one row of each user",
             )  # fmt: skip
         if self.stream == "":
-            raise refused("stream", "names no stream", "stream='alerts'")
+            raise refused("stream", "the list of streams is empty", "stream='alerts'")
         if self.key is not None and not self.key_columns:
-            raise refused("key", "names no column", "key='user'")
+            raise refused("key", "the list of columns is empty", "key='user'")
         if self.key is not None and self.max_length is not None:
-            raise refused("max_length", "it is of streams", "use ttl to forget keys")
+            raise refused("max_length", "it is only for streams", "use ttl to remove keys")
         if self.key is None:
             for name, unset in (("key_prefix", ""), ("value", "hash"), ("ttl", None)):
                 if getattr(self, name) != unset:
-                    raise refused(name, "it is of rows by key", "name the columns of the key: key='user'")
+                    raise refused(name, "it is only for rows by key", "name the columns of the key: key='user'")
         if self.max_length is not None and self.max_length < 1:
             raise refused("max_length", f"{self.max_length} is less than 1", "max_length=1000000")
         if self.ttl is not None and self.ttl < timedelta(milliseconds=1):
-            raise refused("ttl", f"{self.ttl} is shorter than a millisecond", "ttl='1 h'")
+            raise refused("ttl", f"{self.ttl} is shorter than 1 ms", "ttl='1 h'")
 
 
 RedisSettings = RedisSourceSettings | RedisSinkSettings
@@ -193,5 +195,5 @@ def check_connection(settings: RedisSettings) -> None:
     """Raise OptionError when the options for reaching the server do not go together."""
     check_client_key(settings, plugin=PLUGIN)
     if settings.user is not None and settings.password is None:
-        raise refused("user", "a user has a password", 'password="${VARIABLE}"')
+        raise refused("user", "a user needs a password", 'password="${VARIABLE}"')
     check_login(settings, plugin=PLUGIN)

@@ -157,7 +157,9 @@ class RedisStreamSink(RedisSink, TransactionalSink):
             return [(field, each) for each in maker.objects(batch)]
         entries = maker.fields(batch)
         if not all(entries):
-            raise DataError("a row of NULLs alone: an entry has a field at least", plugin=PLUGIN, option="entry")
+            raise DataError(
+                "all columns of the row are NULL, and an entry needs at least one field", plugin=PLUGIN, option="entry"
+            )
         return entries
 
     def _add(self, client: redis.Redis, queue: str, before: str, after: str, entries: Sequence[Sequence[bytes]]) -> str:
@@ -179,9 +181,9 @@ class RedisStreamSink(RedisSink, TransactionalSink):
         if batch.after is None or (stored is not None and stored > batch.after):
             return StaleWriterError(told, plugin=PLUGIN, queue=batch.queue.id)
         return JobError(
-            f"{told}: the server has lost rows that it had taken", plugin=PLUGIN, queue=batch.queue.id,
-            hint="start again from a savepoint or checkpoint that is older than the loss; a server with appendfsync always loses nothing "
-            "when it crashes",
+            f"{told}: the server has lost rows that it had stored", plugin=PLUGIN, queue=batch.queue.id,
+            hint="start from a savepoint or checkpoint that is older than the loss; a server with appendfsync=always loses no rows in a "
+                 "crash",
         )  # fmt: skip
 
     def _refused(self, message: str) -> JobError:
@@ -216,7 +218,7 @@ class RedisKeySink(RedisSink, IdempotentSink):
         if self.changes is not None and set(self.changes.key or ()) != set(self._own.key_columns):
             raise refused(
                 "key",
-                f"rows change by the key {list(self.changes.key or ())}, and are kept by {list(self._own.key_columns)}",
+                f"rows change by the key {list(self.changes.key or ())}, and the sink stores them by {list(self._own.key_columns)}",
                 "name all columns of the stream's key, and no others",
             )
         with closing(make_client(self._own)) as client, translating(self._own):

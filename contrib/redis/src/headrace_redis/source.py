@@ -155,8 +155,8 @@ class RedisTableSource(RedisSource):
     def use_run(self, *, until: Literal["end"] | None) -> None:
         if until != "end":
             raise OptionError(
-                "the keys of a table cannot be followed: they have no order", plugin=PLUGIN, option="key_prefix",
-                hint="look the table up by lookup_join with refresh=, run to the end of the input, or read a stream",
+                "the keys of a table cannot be read continuously, because they have no order", plugin=PLUGIN, option="key_prefix",
+                hint="use the table in lookup_join with refresh=, or run the job to the end of the input, or read a stream",
             )  # fmt: skip
 
     def queues(self) -> Collection[Queue]:
@@ -179,10 +179,10 @@ def _name(key: bytes) -> str:
         return key.decode()
     except UnicodeDecodeError:
         raise JobError(
-            f"the key {key!r} of a stream is no UTF-8",
+            f"the key {key!r} of a stream is not UTF-8",
             plugin=PLUGIN,
             option="stream",
-            hint="use a pattern that it does not fit",
+            hint="use a pattern that does not match it",
         ) from None
 
 

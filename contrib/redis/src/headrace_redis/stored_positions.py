@@ -76,9 +76,9 @@ class StoredPositions:
             return from_text(found)
         except ValueError:
             raise JobError(
-                f"the field {queue.id!r} of the hash {self.key!r} is no position",
+                f"the field {queue.id!r} of the hash {self.key!r} is not a position",
                 plugin=PLUGIN,
-                hint="remove it if it is not headrace's",
+                hint="remove the field if headrace has not written it",
             ) from None
 
     def note(self) -> OutputNote | None:
@@ -89,7 +89,7 @@ class StoredPositions:
             return OutputNote.from_text(found)
         except (ValueError, KeyError, TypeError) as error:
             raise JobError(
-                f"what the hash {self.key!r} says of the job is damaged: {error}", plugin=PLUGIN,
+                f"the description of the job in the hash {self.key!r} is damaged: {error}", plugin=PLUGIN,
                 hint=f"remove its field {NOTE!r} if this job, in its present form, has written the entries of the stream",
             ) from error  # fmt: skip
 

@@ -90,6 +90,6 @@ class StreamState:
             plugin=PLUGIN,
             queue=self.name,
             offset=next_offset,
-            hint="to continue with what is there, start with a new checkpoint directory; and keep more entries in the stream than the job "
-            "may lag behind",
+            hint="to continue with the entries that are left, start with a new checkpoint directory; and keep so many entries in the "
+            "stream that a slow job does not miss any",
         )

@@ -31,7 +31,7 @@ def entry_of(info: Mapping[str, Any], *, device: str, path: str, versions: bool)
     """Return the entry for the answer of a client of fsspec. Raises OSError if the size is not known."""
     size = info.get("size")
     if size is None:
-        raise OSError(errno.EIO, "the server does not tell its size", path)
+        raise OSError(errno.EIO, "the server does not return the size of the file", path)
     modified_ns = next((_nanoseconds(info[name]) for name in _TIMES if info.get(name)), 0)
     version = ""
     if versions:

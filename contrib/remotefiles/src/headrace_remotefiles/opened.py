@@ -63,10 +63,8 @@ class RemoteFile(OpenedFile):
         if len(data) == self._entry.st_size:
             return data[begin:end]  # a web server that does not support ranges
         if self._entry.st_size < end:
-            raise FileNotFoundError(errno.ENOENT, "it has become shorter while it was read", self._path)
-        raise OSError(
-            errno.ECONNABORTED, f"the store gave {len(data)} bytes where {end - begin} were asked for", self._path
-        )
+            raise FileNotFoundError(errno.ENOENT, "it became shorter while it was read", self._path)
+        raise OSError(errno.ECONNABORTED, f"the store returned {len(data)} bytes instead of {end - begin}", self._path)
 
     def _take(self, entry: Entry) -> None:
         """Continue with the present status, if it is still the same file."""

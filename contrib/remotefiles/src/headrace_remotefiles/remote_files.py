@@ -247,7 +247,7 @@ class RemoteFiles(FileSystem):
             return kind(**{**own, **options}, skip_instance_cache=True)
         except TypeError as error:
             raise OptionError(
-                f"fsspec does not take these: {error}", plugin="file", option="storage_options"
+                f"fsspec does not accept these options: {error}", plugin="file", option="storage_options"
             ) from error
         except Exception as error:
             raise self._lost(path, error) from error

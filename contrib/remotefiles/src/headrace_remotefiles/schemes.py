@@ -43,7 +43,10 @@ def http(settings: FileSourceSettings) -> RemoteFiles:
     """Return files of web servers."""
     for path in settings.paths:
         if "?" in path or "#" in path:
-            raise _refused("path", "an address has a query, which may be a secret, and would be in names and logs")
+            raise _refused(
+                "path",
+                "an address has a query (after '?'), which may be a secret and would appear in queue names and logs",
+            )
     # With compression during transfer, offsets of bytes would be wrong.
     return _made(settings, Store("aiohttp", "http", options={**_UNCACHED, "headers": {"Accept-Encoding": "identity"}}))
 
@@ -69,8 +72,8 @@ def _made(settings: FileSourceSettings, store: Store, options: Mapping[str, Any]
         if parts.password is not None:
             raise _refused(
                 "path",
-                "a password in a path would be in names and logs",
-                'name it in storage_options={"password": "${VARIABLE}"}',
+                "a password in a path would appear in queue names and logs",
+                'write it in storage_options={"password": "${VARIABLE}"}',
             )
         if not parts.netloc:
             raise _refused("path", f"{path!r} names no bucket or host")
@@ -90,7 +93,7 @@ def _check_secrets(options: Mapping[str, Any]) -> None:
             raise _refused(
                 "storage_options",
                 f"the value of {name!r} looks like a secret",
-                f'write its place: {{"{name}": "${{VARIABLE}}"}}',
+                f'refer to it by its place: {{"{name}": "${{VARIABLE}}"}}',
             )
 
 

@@ -158,7 +158,7 @@ class SchemaRegistry:
             hint = "the schema is not compatible with earlier versions of the subject: change it, or the subject's compatibility"
             return JobError(text, plugin=self._format, option="subject", hint=hint)
         return JobError(
-            text, plugin=self._format, option="registry_url", hint="is this the address of a schema registry?"
+            text, plugin=self._format, option="registry_url", hint="check that this is the address of a schema registry"
         )
 
     def _failure(self, text: str) -> JobError:
@@ -186,10 +186,10 @@ class SchemaRegistry:
             self._secrets.append(token)
             if not (token.isascii() and token.isprintable()):
                 raise JobError(
-                    "the token has characters that a header cannot hold",
+                    "the token has characters that are not allowed in a header",
                     plugin=self._format,
                     option="registry_token",
-                    hint="does its file or variable end with a line break?",
+                    hint="check whether its file or variable ends with a line break",
                 )
             return {"authorization": f"Bearer {token}"}
         if settings.registry_password is not None:

@@ -135,7 +135,7 @@ class RegisteredDecoder(Decoder):
                     f"the schema registry does not know the id {schema_id}",
                     plugin=self._settings.format_name,
                     option="unknown_id_wait",
-                    hint=f"the job waits {wait:g} s for it; register the schema, or wait less",
+                    hint=f"the job waits {wait:g} s for it; register the schema, or shorten the wait",
                 )
 
     def _asked(self, ids: Sequence[int]) -> Sequence[RegisteredSchema | None]:

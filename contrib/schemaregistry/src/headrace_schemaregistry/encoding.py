@@ -50,7 +50,9 @@ def check_subject(settings: RegistrySettings) -> None:
     """Raise OptionError when a sink has no subject."""
     if settings.subject is None:
         hint = "for the values of a Kafka topic: the topic's name and '-value'"
-        raise settings.refused("subject", "a sink needs the subject of its schema", hint)
+        raise settings.refused(
+            "subject", "a sink needs the option subject (the subject of its schema in the registry)", hint
+        )
 
 
 class RegisteringEncoder(Encoder):
@@ -72,7 +74,7 @@ class RegisteringEncoder(Encoder):
     def encode_lines(self, frame: Any) -> bytes:
         """Raise OptionError: an id may hold a line break."""
         raise OptionError(
-            "bodies with ids of schemas are bytes, and cannot be the lines of a file",
+            "bodies with schema ids are binary and cannot be written as lines of a file",
             plugin=self._settings.format_name,
             option="format",
             hint="write another format, such as format='json'",
@@ -97,7 +99,7 @@ class RegisteringEncoder(Encoder):
         if found is None:
             raise self._settings.refused(
                 "register_schema",
-                f"the schema is no version of the subject {subject!r}",
+                f"the schema is not a version of the subject {subject!r}",
                 "register it, let the sink do it with register_schema=True, or leave out the schema to write the latest version",
             )
         return found

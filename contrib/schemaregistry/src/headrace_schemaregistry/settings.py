@@ -65,13 +65,15 @@ class RegistrySettings(declared.Settings, frozen=True, kw_only=True):
         """Check the address, and that options do not contradict each other. Errors never quote what may be a password."""
         if (self.registry_user is None) != (self.registry_password is None):
             missing = "registry_password" if self.registry_password is None else "registry_user"
-            raise self.refused(missing, "user and password go together")
+            raise self.refused(missing, "give both user and password, or neither")
         if self.registry_token is not None and self.registry_user is not None:
-            raise self.refused("registry_token", "a token takes the place of user and password", "give one of them")
+            raise self.refused(
+                "registry_token", "a token cannot be combined with user and password", "give one of them"
+            )
         if self.registry_ssl_key and not self.registry_ssl_certificate:
-            raise self.refused("registry_ssl_key", "it goes together with registry_ssl_certificate")
+            raise self.refused("registry_ssl_key", "it can be used only together with registry_ssl_certificate")
         if self.unknown_id_wait < timedelta(0):
-            raise self.refused("unknown_id_wait", "it is less than 0")
+            raise self.refused("unknown_id_wait", "it must not be negative")
         _check_address(self)
 
     def refused(self, name: str, problem: str, hint: str | None = None) -> OptionError:
@@ -92,7 +94,7 @@ def _check_address(settings: RegistrySettings) -> None:
     except ValueError:
         port_is_good = False
     if parts.scheme not in ("http", "https") or not parts.hostname or not port_is_good or parts.query or parts.fragment:
-        raise settings.refused("registry_url", "it is no address such as 'https://registry.example.org:8081'")
+        raise settings.refused("registry_url", "it is not an address such as 'https://registry.example.org:8081'")
     if parts.scheme == "https":
         return
     for name in ("registry_ssl_ca", "registry_ssl_certificate"):

@@ -104,7 +104,7 @@ class Connection:
         if self._identity_of_file() != self._identity:
             raise JobError(
                 f"SQLite: {self._path} was moved, removed or replaced while the job wrote it", plugin="sqlite", option="database",
-                hint="stop the job before the file is exchanged",
+                hint="stop the job before you replace the file",
             )  # fmt: skip
 
     def _identity_of_file(self) -> tuple[int, int] | None:
@@ -150,7 +150,7 @@ def quoted(name: str, *, option: str | None = None) -> str:
     if not name or "\0" in name or name.lower().startswith("sqlite_"):
         raise OptionError(
             f"{name!r} cannot be a name", plugin="sqlite", option=option,
-            hint="names are not empty, have no NUL, and do not begin with 'sqlite_'",
+            hint="names are not empty, contain no NUL character, and do not begin with 'sqlite_'",
         )  # fmt: skip
     return '"' + name.replace('"', '""') + '"'
 

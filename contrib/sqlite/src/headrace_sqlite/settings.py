@@ -48,7 +48,7 @@ class SQLiteSinkSettings(SinkSettings, frozen=True, kw_only=True):
         if self.database in ("", ":memory:") or "\0" in self.database:
             raise OptionError(
                 f"{self.database!r} is not the path of a file", plugin="sqlite", option="database",
-                hint="a database in memory would be gone when the job ends",
+                hint="a database in memory would be lost when the job ends",
             )  # fmt: skip
 
 

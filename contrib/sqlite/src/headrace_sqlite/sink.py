@@ -91,7 +91,7 @@ class SQLiteSink(TableSink):
     def check_kind(self, table: Table, targets: Sequence[str] | None) -> None:
         if table.kind != "table":
             raise JobError(
-                f"{self.where}: it is a {table.kind}, in which no rows are stored", plugin="sqlite", option="table",
+                f"{self.where}: it is a {table.kind}, into which rows cannot be inserted", plugin="sqlite", option="table",
                 hint="name a table",
             )  # fmt: skip
         if self.settings.mode != "insert" and self.changes is None:
@@ -111,7 +111,7 @@ class SQLiteSink(TableSink):
         for name in rows.columns:
             if self.target(name) == table.numbered and rows[name].null_count():
                 raise DataError(
-                    f"{self.where}: NULL in the column {table.numbered!r}, for which SQLite would make a number",
+                    f"{self.where}: NULL in the column {table.numbered!r}, for which SQLite would generate a number",
                     plugin="sqlite",
                 )
         keys = [] if deleted is None or not deleted.height else [self.target(name) for name in deleted.columns]

@@ -68,10 +68,12 @@ class SyslogSettings(hr.Settings, frozen=True, kw_only=True):
                 hint="such as Asia/Tokyo",
             ) from None
         if self.year is not None and not 1 <= self.year <= 9999:
-            raise hr.OptionError(f"{self.year} is no year", plugin="syslog", option="year")
+            raise hr.OptionError(f"{self.year} is not a year", plugin="syslog", option="year")
         if self.line_column in COLUMNS:
             raise hr.OptionError(
-                f"{self.line_column!r} is another column of the message", plugin="syslog", option="line_column"
+                f"{self.line_column!r} is the name of another column of the message",
+                plugin="syslog",
+                option="line_column",
             )
 
 

@@ -87,7 +87,7 @@ class ConnectionReceiver:
                 except BufferFullError:
                     pause = _FULL_SECONDS
                 except RetriableError as error:
-                    logger.warning("syslog: messages wait, as they cannot be stored: %s", error)
+                    logger.warning("syslog: messages wait, because they cannot be stored: %s", error)
                     pause = _DISK_SECONDS
                 if self.closing:
                     self.losses.add(NOT_STORED, len(part))
@@ -153,7 +153,7 @@ class ConnectionReceiver:
             try:
                 accepted, address = await self._loop.sock_accept(listening)
             except OSError as error:  # too many files are open, for example
-                logger.warning("syslog: a connection cannot be taken: %s", error)
+                logger.warning("syslog: a connection cannot be accepted: %s", error)
                 await asyncio.sleep(_ACCEPT_SECONDS)
                 continue
             headers = peers.headers(address[0])

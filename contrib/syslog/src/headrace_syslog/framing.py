@@ -92,12 +92,12 @@ class Framer:
             if blank < 0:
                 begin = data[place : place + _COUNT_DIGITS_MAX + 1].lstrip(b"\n")
                 if len(begin) > _COUNT_DIGITS_MAX or (begin and not begin.isdigit()):
-                    raise FramingError(f"{begin!r} is no count of octets", _bodies(data, starts, ends))
+                    raise FramingError(f"{begin!r} is not an octet count", _bodies(data, starts, ends))
                 break
             # Some senders put a newline behind a counted message.
             count = data[place:blank].lstrip(b"\n")
             if not count.isdigit():
-                raise FramingError(f"{count!r} is no count of octets", _bodies(data, starts, ends))
+                raise FramingError(f"{count!r} is not an octet count", _bodies(data, starts, ends))
             begins, length = blank + 1, int(count)
             if length > self._message_bytes:
                 self.too_long += 1

@@ -59,7 +59,7 @@ class SyslogListener(Listener):
         for receiver in (self._datagrams, self._connections):
             if receiver is not None and receiver.failure is not None:
                 error = receiver.failure
-                raise JobError(f"syslog is no longer taken: {error}", plugin="syslog") from error
+                raise JobError(f"the source accepts no more syslog messages: {error}", plugin="syslog") from error
         self._losses.tell()
 
     def losses(self) -> Mapping[str, int]:

@@ -49,7 +49,7 @@ class MessageMaker:
             lines = self._encoder.encode_lines(batch.frame if batch.dynamic else frame)
             text = pl.Series(lines.split(b"\n")[:-1], dtype=pl.Binary).cast(pl.String)
         elif named not in frame.columns:
-            raise DataError(f"no row has the column {named!r} of the message", plugin="syslog")
+            raise DataError(f"the rows have no column {named!r}, which must contain the message", plugin="syslog")
         else:
             text = frame[named].cast(pl.String)
         facility = self._codes(rows, "facility", FACILITIES)
@@ -84,7 +84,7 @@ class MessageMaker:
         wrong = given.is_not_null() & ~codes.is_between(0, len(names) - 1).fill_null(False)
         if wrong.any():
             found = given.filter(wrong)[0]
-            raise DataError(f"column {name!r}: {found!r} is no {name}", plugin="syslog")
+            raise DataError(f"column {name!r}: {found!r} is not a {name}", plugin="syslog")
         return codes.fill_null(default)
 
     def _header(self, frame: pl.DataFrame, name: str, length: int) -> pl.Series:
@@ -109,13 +109,13 @@ def _check(schema: Schema, settings: SyslogSinkSettings) -> None:
         else:
             continue
         if not fits:
-            raise refused("schema", f"column {name!r} is {kind}, but this field of a message is {expected}",
+            raise refused("schema", f"column {name!r} is {kind}, but this field of a syslog message is {expected}",
                           "cast the column, or give it another name")  # fmt: skip
     named = settings.message or ("message" if "message" in schema else None)
     if named is not None and named not in schema:
         raise refused("message", f"there is no column {named!r}", f"the columns are {', '.join(schema)}")
     if named is not None and schema[named] != pl.String():
-        raise refused("message", f"column {named!r} holds no texts", "cast it to string")
+        raise refused("message", f"column {named!r} does not contain text", "cast it to string")
 
 
 def _times(frame: pl.DataFrame) -> pl.Series:
@@ -145,7 +145,8 @@ def _elements_text(text: str) -> str:
         elements = _elements.decode(text)
     except (msgspec.DecodeError, UnicodeEncodeError):
         raise DataError(
-            f'column \'structured_data\': {shown(text)} is no JSON like {{"id": {{"name": "value"}}}}', plugin="syslog"
+            f'column \'structured_data\': {shown(text)} is not JSON such as {{"id": {{"name": "value"}}}}',
+            plugin="syslog",
         ) from None
     written = []
     for element, pairs in elements.items():

@@ -157,7 +157,7 @@ class StreamSender(Sender):
             secured.close()
             raise JobError(
                 f"{self._settings.host} ends the connection after the handshake: {error}", plugin="syslog", option="ssl_certificate",
-                hint="it may want a certificate that its authority has signed",
+                hint="it probably requires a client certificate that its authority has signed",
             ) from error  # fmt: skip
         finally:
             if secured.fileno() >= 0:

@@ -62,19 +62,19 @@ class SyslogSinkSettings(SinkSettings, frozen=True, kw_only=True):
 
     def validate(self) -> None:
         if not self.host or any(character in self.host for character in "/ "):
-            raise refused("host", f"{self.host!r} is no name or address of a machine")
+            raise refused("host", f"{self.host!r} is not a name or address of a machine")
         if not 1 <= self.to_port <= 65_535:
-            raise refused("port", f"{self.port} is no port from 1 to 65535")
+            raise refused("port", f"{self.port} is not a port from 1 to 65535")
         for name, known in (("facility", FACILITIES), ("severity", SEVERITIES)):
             if getattr(self, name) not in known:
-                raise refused(name, f"{getattr(self, name)!r} is none of {', '.join(known)}")
+                raise refused(name, f"{getattr(self, name)!r} is not one of {', '.join(known)}")
         for name in ("app", "from_host"):
             given = getattr(self, name)
             if given is not None and not (given.isascii() and given.isprintable() and given and " " not in given):
                 raise refused(name, f"{given!r} is not printable ASCII without blanks")
         if self.protocol == "udp" and self.message_bytes > DATAGRAM_BYTES_MAX:
-            raise refused("message_bytes", f"a datagram has at most {DATAGRAM_BYTES_MAX} bytes")
+            raise refused("message_bytes", f"a datagram can have at most {DATAGRAM_BYTES_MAX} bytes")
         for name in ("ssl_ca", "ssl_certificate", "ssl_key"):
             if getattr(self, name) and self.protocol != "tls":
-                raise refused(name, "it goes together with TLS", "set protocol='tls'")
+                raise refused(name, "it can be used only with TLS", "set protocol='tls'")
         check_client_key(self, plugin="syslog")

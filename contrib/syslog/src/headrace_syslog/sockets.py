@@ -94,5 +94,5 @@ def _refused(settings: SyslogSourceSettings, port: int, option: str, error: OSEr
     return JobError(
         f"cannot listen on {settings.host} port {port}: {error}", plugin="syslog", option=option,
         hint="ports below 1024 need the capability CAP_NET_BIND_SERVICE: give it, or forward the port to a higher one" if low
-        else "another program may have the port: choose another one",
+        else "another program probably uses the port: choose another port",
     )  # fmt: skip

@@ -57,9 +57,9 @@ class SyslogSourceSettings(BufferedSourceSettings, frozen=True, kw_only=True):
             raise refused("udp_port", "there is no port to listen on", "name udp_port, tcp_port or tls_port")
         for name, port in ports.items():
             if port is not None and not 0 <= port <= 65_535:
-                raise refused(name, f"{port} is no port from 0 to 65535")
+                raise refused(name, f"{port} is not a port from 0 to 65535")
         if self.tcp_port and self.tcp_port == self.tls_port:
-            raise refused("tls_port", f"port {self.tls_port} is that without TLS already", "name another one")
+            raise refused("tls_port", f"port {self.tls_port} is already the port without TLS", "name another one")
         for network in self.allow:
             try:
                 ip_network(network)
@@ -69,7 +69,7 @@ class SyslogSourceSettings(BufferedSourceSettings, frozen=True, kw_only=True):
         largest = self.buffer_max_bytes // _APPENDS_OF_QUOTA - _APPEND_SPARE_BYTES
         if self.message_bytes > largest:
             raise refused(
-                "message_bytes", f"the buffer takes no message of {self.message_bytes} bytes",
+                "message_bytes", f"the buffer is too small for a message of {self.message_bytes} bytes",
                 f"raise buffer_max_bytes to {_APPENDS_OF_QUOTA * (self.message_bytes + _APPEND_SPARE_BYTES)}",
             )  # fmt: skip
         if is_loopback(self.host) or self.allow or self.anonymous:
@@ -78,15 +78,15 @@ class SyslogSourceSettings(BufferedSourceSettings, frozen=True, kw_only=True):
             return
         raise refused(
             "allow", f"anybody who reaches {self.host} could send messages",
-            "name the networks of the senders, or take TLS with ssl_client_ca alone; anonymous=True allows it",
+            "name the networks of the senders, or use only TLS with ssl_client_ca; anonymous=True allows it",
         )  # fmt: skip
 
     def _validate_tls(self) -> None:
         if self.tls_port is not None and not self.ssl_certificate:
-            raise refused("ssl_certificate", "TLS needs it", "name a file with the certificate of this server")
+            raise refused("ssl_certificate", "TLS needs this option", "name a file with the certificate of this server")
         for name in ("ssl_certificate", "ssl_key", "ssl_client_ca"):
             if getattr(self, name) and self.tls_port is None:
-                raise refused(name, "it goes together with tls_port", "name tls_port, or leave it out")
+                raise refused(name, "it can be used only together with tls_port", "name tls_port, or leave it out")
 
 
 def refused(name: str, problem: str, hint: str | None = None) -> OptionError:

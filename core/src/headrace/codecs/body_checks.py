@@ -105,7 +105,7 @@ def other_rows(count: int, rows: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def on_fresh_stack(function: Callable[[Argument], Result], argument: Argument) -> Result:
-    """Call a function that recurses in a thread of its own, so that the caller's stack does not limit it."""
+    """Call a recursive function in a new thread, so that the caller's stack does not limit it."""
     outcome: list[Result] = []
     errors: list[BaseException] = []
 
@@ -130,7 +130,7 @@ def decoded_rows(
     bad: NDArray[np.bool_] | None,
     reason: Callable[[bytes], str],
 ) -> Decoded:
-    """Return what was decoded, and the other bodies as bad ones.
+    """Return the decoded bodies, and the others as bad ones.
 
     ``rows`` says which body each row of ``frame`` is from, ``bad`` which of these rows have a value that does not fit. ``reason`` is
     called with each bad body.

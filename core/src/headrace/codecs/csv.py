@@ -79,7 +79,7 @@ class CsvCodec(Codec):
         return FormatFraming(options.max_body_bytes, dialect.delimiter, dialect.quote, options.columns)
 
     def decoder(self, schema: Schema, columns: Sequence[str] | None = None) -> Decoder:
-        """Return a decoder. Raises OptionError for a column that is no field, or a type that has no form as text."""
+        """Return a decoder. Raises OptionError for a column that is not a field, or a type that has no form as text."""
         from headrace.codecs.csv_decoder import CsvColumn, CsvDecoder
         from headrace.codecs.json_columns import column_of_texts
         from headrace.codecs.text_columns import TimestampOptions, check_columns
@@ -90,7 +90,7 @@ class CsvCodec(Codec):
             if name not in fields:
                 hint = did_you_mean(name, fields, known="fields")
                 raise OptionError(
-                    f"column {name!r} of the schema is no field", plugin="csv", option="columns", hint=hint
+                    f"column {name!r} of the schema is not a field", plugin="csv", option="columns", hint=hint
                 )
         timestamps = TimestampOptions(options.timestamp_unit, options.timestamp_format)
         made = {

@@ -1,6 +1,6 @@
 """Where the fields of CSV records begin and end (RFC 4180), for one record in words and for many in arrays.
 
-``split_record`` defines what a record is; ``malformed_rows`` says for many records at once which it would refuse (tested).
+``split_record`` defines the syntax of a record; ``malformed_rows`` finds, for many records at once, those that it would refuse (tested).
 A record that both accept means the same to every CSV reader, so that a fast and lenient one can then read it.
 """
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """The characters of a CSV format, and the unquoted text that stands for NULL. Without a quote nothing is quoted."""
+    """The characters of a CSV format, and the unquoted text that means NULL. Without a quote character nothing is quoted."""
 
     delimiter: str
     quote: str | None
@@ -38,7 +38,7 @@ class Field(NamedTuple):
 
 
 def split_record(record: str, dialect: Dialect) -> list[Field]:
-    """Return the fields of one record. Raises DataError, saying what is wrong, when it is none."""
+    """Return the fields of one record. Raises DataError with the reason if it is malformed."""
     record = record.removesuffix("\r")
     fields: list[Field] = []
     at = 0
@@ -149,7 +149,7 @@ def _misplaced_quotes(
     """Say which records have a quote where none may be, or an odd number of them.
 
     The quotes of a record open and close in turn, a doubled quote being a closing and an opening one side by side. So an
-    opening quote stands at the begin of a field or right after a closing one, and a closing one likewise.
+    opening quote is at the beginning of a field or right after a closing one, and a closing one likewise.
     """
     bad: NDArray[np.bool_] = counts % 2 == 1
     owners = np.repeat(np.arange(len(starts)), counts)

@@ -57,7 +57,7 @@ _INTEGER_LIMITS: Mapping[type[pl.DataType], tuple[int, int]] = {
     pl.UInt32: (0, 2**32 - 1),
     pl.UInt64: (0, 2**64 - 1),
 }
-#: What stands for a JSON value that no text of the wanted type can look like.
+#: A replacement for JSON values that cannot be a text of the wanted type.
 _NO_TEXT = "\x00"
 
 
@@ -74,7 +74,7 @@ class JsonColumn(ABC):
         """Return the column, and which rows are bad (None: not one). None is NULL; values of bad rows mean nothing."""
 
     def advice(self, raw: bytes) -> str:
-        """Return what the reason says behind a bad value, given as JSON: how to declare the column so that it fits, or nothing."""
+        """Return the advice at the end of a reason for a bad value, given as JSON: how to declare the column; may be empty."""
         return ""
 
 
@@ -84,7 +84,7 @@ def json_column(
     """Return what reads a column of a type. Raises OptionError, naming the column, when JSON has no form for it."""
     if raw_json:
         if data_type != pl.String:
-            raise OptionError(f"column {name!r} is to hold JSON text but has type {type_name(data_type)}")
+            raise OptionError(f"column {name!r} must contain JSON text, but has type {type_name(data_type)}")
         return _JsonTextColumn(data_type)
     if data_type.is_integer():
         return _IntegerColumn(data_type)
@@ -375,7 +375,7 @@ class _NestedTextColumn(TextColumn):
         return column, either(refused if refused.any() else None, bad)
 
     def _value(self, text: str) -> Any:
-        """Return the value, or None when the text is no JSON of this type; ``null`` is none either."""
+        """Return the value, or None when the text is not JSON of this type; ``null`` is none either."""
         body = text.encode()
         if nesting(body) > NESTING_MAX:
             return None

@@ -96,4 +96,4 @@ def _json_text(name: str, value: Any) -> Any:
             raise TypeError("it is not a text")
         return msgspec.Raw(msgspec.json.format(value.encode(), indent=-1))
     except (msgspec.DecodeError, TypeError, UnicodeEncodeError, RecursionError) as error:
-        raise DataError(f"column {name!r} is to hold JSON text: {error}: {value!r:.100}") from error
+        raise DataError(f"column {name!r} must contain JSON text: {error}: {value!r:.100}") from error

@@ -83,7 +83,7 @@ class JsonObjects:
         remaining = iter(bodies)
         while True:
             try:
-                # A refused body ends ``extend``, but what came before it is kept, and the next round goes on after it.
+                # A refused body ends ``extend``, but the bodies before it are kept, and the next round continues after it.
                 values.extend(chain.from_iterable(map(astuple, map(self.decode, remaining))))
                 return values, refused
             except REFUSALS:

@@ -26,7 +26,7 @@ _values = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 class JsonReasons:
-    """Says what is wrong with a body for the given columns."""
+    """Finds the reason why a body does not fit the given columns."""
 
     def __init__(
         self, columns: Mapping[str, JsonColumn], decode: Callable[[bytes], msgspec.Struct], max_body_bytes: int
@@ -130,7 +130,7 @@ def _named(rest: bytes) -> str:
 
 
 def described(raw: bytes) -> str:
-    """Say what a JSON value is, with its text if that is short: ``string "abc"``, ``number 1.5``, ``an object``."""
+    """Return the kind of a JSON value, with its text if that is short: ``string "abc"``, ``number 1.5``, ``an object``."""
     text = raw.decode("utf-8", "replace")
     kind = {'"': "string ", "[": "an array", "{": "an object", "t": "boolean ", "f": "boolean ", "n": ""}.get(
         text[:1], "number "

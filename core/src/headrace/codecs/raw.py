@@ -40,11 +40,13 @@ class RawSettings(declared.Settings, frozen=True, kw_only=True):
     def validate(self) -> None:
         """Check that a pattern has texts to look at."""
         if self.pattern is not None and self.type == "binary":
-            raise OptionError("a pattern is searched in texts, not in binary bodies", plugin="raw", option="pattern")
+            raise OptionError(
+                "a pattern can be searched only in text, and the bodies are binary", plugin="raw", option="pattern"
+            )
 
 
 class RawCodec(Codec):
-    """Bodies without a structure of their own, such as log lines."""
+    """Bodies without a structure, such as log lines."""
 
     Settings: ClassVar[type[declared.Settings]] = RawSettings
 
@@ -70,7 +72,7 @@ class RawCodec(Codec):
         return Schema.of({self._options.column: self._options.type})
 
     def decoder(self, schema: Schema, columns: Sequence[str] | None = None) -> Decoder:
-        """Return a decoder. Raises OptionError for a column that is no group, or, without pattern, more than one."""
+        """Return a decoder. Raises OptionError for a column that is not a group, or, without pattern, more than one."""
         from headrace.codecs.json_columns import column_of_texts
         from headrace.codecs.raw_decoder import BinaryDecoder, PatternDecoder, TextDecoder
         from headrace.codecs.text_columns import TimestampOptions, check_columns
@@ -81,10 +83,10 @@ class RawCodec(Codec):
         if self._groups is None:
             if len(schema) != 1:
                 raise OptionError(
-                    f"a body makes one column, but the schema has {len(schema)}",
+                    f"without a pattern a body becomes one column, but the schema has {len(schema)}",
                     plugin="raw",
                     option="pattern",
-                    hint="give a pattern whose named groups are the columns",
+                    hint="give a pattern with a named group for each column",
                 )
             (name, data_type) = next(iter(schema.items()))
             if data_type.to_python() is bytes:
@@ -94,7 +96,7 @@ class RawCodec(Codec):
             if name not in self._groups:
                 hint = did_you_mean(name, self._groups, known="groups")
                 raise OptionError(
-                    f"column {name!r} of the schema is no group of the pattern",
+                    f"column {name!r} of the schema is not a group of the pattern",
                     plugin="raw",
                     option="pattern",
                     hint=hint,

@@ -68,7 +68,7 @@ class _RawDecoder(Decoder):
 
     @abstractmethod
     def fault(self, value: pl.Series) -> str:
-        """Return what is wrong with one bad text."""
+        """Return the reason why a text is bad."""
 
     def decode(self, bodies: Bodies) -> Decoded:
         """Decode all bodies; see ``Decoder``."""
@@ -110,7 +110,7 @@ class BinaryDecoder(_RawDecoder):
 
 
 class TextDecoder(_RawDecoder):
-    """Gives the text of a body, or what it says in the column's type."""
+    """Returns the text of a body, or its value in the column's type."""
 
     def __init__(self, name: str, column: TextColumn, wanted: Sequence[str], max_body_bytes: int) -> None:
         super().__init__(max_body_bytes)

@@ -43,4 +43,4 @@ class RawEncoder(Encoder):
             return value
         if value is None:
             return b""
-        raise DataError(f"column {self._name!r} is to be text or bytes, found {type(value).__name__}")
+        raise DataError(f"column {self._name!r} must be text or bytes, but is of type {type(value).__name__}")

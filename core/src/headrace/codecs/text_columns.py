@@ -1,4 +1,4 @@
-"""Columns of texts to columns of a schema's types, strictly: what formats without types of their own (csv, raw) share.
+"""Converts columns of texts to columns of a schema's types, strictly. Formats without types (csv, raw) share it.
 
 Each text is judged alone. What is accepted is tabled in docs/formats.md.
 """
@@ -53,7 +53,7 @@ class TimestampOptions:
 
 
 def check_timestamp_format(layout: str, plugin: str) -> None:
-    """Raise OptionError for a layout that does not give back what it wrote. Called when a job is built."""
+    """Raise OptionError for a layout that cannot read what it writes. Called when a job is built."""
     example = pl.Series([dt.datetime(2001, 2, 3, 4, 5, 6, tzinfo=dt.UTC)])
     try:
         found = read_formatted(example.dt.strftime(layout), layout, pl.Datetime("us", "UTC"))[0]
@@ -62,7 +62,7 @@ def check_timestamp_format(layout: str, plugin: str) -> None:
         fault = str(error).partition("\n")[0]
     if fault is not None:
         raise OptionError(
-            f"unusable layout {layout!r}: {fault}",
+            f"unusable time layout {layout!r}: {fault}",
             plugin=plugin,
             option="timestamp_format",
             hint="write it with strftime's signs, for example '%d/%b/%Y:%H:%M:%S %z'",
@@ -89,7 +89,7 @@ class TextColumn(ABC):
         """Return the values, and which rows are bad (None: not one). NULL stays NULL; values of bad rows mean nothing."""
 
     def advice(self, text: str) -> str:
-        """Return what the reason says behind a bad text: how to declare the column so that it fits, or nothing."""
+        """Return the advice at the end of a reason for a bad text: how to declare the column so that it fits; may be empty."""
         return ""
 
 
@@ -216,7 +216,7 @@ def timestamp_pattern(data_type: pl.Datetime) -> re.Pattern[str]:
 
 
 def timestamp_advice(text: str, data_type: pl.Datetime, options: TimestampOptions) -> str:
-    """Return what to do about a text that is no timestamp of this type: the end of a reason, or nothing."""
+    """Return what to do about a text that is not a timestamp of this type: the end of a reason, or nothing."""
     if options.format is not None:
         return f"; timestamp_format is {options.format!r}"
     if not data_type.time_zone and parse_moment(text, TIMESTAMP) is not None:
@@ -256,7 +256,7 @@ def durations(values: list[Any], data_type: pl.Duration) -> tuple[pl.Series, NDA
 
 
 def moments_to_series(moments: Moments, data_type: pl.DataType) -> tuple[pl.Series, NDArray[np.bool_] | None]:
-    """Return moments as a column. What is finer than the column's unit is cut off; what it cannot hold is bad."""
+    """Return times as a column. Digits below the column's unit are cut off; times outside of its range are bad."""
     seconds, nanoseconds, bad = moments
     if isinstance(data_type, pl.Date):
         values = pl.Series(seconds // 86_400).cast(pl.Int32).cast(pl.Date)

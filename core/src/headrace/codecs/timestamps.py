@@ -124,7 +124,7 @@ def _of_one_length(texts: Sequence[str], length: int) -> NDArray[np.uint8] | Non
     if len(joined) != len(texts) * (length + 1) or joined.count(b"\n") != len(texts):
         return None
     characters = np.frombuffer(joined, dtype=np.uint8).reshape(len(texts), length + 1)
-    # There are as many newlines as texts: when one stands behind every ``length`` characters, no text has another.
+    # There are as many newlines as texts: if there is one after every ``length`` characters, no text has another one.
     return characters[:, :length] if bool((characters[:, length] == ord("\n")).all()) else None
 
 
@@ -180,7 +180,7 @@ def _number(digits: NDArray[np.uint8]) -> NDArray[np.int32]:
 
 
 def _combine(fields: dict[str, NDArray[np.int32]], groups: dict[str, str | None], count: int) -> Moments:
-    """Put the fields together and mark what is out of range. ``groups`` are the texts of one of the rows.
+    """Combine the fields and mark rows that are out of range. ``groups`` are the texts of one of the rows.
 
     Year, month and day may have a single entry, which is that of all rows.
     """

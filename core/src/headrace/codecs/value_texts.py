@@ -55,7 +55,7 @@ def text_form(column: pl.Expr, data_type: pl.DataType, name: str) -> pl.Expr | N
         ]
         return pl.when(column.is_not_null()).then(pl.struct(fields))
     if data_type in (pl.Object, pl.Unknown):
-        raise DataError(f"column {name!r}: values of type {type_name(data_type)} have no form as text")
+        raise DataError(f"column {name!r}: values of type {type_name(data_type)} cannot be written as text")
     return None
 
 
@@ -94,7 +94,7 @@ def value_text(value: Any) -> Any:
 
 
 def duration_text(value: dt.timedelta) -> str:
-    """Write a duration in ISO 8601: ``P1DT2H3M4.5S``; the sign stands before the whole."""
+    """Write a duration in ISO 8601: ``P1DT2H3M4.5S``; the sign comes first."""
     microseconds = value // _MICROSECOND
     sign = "-" if microseconds < 0 else ""
     seconds, fraction = divmod(abs(microseconds), 1_000_000)

@@ -21,9 +21,9 @@ SPARE_BYTES = 16
 def series_of_slices(
     raw: bytearray, starts: Integers, lengths: Integers, missing: NDArray[np.bool_], *, text: bool, plugin: str
 ) -> pl.Series:
-    """Return pieces of ``raw`` as bytes, or as texts in UTF-8; what is missing may be anything when pyarrow is installed.
+    """Return pieces of ``raw`` as bytes, or as texts in UTF-8; missing pieces may have any content when pyarrow is installed.
 
-    After the last piece ``raw`` has ``SPARE_BYTES``. Raises DataError for what is no UTF-8.
+    After the last piece ``raw`` has ``SPARE_BYTES``. Raises DataError for bytes that are not UTF-8.
     """
     if _HAS_ARROW and len(raw) < 2**31:
         return _by_arrow(raw, starts, lengths, text=text, plugin=plugin)

@@ -136,7 +136,7 @@ def of_queue(queue: Queue, origin: str, offset: int, error: Exception) -> Batch:
         "queue": queue.id, "offset": offset, "index": 0, "origin": origin, "error": type(error).__name__,
         "reason": error.message if isinstance(error, HeadraceError) else str(error), "preview": "", "row": None, "body": None,
     }  # fmt: skip
-    # A branch of its own: a record that is refused at this offset later is no replay of this letter.
+    # A separate branch: a record that is refused at this offset later is not a replay of this dead letter.
     return _with_header(queue, f"{origin}-broken", pl.DataFrame([letter], schema=dict(dead_letter_schema())))
 
 

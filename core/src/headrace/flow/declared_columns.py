@@ -93,13 +93,13 @@ def _cast(column: pl.Series, kind: pl.DataType) -> pl.Series:
         micros = column.dt.total_microseconds()
         outside = (micros < 0) | (micros >= _DAY_US)
         if outside.any():
-            raise pl.exceptions.InvalidOperationError(f"{column.filter(outside)[0]} is no time of a day")
+            raise pl.exceptions.InvalidOperationError(f"{column.filter(outside)[0]} is not a time of a day")
         return (micros * 1000).cast(pl.Time)
     if (
         isinstance(kind, pl.Datetime)
         and isinstance(column.dtype, pl.Datetime)
         and column.dtype.time_zone != kind.time_zone
     ):
-        # An instant is shown in UTC, and what has no zone is in UTC.
+        # An instant is shown in UTC, and a time without a zone is in UTC.
         return column.dt.replace_time_zone(kind.time_zone).cast(kind)
     return column.cast(kind)

@@ -47,7 +47,7 @@ class Queue:
 
     ``name`` is stable over restarts. ``source`` is the name of the source's node in the job; a source leaves it empty
     and the runtime fills it in. ``branch`` is set for rows that leave the main flow of the queue (dead letters):
-    a branch has the offsets of the queue, but sinks keep a position of its own for it.
+    a branch has the offsets of the queue, but sinks keep a separate position for it.
     """
 
     name: str
@@ -211,7 +211,7 @@ class RawBatch:
             return batches[0]
         first, last = batches[0], batches[-1]
         if any(batch.fields != first.fields for batch in batches):
-            raise ValueError("batches whose bodies have other fields are not joined")
+            raise ValueError("batches whose bodies have different fields cannot be joined")
         frame = None
         if first.frame is not None:
             import polars as pl
@@ -267,7 +267,7 @@ class Batch:
 
 def position_of(frame: pl.DataFrame, row: int) -> Position:
     """Return the position of a row. Raises IndexError when there is none."""
-    # A query for it would take longer than what is done with many a batch.
+    # A polars query for this would take longer than the work on a small batch.
     return Position(frame.get_column(OFFSET)[row], frame.get_column(INDEX)[row])
 
 
@@ -292,7 +292,7 @@ def picked(frame: pl.DataFrame, columns: Sequence[str]) -> pl.DataFrame:
 
 
 def watermark_column(times_us: NDArray[np.int64]) -> pl.Series:
-    """Return watermarks as a column: what is -2**63 is none yet, NULL. They never fall, so those come first."""
+    """Return watermarks as a column: -2**63 means none yet and becomes NULL. Watermarks never decrease, so these come first."""
     import numpy as np
     import polars as pl
 

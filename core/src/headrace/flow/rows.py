@@ -75,7 +75,7 @@ _decoder = msgspec.msgpack.Decoder(ext_hook=_from_extension)
 
 
 def pack_row(row: Mapping[str, Any]) -> bytes:
-    """Pack one row. Raises DataError when it holds a value that cannot be stored or a key that is no text, or is
+    """Pack one row. Raises DataError when it holds a value that cannot be stored or a key that is not a text, or is
     nested more than ``DEPTH_MAX`` deep."""
     wrapped = {}
     for name, value in row.items():

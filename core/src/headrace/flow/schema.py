@@ -60,7 +60,7 @@ class Schema(Mapping[str, "pl.DataType"]):
                 raise OptionError(f"column name {name!r} begins with {RESERVED_PREFIX!r}, which is reserved")
             if name == "*" or (name.startswith("^") and name.endswith("$")):
                 raise OptionError(
-                    f"{name!r} is no name for a column", hint="'*' and '^…$' stand for several columns in polars"
+                    f"{name!r} is not a name for a column", hint="'*' and '^…$' stand for several columns in polars"
                 )
         self._types: dict[str, pl.DataType] = dict(types)
         #: The text columns that were declared ``json``: formats keep any value of theirs as its text. It matters at
@@ -69,7 +69,7 @@ class Schema(Mapping[str, "pl.DataType"]):
 
     @classmethod
     def of(cls, declared: Mapping[str, Any]) -> Schema:
-        """Build a schema from what a user writes: type names, Python types or polars types as values.
+        """Build a schema from a user's mapping: type names, Python types or polars types as values.
 
         Raises OptionError for an unknown type, naming the column and the nearest type name.
         """
@@ -139,7 +139,7 @@ def per_schema(method: Callable[[Owner, Columns], T]) -> Callable[[Owner, Column
 
 
 def data_type(declared: Any, *, column: str | None = None) -> pl.DataType:
-    """Translate what a user writes for a type into a polars data type; raises OptionError if it means nothing."""
+    """Translate a user's type into a polars data type. Raises OptionError if it is not a type."""
     import polars as pl
 
     if isinstance(declared, pl.DataType):

@@ -1,4 +1,4 @@
-"""What everything else stands on, and what knows nothing of streams: errors, time, durable files, trying again, fault points.
+"""Basic parts that do not depend on streams, used by all other rooms: errors, time, durable files, retries, fault points.
 
 Every room may import it. It imports nothing of headrace.
 """

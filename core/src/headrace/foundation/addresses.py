@@ -8,7 +8,7 @@ from ipaddress import IPv6Address, ip_address
 def is_loopback(host: str) -> bool:
     """Return whether a host is this machine by its spelling alone: ``localhost``, 127.0.0.0/8 or ::1.
 
-    Called when options are checked: a password may go to such a host without encryption, and who listens there is reached by
+    Called when options are checked: a password may go to such a host without encryption, and a listener there is reached by
     this machine only. No name is looked up: another name is no loopback address, even if it leads to one.
     """
     if host.lower() == "localhost":

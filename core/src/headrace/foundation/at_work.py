@@ -1,7 +1,7 @@
 """Which node of a job is at work, and since when: what to say of a job that does not come back.
 
 A call of a user function or of a library can take for ever, and a thread in Python cannot be ended from outside. So each
-lane notes the operator that it calls. The notes are read by those who wait for a job to stop.
+lane notes the operator that it calls. Functions that wait for a job to stop read the notes.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def longest(job: str) -> tuple[int, Work] | None:
 
 
 def described(job: str) -> str:
-    """Return what is at work as a sentence for an error: node, queue, seconds and the place in Python. Empty if nothing is."""
+    """Return the running calls as a sentence for an error: node, queue, seconds and the place in Python. Empty if there are none."""
     found = longest(job)
     if found is None:
         return ""

@@ -1,6 +1,6 @@
 """Checksums of stored bytes: CRC-32 behind them, and of JSON values among them.
 
-They tell damage by accident: flipped bits, cut files, files in each other's place. They do not protect from who may write the files.
+They detect accidental damage: flipped bits, truncated files, exchanged files. They do not protect against somebody who can write the files.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def sealed_parts(content: bytes, place: bytes = b"", *, head: bytes = b"") -> tu
 
 
 def trailer(content: bytes | memoryview, before: int = crc32(b"")) -> bytes:
-    """Return what ``sealed`` puts behind a content. ``before``: the checksum of what stands before it."""
+    """Return the checksum that ``sealed`` appends to a content. ``before``: the checksum of the preceding bytes."""
     return _MARK + crc32(content, before).to_bytes(4, "big")
 
 
@@ -44,7 +44,7 @@ def unsealed(content: bytes, what: str, place: bytes = b"", *, required: bool = 
     if not has_checksum or crc32(found, crc32(place)).to_bytes(4, "big") != content[-4:]:
         raise CheckpointError(
             f"{what} is damaged, or of another job: its checksum does not match",
-            hint="go back to an older checkpoint, or begin anew with another directory",
+            hint="go back to an older checkpoint, or start from the beginning with another checkpoint directory",
         )
     return found
 

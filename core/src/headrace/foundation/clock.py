@@ -37,9 +37,9 @@ class SystemClock:
 
 
 class ManualClock:
-    """A clock that moves only when told to: for tests.
+    """A clock that moves only by its methods: for tests.
 
-    ``wait`` never blocks: it moves the clock by what was asked for and returns whether the event is set.
+    ``wait`` never blocks: it moves the clock by the requested time and returns whether the event is set.
     """
 
     def __init__(self, start_seconds: float = 0.0) -> None:

@@ -27,7 +27,7 @@ def write_whole(descriptor: int, data: bytes) -> None:
 
 
 def write_durably(path: str | os.PathLike[str], content: bytes, *, private: bool = True) -> None:
-    """Write a file and make its content durable; what was there before is overwritten. Raises OSError.
+    """Write a file and make its content durable; an existing file is overwritten. Raises OSError.
 
     The directory's entry is not made durable: call ``sync_directory`` when all files of a directory are written.
     ``private``: only the job's own user can read it, else the process's umask decides.

@@ -5,7 +5,7 @@ HeadraceError
 │   ├── PlanError           the plan does not fit together
 │   ├── ExpressionError     a SQL expression is wrong; knows the place in the text
 │   ├── OptionError         an option is unknown, missing or of the wrong type
-│   ├── MissingPluginError  nothing installed offers what was named
+│   ├── MissingPluginError  no installed plug-in offers the named thing
 │   ├── PluginConflictError two installed plug-ins offer the same name
 │   ├── FunctionError       a user function cannot be found or does not fit
 │   └── CheckpointError     a checkpoint does not belong to this job or cannot be read
@@ -206,7 +206,7 @@ class JobFailedError(HeadraceError):
 
 
 #: What a function of the user may raise without its row being to blame. The job tries again, or stops; any other exception makes the
-#: row a dead letter. A process that got no memory may fail anywhere next, so that it cannot be trusted to go on.
+#: row a dead letter. A process without free memory may fail anywhere next, so it must not continue.
 NOT_THE_FAULT_OF_A_ROW = (RetriableError, JobError, MemoryError)
 
 

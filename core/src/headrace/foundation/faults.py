@@ -43,7 +43,9 @@ class Faults:
             place, _, rest = part.partition(":")
             count, _, action = rest.partition(":")
             if not count.isdigit() or action not in ("kill", "raise"):
-                raise OptionError(f"{part!r} is no fault: write place:count:kill or place:count:raise", option=VARIABLE)
+                raise OptionError(
+                    f"{part!r} is not a fault: write place:count:kill or place:count:raise", option=VARIABLE
+                )
             self._wanted.setdefault(place, []).append((int(count), action))
 
     def passed(self, place: str) -> None:
@@ -51,7 +53,7 @@ class Faults:
         count = self._passed[place] = self._passed.get(place, 0) + 1
         for wanted, action in self._wanted.get(place, ()):
             if wanted == count and action == "kill":
-                os.write(2, f"killed at {place}\n".encode())  # who looks for it cannot always see the process
+                os.write(2, f"killed at {place}\n".encode())  # a test that waits for it cannot always see the process
                 os.kill(os.getpid(), signal.SIGKILL)
             elif wanted == count:
                 raise RetriableError(f"fault injected at {place!r}")

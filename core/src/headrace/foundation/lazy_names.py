@@ -13,7 +13,7 @@ def lazy_names(
 ) -> tuple[list[str], Callable[[str], Any], Callable[[], list[str]]]:
     """Return ``__all__``, ``__getattr__`` and ``__dir__`` (PEP 562) for a package, from its names by their module.
 
-    Called once, in the package's ``__init__``. Type checkers are told of the names there, under ``TYPE_CHECKING``.
+    Called once, in the package's ``__init__``. The names are also imported there under ``TYPE_CHECKING``, for type checkers.
     """
     home = {name: module for module, names in modules.items() for name in names}
 

@@ -1,4 +1,4 @@
-"""Logs of a process: one line per event, as JSON or for people, with the place in fields of their own, limited in rate.
+"""Logs of a process: one line per event, as JSON or for people, with the place in separate fields, limited in rate.
 
 ``configure`` is called by programs that own the process (``headrace run``, servers), never by libraries.
 """
@@ -51,7 +51,7 @@ def place_of(record: logging.LogRecord) -> dict[str, Any]:
 
 
 def wanted(record: logging.LogRecord) -> bool:
-    """Return whether an event is to be written: all of headrace, and of other libraries what is a warning or worse."""
+    """Return whether an event is written: all events of headrace, and those of other libraries from WARNING on."""
     return record.levelno >= logging.WARNING or record.name.startswith("headrace")
 
 
@@ -105,7 +105,7 @@ class _Window:
 class RateLimit(logging.Filter):
     """Lets ``events_max`` events of one template through per interval. The next one after that says how many were left out.
 
-    What is left out last, when nothing of that template follows, is told by ``left_out``.
+    ``left_out`` returns the events that were left out last, if no event of that template follows.
     """
 
     def __init__(
@@ -137,7 +137,7 @@ class RateLimit(logging.Filter):
         return True
 
     def left_out(self) -> dict[str, int]:
-        """Return how many events were left out and not told of yet, by template, and begin to count anew."""
+        """Return how many events were left out and not reported yet, by template, and reset the counts."""
         found = {key[2]: window.left_out for key, window in self._windows.items() if window.left_out}
         for window in self._windows.values():
             window.left_out = 0
@@ -147,7 +147,7 @@ class RateLimit(logging.Filter):
 class LimitedHandler(logging.Handler):
     """Base of handlers of events: takes those that are ``wanted``, limited in rate.
 
-    ``close`` tells what was left out and not told of yet.
+    ``close`` reports the events that were left out and not reported yet.
     """
 
     def __init__(self, *, limit: RateLimit | None = None, **more: Any) -> None:
@@ -186,7 +186,7 @@ def configure(
     *,
     limit: RateLimit | None = None,
 ) -> EventHandler:
-    """Write the events of this process to a stream (default: standard error), instead of what was configured before.
+    """Write the events of this process to a stream (default: standard error). It replaces an earlier configuration.
 
     ``level`` is for the events of headrace; those of other libraries are written from WARNING on. Raises ValueError for an
     unknown level. The caller removes the handler with ``logging.getLogger().removeHandler`` and closes it.

@@ -1,7 +1,7 @@
 """What is done again when a server or a disk is away: how long to pause between tries, since when it fails, and when it works.
 
 All of headrace that tries again does it with these: ``until_done`` where a thread can wait, ``Backoff`` where it has other work
-meanwhile, ``Outages`` where several things can fail side by side. What is given up, and with which error, is the caller's.
+meanwhile, ``Outages`` where several things can fail side by side. The caller decides when to give up, and with which error.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def until_done(
 ) -> T:
     """Return what ``action`` gives, trying it again while it raises one of ``retriable``.
 
-    ``failed`` is told of each failure: it raises what ends the tries, or returns and lets them go on. A RetriableError that says
+    ``failed`` is called for each failure: it raises an error to end the tries, or returns to continue them. A RetriableError that says
     when to come again (``after``) is not tried sooner. The wait ends early when ``stopping`` is set; then the action is tried
     once more, and ``failed`` decides. ``back`` is called when the action has worked after failures.
     """

@@ -20,7 +20,7 @@ _ASSIGNED = re.compile(
 )
 _UNQUOTED = re.compile(rf"(?P<name>[?&;][\w.\-]*(?:{_NAME})[\w.\-]*=)(?P<value>[^&\s'\"]*)", re.IGNORECASE)
 _USER_PART = re.compile(r"(?P<name>\w[\w+.\-]*://[^\s/:@'\"]*:)(?P<value>[^\s/@'\"]+)(?=@)")
-#: What stands for a value in a hint, or names a variable of the environment.
+#: The placeholder of a value in a hint, or the name of an environment variable.
 _NO_VALUE = re.compile(r"\$\{[^{}]*\}|[.…*]*")
 _MASK = "*"
 

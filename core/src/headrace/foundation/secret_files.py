@@ -1,4 +1,4 @@
-"""The secret store ``file``: a secret is what a file holds."""
+"""The secret store ``file``: a secret is the content of a file."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ F = TypeVar("F", bound=Callable[..., object])
 
 
 def accelerated(name: str, plain: F) -> F:
-    """Return what a plug-in offers under a name of ``headrace_accelerators``, else ``plain``. Called once in a process for each function.
+    """Return the function that a plug-in offers by ``headrace_accelerators``, otherwise ``plain``. Called once per process and function.
 
     ``HEADRACE_DECODERS=plain`` in the environment leaves it at ``plain``.
     """

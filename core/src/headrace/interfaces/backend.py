@@ -191,7 +191,7 @@ class RunOptions:
     ``drop_state``: ids of verbs whose state in the savepoint is left out. ``sinks_ahead``: what happens if a sink has
     rows from after the checkpoint or savepoint at which the job starts: "refuse" raises an error, "write" writes
     these rows once more, behind the old ones.
-    ``metrics``: who is given the figures of the job: a URL ("prometheus://127.0.0.1:9464"), a ``MetricsExporter``, or several
+    ``metrics``: where metrics of the job are sent: a URL ("prometheus://127.0.0.1:9464"), a ``MetricsExporter``, or several
     of these; True: they are counted for ``handle.metrics()`` only.
     """
 
@@ -246,7 +246,7 @@ class JobHandle(ABC):
         has ended or cannot write savepoints, and TimeoutError if it takes too long (the savepoint may still be
         written later).
         """
-        raise CheckpointError(f"{type(self).__name__} takes no savepoints", option="savepoint")
+        raise CheckpointError(f"{type(self).__name__} does not support savepoints", option="savepoint")
 
     @abstractmethod
     def wait(self, timeout: timedelta | None = None) -> JobReport:
@@ -273,8 +273,8 @@ class JobHandle(ABC):
         """
         if self.plan is None:
             raise JobError(
-                "this handle does not know what its job runs",
-                hint="replace rules through the handle that job.start() gave",
+                "this handle does not know the plan of its job, so it cannot replace rules",
+                hint="replace rules by the handle that job.start() returned",
             )
         spec, schema = self.plan.with_rules(node)
         return spec.replace_rules(rules, schema, who)
@@ -309,13 +309,13 @@ class Backend(ABC):
         """
 
     def make_ready(self, plan: Plan, options: RunOptions) -> None:
-        """Do ahead of ``start`` what takes time and touches neither checkpoint nor sources nor sinks: imports, compiling.
+        """Do slow work before ``start`` that touches neither checkpoint nor sources nor sinks, such as imports and compiling.
 
         Called by ``Job.prepare`` while another process may still run the job with the same checkpoint. It may do nothing.
         """
 
     def load_ahead(self, plan: Plan, options: RunOptions) -> None:
-        """Do ahead of ``start`` what takes time and looks at the checkpoint, or starts an engine: ``start`` uses what still holds then.
+        """Do slow work before ``start`` that reads the checkpoint or starts an engine. ``start`` uses the results that are still valid.
 
         Called by ``PreparedJob.load_ahead`` after ``make_ready``, any number of times, while another process still runs the job with
         the same checkpoint: it locks, writes and removes nothing there, and whatever it finds may be old a moment later. It may do
@@ -342,31 +342,31 @@ class Backend(ABC):
         """Return where the keyed state of a job is if a copy of its checkpoint's directory is no way back to it, in words for messages.
 
         None: such a copy, and the versions that ``headrace.runtime.kept_versions`` keeps, are all that an earlier version of the job
-        needs. Called for a prepared job by who rolls versions out; versions that have it in different places do not follow each other.
+        needs. Called for a prepared job by the program that rolls versions out; a version cannot follow one that has it in another place.
         """
         return None
 
     @staticmethod
     def take_from_lost_process(checkpoint: str) -> None:
-        """Let the next start have a checkpoint whose process may still exist, but can be neither asked nor ended: it is paused, or its
+        """Free a checkpoint for the next start although its process may still exist and cannot be reached: it is paused, or its
         machine is cut off.
 
-        Called by who has taken the right to run the job from that process, as a server does with a lease, before the next start. A
+        Called before the next start, by a program that has taken the right to run the job, as a server does with a lease. A
         backend removes what would keep the start out, such as a lock, if something else keeps a process that wakes up from harm.
         Raises OSError. By default nothing is done.
         """
 
     @staticmethod
     def start_query(job: Job, session: Any, **options: Any) -> Any:
-        """Start a job in a session of the user's and return the engine's own handle of it: what ``job.to_spark(…)`` calls.
+        """Start a job in the user's session and return the engine's own handle of it. ``job.to_spark(…)`` calls it.
 
         For backends that drive an engine with sessions. Raises JobError as ``start`` does.
         """
-        raise JobError("this backend has no sessions that a job could be started in", hint="use job.start()")
+        raise JobError("this backend has no sessions, so a job cannot be started in one", hint="use job.start()")
 
     @staticmethod
     def to_dataframe(what: Job | Stream, session: Any = None, **options: Any) -> Any:
-        """Return the rows of a job or stream as a DataFrame of the engine: what ``job.to_dataframe(…)`` calls.
+        """Return the rows of a job or stream as a DataFrame of the engine. ``job.to_dataframe(…)`` calls it.
 
         For backends that drive an engine with DataFrames. Raises JobError as ``start`` does.
         """

@@ -1,4 +1,4 @@
-"""What a codec is: whole batches of bodies to columns and back."""
+"""What a format implements: a codec decodes whole batches of bodies to columns, and encodes rows to bodies."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class BadBody:
-    """A body that could not be decoded: its row in the batch and why."""
+    """A body that could not be decoded: its row number in the batch, and the reason."""
 
     row: int
     reason: str
@@ -169,7 +169,7 @@ class Codec(ABC):
         return None
 
     def use_key(self, schema: Schema, key: Sequence[str]) -> None:
-        """Get the key of the table whose changes are read. Called when the job is built, before the first decoder. Raises JobError."""
+        """Receive the key of the table whose changes are read. Called when the job is built, before the first decoder. Raises JobError."""
 
     def metadata_types(self) -> Mapping[str, pl.DataType]:
         """Return the metadata of a record that a job can have as columns, with their types: ``{"source.table":

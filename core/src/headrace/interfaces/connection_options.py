@@ -77,8 +77,8 @@ def check_client_key(settings: HasTls, *, plugin: str) -> None:
     """Raise OptionError for a key without the certificate that it belongs to. Called by ``Settings.validate``."""
     if settings.ssl_key and not settings.ssl_certificate:
         raise OptionError(
-            "it goes together with ssl_certificate", plugin=plugin, option="ssl_key",
-            hint="name the file with the client's certificate too",
+            "it can be used only together with ssl_certificate", plugin=plugin, option="ssl_key",
+            hint="give the file with the client's certificate too",
         )  # fmt: skip
 
 
@@ -87,7 +87,7 @@ def check_login(settings: HasLogin, *, plugin: str) -> None:
     if settings.password is None or uses_tls(settings) or settings.plaintext_login or is_loopback(settings.host):
         return
     raise OptionError(
-        "without TLS everybody on the network could read the password", plugin=plugin, option="ssl",
+        "without TLS the password would be sent unencrypted", plugin=plugin, option="ssl",
         hint="set ssl=True; plaintext_login=True allows it in a network that you trust",
     )  # fmt: skip
 
@@ -100,7 +100,7 @@ def client_tls_context(settings: Any, *, plugin: str, prefix: str = "", verify: 
     Args:
         settings: Has the three options.
         plugin: Named in errors.
-        prefix: What stands before the names of the three options.
+        prefix: The prefix of the names of the three options.
         verify: Whether the server's certificate and host name are checked.
 
     Raises:

@@ -30,7 +30,7 @@ def flink_type(declared: Any) -> pl.DataType:
     name = type(declared).__name__
     made = _objects().get(name)
     if made is None:
-        raise OptionError(f"{declared!r:.100} is no type of Flink that is known here")
+        raise OptionError(f"{declared!r:.100} is not a type of Flink that headrace knows")
     return made(declared)
 
 
@@ -73,7 +73,7 @@ def _of_text(text: str) -> pl.DataType:
         if simple is not None:
             return simple
     raise OptionError(
-        f"{text!r} is no type of Flink that is known here",
+        f"{text!r} is not a type of Flink that headrace knows",
         hint="BIGINT, STRING, ROW<a INT, b DOUBLE>, ARRAY<STRING>, …",
     )
 
@@ -86,7 +86,7 @@ def map_type(key: pl.DataType, value: pl.DataType) -> pl.DataType:
 
 
 def _divided(text: str) -> Iterator[str]:
-    """Divide at the commas that stand in no bracket."""
+    """Split at the commas outside of brackets."""
     depth, start = 0, 0
     for at, character in enumerate(text):
         depth += (character in "<(") - (character in ">)")

@@ -69,7 +69,7 @@ def check_fixed_columns(schema: Mapping[str, pl.DataType], fixed: Schema, plugin
             raise OptionError(f"the format has no column {name!r}", plugin=plugin, option="schema", hint=hint)
         if kind != fixed[name]:
             raise OptionError(
-                f"column {name!r} has another type in this format",
+                f"column {name!r} has a different type in this format",
                 plugin=plugin,
                 option="schema",
                 hint=f"leave the schema out, or declare {name} as in {fixed}; cast it by an expression",
@@ -82,7 +82,7 @@ def too_large(body_bytes: int, body_bytes_max: int) -> str:
 
 
 def not_utf8(error: UnicodeDecodeError) -> str:
-    """Return the reason of a body that is no text."""
+    """Return the reason of a body that is not a text."""
     return f"not valid UTF-8 at byte {error.start}: {error.reason}"
 
 

@@ -26,7 +26,7 @@ _BINARY_BYTES_MAX = 2**32 - 1
 class StateContent:
     """The bytes of a state, while they are put together. Used by one thread.
 
-    ``large``: they are in a file without a name, in memory. The system copies them there, while other threads go on. Python would hold its
+    ``large``: they are in a file without a name, in memory. The system copies them there while other threads run. Python would hold its
     lock while it copies: a quarter of a second for 400 MB.
     """
 
@@ -43,7 +43,7 @@ class StateContent:
 
     @contextmanager
     def binary(self) -> Iterator[None]:
-        """Append what is written meanwhile as binary data of MessagePack. Raises OverflowError if it is 4 GB or more."""
+        """Append the bytes that are written inside as binary data of MessagePack. Raises OverflowError for 4 GB or more."""
         self.write(_BINARY + bytes(4))
         begin = self._file.tell()
         yield

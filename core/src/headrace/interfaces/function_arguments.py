@@ -24,7 +24,7 @@ _MAPS = (dict, collections.abc.Mapping)
 def misfit(function: Any, given: Sequence[pl.DataType], *, skip: int = 0) -> tuple[int, str] | None:
     """Return the place of the first argument whose type the function's annotation does not take, and the annotation.
 
-    ``function`` is what is called: a function, a method, an object. ``skip`` parameters come before those of the call (the
+    ``function`` is the callable: a function, a method, an object. ``skip`` parameters come before those of the call (the
     state of an aggregate). What is not annotated, or in a way that says nothing of values, takes everything.
     """
     plain = unwrapped(function)
@@ -85,7 +85,8 @@ def placed(function: Any, named: Mapping[str, Any], given: int, *, skip: int = 0
             made.append((parameter.name, Default(parameter.default)))
         else:
             raise FunctionError(
-                f"argument {parameter.name!r} has a default that SQL cannot say", hint=f"write {parameter.name} => …"
+                f"argument {parameter.name!r} has a default value that SQL cannot express",
+                hint=f"write {parameter.name} => …",
             )
     return made
 

@@ -1,7 +1,7 @@
 """Functions as Blink and PyFlink users write them: classes with ``eval``, ``open`` and ``close``, aggregates with
 ``create_accumulator`` and ``accumulate``, generators, and the objects that PyFlink's ``@udf`` makes.
 
-PyFlink is not imported: what it makes is known by its attributes. ``headrace.interfaces.functions.resolve`` comes here.
+PyFlink is not imported: its objects are recognized by their attributes. ``headrace.interfaces.functions.resolve`` comes here.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class FunctionContext:
     def get_metric_group(self) -> Any:
         """Refuse: figures of functions are not kept. Raises FunctionError."""
         raise FunctionError(
-            "a function here has no metric group", hint="headrace counts rows and seconds of each verb itself"
+            "functions of headrace have no metric group", hint="headrace counts the rows and seconds of each verb"
         )
 
 
@@ -61,7 +61,7 @@ class Instance:
 
     @property
     def unopened(self) -> Any:
-        """The object for what is asked when a job is built: types and signatures."""
+        """The object that is asked for types and signatures when a job is built."""
         return self._made
 
     def _open(self) -> None:
@@ -306,7 +306,7 @@ def to_pandas(series: pl.Series) -> Any:
 
 
 def from_pandas(made: Any, returns: pl.DataType) -> pl.Series:
-    """Return what a pandas function gives as a polars Series of the declared type; NaN is NULL, as in PyFlink."""
+    """Return the result of a pandas function as a polars Series of the declared type; NaN is NULL, as in PyFlink."""
     import polars as pl
 
     if hasattr(made, "columns"):
@@ -385,7 +385,7 @@ def schema_of_rows(instance: Any, method: Any, name: str) -> Schema:
     inner = typing.get_args(annotation)[0] if typing.get_args(annotation) else None
     if inner is None or typing.get_origin(annotation) not in _OF_ROWS:
         raise FunctionError(
-            f"table function {name!r} does not say which columns it gives",
+            f"table function {name!r} does not declare the columns that it returns",
             hint="annotate it: -> Iterator[tuple[str, int]], or of a TypedDict, NamedTuple or dataclass, whose fields name the "
             "columns; or make it with hr.udtf(returns={…})",
         )
@@ -440,7 +440,7 @@ def result_type(annotation: Any) -> pl.DataType:
 
 
 def _overrides(instance: Any, name: str) -> bool:
-    """Return whether an object has a method of its own, not one that a base class of PyFlink has to say that it is missing."""
+    """Return whether an object's class implements a method, not only a base class of PyFlink whose method raises an error."""
     found = getattr(instance, name, None)
     module = getattr(getattr(found, "__func__", found), "__module__", "") or ""
     return callable(found) and not module.startswith("pyflink.")

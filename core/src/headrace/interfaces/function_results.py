@@ -78,7 +78,7 @@ def as_declared(value: Any, kind: pl.DataType) -> Any:
 
 
 def row_of(value: Any, names: Sequence[str]) -> tuple[Any, ...]:
-    """Return what a table function gives for a row as a tuple: of a dict, a row of PyFlink, a dataclass, a tuple or one value."""
+    """Return one result of a table function as a tuple: from a dict, a row of PyFlink, a dataclass, a tuple or a single value."""
     found = _by_name(value)
     if found is not None:
         return tuple(found.get(name) for name in names)
@@ -106,7 +106,7 @@ def _fields_of(value: Any, kind: pl.Struct) -> Any:
     found = _by_name(value)
     if found is None:
         if not is_row(value):
-            return value  # what is no row is refused where the series is made
+            return value  # a value that is not a row is refused when the series is made
         found = dict(zip(names, value, strict=False))
     return {each.name: as_declared(found.get(each.name), _plain(each.dtype)) for each in kind.fields}
 

@@ -143,7 +143,7 @@ def resolve(reference: Any, *, name: str | None = None, returns: Any = None) -> 
     It may be a function made by a decorator, ``"package.module:name"``, any callable, a generator, what PyFlink's decorators make,
     a class or an object: with ``eval`` (scalar, or a table function if it gives rows), with ``create_accumulator`` and
     ``accumulate`` (an aggregate), with headrace's ``create`` and ``add``, or with a method called ``name``. A class is
-    instantiated without arguments. Raises FunctionError naming what was tried, or where the type of the result is to be said.
+    instantiated without arguments. Raises FunctionError that says what was tried, or where to declare the type of the result.
     """
     if isinstance(reference, str):
         reference, name = _imported(reference), name or reference.rpartition(":")[2].rpartition(".")[2]
@@ -199,8 +199,8 @@ def _of_callable(target: Any, name: str, returns: Any, instance: Any) -> UserFun
     plain = function_classes.unwrapped(target)
     if inspect.iscoroutinefunction(plain):
         raise FunctionError(
-            f"function {name!r} is async, and functions are called one row after the other",
-            hint="make it a plain function; a vectorized one may await the answers for all rows of a batch with asyncio.run()",
+            f"function {name!r} is async, and headrace calls a function for one row after the other",
+            hint="make it a plain function; a vectorized function can await the answers for all rows of a batch with asyncio.run()",
         )
     if returns is None and function_classes.gives_rows(instance, plain):
         schema = function_classes.schema_of_rows(instance, plain, name)
@@ -220,7 +220,7 @@ def _aggregate(instance: Any, name: str, returns: Any) -> AggregateFunction:
 
     emits = callable(getattr(instance, "emit_value", None))
     if not emits and not callable(getattr(instance, "get_value", None)):
-        raise FunctionError(f"aggregate function {name!r} has neither get_value nor emit_value")
+        raise FunctionError(f"aggregate function {name!r} has neither a method get_value nor emit_value")
     declared = returns if returns is None else data_type(returns)
     if declared is None:
         declared = function_classes.declared_result(instance, name)
@@ -252,7 +252,7 @@ def _type_of_aggregate(instance: Any, method: str, name: str, returns: Any) -> p
     annotation = function_classes.annotations_of(getattr(instance, method)).get("return")
     if annotation is None:
         raise FunctionError(
-            f"aggregate function {name!r} does not say what it returns",
+            f"aggregate function {name!r} does not declare the type that it returns",
             hint=f"annotate {method}: def {method}(self, accumulator) -> float, or give the class get_result_type() -> str",
         )
     return function_classes.result_type(annotation)
@@ -306,7 +306,7 @@ def _instantiate(kind: type) -> Any:
 
 
 def _imported(path: str) -> Any:
-    """Import what a path names; a method of a class is bound to an object of it."""
+    """Import the object of a path; a method of a class is bound to a new object of the class."""
     found = import_object(path)
     owner_path, _, attribute = path.rpartition(".")
     if ":" in owner_path and inspect.isfunction(found):
@@ -367,7 +367,7 @@ def _result_type(target: Callable[..., Any], returns: Any, name: str) -> pl.Data
     annotation = function_classes.annotations_of(target).get("return")
     if annotation is None:
         raise FunctionError(
-            f"function {name!r} does not say what it returns",
+            f"function {name!r} does not declare the type that it returns",
             hint="annotate it (def f(x: str) -> str) or pass returns='string'",
         )
     try:

@@ -124,7 +124,7 @@ def headrace_metrics_exporters() -> Mapping[str, type[MetricsExporter] | str]:  
 
 @hookspec
 def headrace_optimize(plan: Plan) -> Plan | None:
-    """Return a plan that gives the same results at less cost, or None to leave it. Called once before a job starts."""
+    """Return a plan with the same results and less work, or None for no change. Called once before a job starts."""
 
 
 @hookspec
@@ -139,12 +139,12 @@ def headrace_checkpoint_completed(job: str, checkpoint_id: int, seconds: float) 
 
 @hookspec
 def headrace_queue_added(job: str, queue: Queue) -> None:
-    """The job reads this queue from now on."""
+    """The job reads this queue from now on. Called in the process that assigns queues."""
 
 
 @hookspec
 def headrace_queue_removed(job: str, queue: Queue) -> None:
-    """The job reads this queue no more."""
+    """The job no longer reads this queue. Called in the process that assigns queues."""
 
 
 @hookspec

@@ -41,7 +41,8 @@ class KeyShare:
         missing = [name for name in columns if name not in frame.columns]
         if missing or len(columns) != len(self.keys[side]):
             raise CheckpointError(
-                f"the state cannot be divided by the key {', '.join(self.keys[side])}: its rows do not hold {missing or columns}",
+                f"the stored state cannot be divided among another number of shards by the key {', '.join(self.keys[side])}: its rows do "
+                f"not contain {missing or columns}",
                 hint="start with as many shards as before",
             )
         if not columns:

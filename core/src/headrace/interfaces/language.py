@@ -1,4 +1,4 @@
-"""Jobs from texts in another language: ``headrace.sql``, and what goes with it. The language itself is a plug-in."""
+"""Jobs written in another language: ``headrace.sql``, ``headrace.table`` and ``headrace.register``. The language is a plug-in."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Language(ABC):
 
     @abstractmethod
     def job(self, source: str | os.PathLike[str], **options: Any) -> Job:
-        """Return the job of a text, or of a file. Raises JobError for what is wrong with it."""
+        """Return the job that a text or a file describes. Raises JobError with the place of an error in the text."""
 
     @abstractmethod
     def table(self, name: str, **options: Any) -> Stream:
@@ -68,10 +68,10 @@ def sql(source: str | os.PathLike[str], **options: Any) -> Any:
 
 
 def table(name: str, **options: Any) -> Stream:
-    """Return a table or view that a SQL text has defined as a stream, to go on with in Python. ``session``: whose texts."""
+    """Return a table or view that a SQL text has defined as a stream, for use in Python. ``session``: the session of that text."""
     return language().table(name, **options)
 
 
 def register(name: str, data: Any, **options: Any) -> None:
-    """Let SQL texts read a polars or pandas frame, or a stream, under a name. ``session``: whose texts."""
+    """Let SQL texts read a polars or pandas frame, or a stream, under a name. ``session``: the session of these texts."""
     language().register(name, data, **options)

@@ -35,7 +35,7 @@ class LocalStore(ABC):
 
     @abstractmethod
     def __init__(self, directory: str, memory_bytes: int) -> None:
-        """Open the database in a directory, or make it. ``memory_bytes``: how much memory it may use, caches included.
+        """Open the database in a directory, or create it. ``memory_bytes``: how much memory it may use, caches included.
 
         Raises CheckpointError when it cannot be opened: then the caller removes the directory, and opens it once more.
         """
@@ -46,11 +46,11 @@ class LocalStore(ABC):
 
     @abstractmethod
     def write(self, keys: Sequence[bytes], values: Sequence[bytes], removed: Sequence[bytes] = ()) -> None:
-        """Remove keys, then set values: all of it or nothing, also if the process ends meanwhile."""
+        """Remove keys, then set values. Both are done completely or not at all, also if the process ends during the call."""
 
     @abstractmethod
     def scan(self, begin: bytes, end: bytes, rows: int) -> Iterator[tuple[list[bytes], list[bytes]]]:
-        """Yield keys and values from ``begin`` to before ``end``, in order, at most ``rows`` at a time. Nothing is written meanwhile."""
+        """Yield keys and values from ``begin`` to before ``end``, in order, at most ``rows`` at a time. Do not write meanwhile."""
 
     @abstractmethod
     def clear(self, begin: bytes, end: bytes) -> None:
@@ -65,7 +65,7 @@ class LocalTable:
     """The part of a local store that belongs to one operator of one shard.
 
     It knows of which version of the stored state its rows are. Rows are written only as they are in versions that have been stored:
-    so what is there fits every later checkpoint of the same chain. ``base``: everything of that version is here; what is newer is in
+    so these rows fit every later checkpoint of the same chain. ``base``: all rows of that version are here; newer ones are in
     the versions behind it. ``newest``: no row is of a later version. A checkpoint that does not know both has other rows.
 
     ``memory_bytes``: how much memory the operator may use for its own rows. ``rolls``: its deltas are to carry a part of all rows

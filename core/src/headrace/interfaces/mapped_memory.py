@@ -54,7 +54,7 @@ class MappedMemory:
         self._files: list[_File] = []
         #: What was given back, by whichever thread dropped the last reference: taken when something is wanted.
         self._dropped: deque[tuple[_File, int, int]] = deque()
-        #: Resident memory of other files, those of libraries above all; found anew when everything was let go.
+        #: Resident memory of other files, mostly those of libraries; measured again when all arrays were released.
         self._others = _resident_of_files()
         self._at = (0, 0)
         #: Bytes in use, resident or not.

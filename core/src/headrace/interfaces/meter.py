@@ -17,7 +17,7 @@ from headrace.interfaces.metrics import OTHERS, Family, Metric, Series, Snapshot
 if TYPE_CHECKING:
     from headrace.interfaces.backend import JobStatus
 
-#: Combinations of labels that one figure has at most; what comes later is added up as ``(others)``.
+#: The maximum number of label combinations of a metric; later ones are added up as ``(others)``.
 SERIES_MAX = 1_000
 #: Spans that wait in a worker until its task ends.
 _SPANS_MAX = 1_000
@@ -45,7 +45,7 @@ class Meter:
         self._gauges: dict[_Key, float] = {}
         self._histograms: dict[_Key, tuple[list[int], list[float]]] = {}
         self._waiting_spans: list[Span] = []
-        #: The combinations of labels that have a series of their own, by figure: the first ones, for good.
+        #: The label combinations that have their own series, by metric: the first ones, until the end of the job.
         self._known: dict[str, set[tuple[str, ...]]] = {}
 
     def __reduce__(self) -> Any:
@@ -84,7 +84,7 @@ class Meter:
             self._observe(self._key(metric, labels), counts, total)
 
     def span(self, span: Span) -> None:
-        """Note a step of rows. In a worker it waits until ``take``; beyond 1,000 of a task the later ones are left out."""
+        """Record a span. In a worker process it is kept until ``take``; of one task at most 1,000 are kept."""
         with self._lock:
             if len(self._waiting_spans) < _SPANS_MAX:
                 self._waiting_spans.append(span)
@@ -92,7 +92,7 @@ class Meter:
     # ------------------------------------------------------------------------------------- from process to process
 
     def take(self) -> dict[str, Any]:
-        """Return what was counted since the last call, as JSON for ``merge`` of another process; ``{}``: nothing."""
+        """Return the counts since the last call, as JSON for ``merge`` in another process; ``{}``: there are none."""
         with self._lock:
             taken: dict[str, Any] = {
                 "counters": [[*key, value] for key, value in self._counters.items()],
@@ -105,7 +105,7 @@ class Meter:
         return {name: values for name, values in taken.items() if values}
 
     def merge(self, taken: Mapping[str, Any], *, group: int | None = None) -> None:
-        """Add what another process has taken. ``group``: what its spans belong to, where it could not know that."""
+        """Add the counts that another process returned from ``take``. ``group``: the group of its spans, if it did not know that."""
         if not self.enabled:
             return
         with self._lock:
@@ -123,7 +123,7 @@ class Meter:
     # ---------------------------------------------------------------------------------------------------- reading
 
     def gauge(self, metric: Metric, *labels: str) -> float | None:
-        """Return the value of one gauge; None: it was not set. For those who need it often: a snapshot has all figures."""
+        """Return the value of one gauge; None: it was not set. Cheaper than a snapshot, which has all metrics."""
         with self._lock:
             return self._gauges.get((metric.name, labels))
 

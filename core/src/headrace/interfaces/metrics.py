@@ -25,7 +25,7 @@ _SUFFIXES = {"s": "_seconds", "By": "_bytes"}
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """The definition of a metric. ``unit`` is ``s``, ``By``, or the name of what is counted, in braces: ``{row}``.
+    """The definition of a metric. ``unit`` is ``s``, ``By``, or the name of the counted things, in braces: ``{row}``.
 
     ``join`` tells how gauges of several processes are combined: by their sum, or by the greatest.
     """
@@ -130,7 +130,7 @@ class Series:
     """
 
     labels: tuple[str, ...]
-    #: The value; of a histogram, the sum of what was observed.
+    #: The value; of a histogram, the sum of the observed values.
     value: float
     counts: tuple[int, ...] = ()
 

@@ -113,7 +113,7 @@ class StatefulOperator(Operator):
 
     @abstractmethod
     def state_rows(self) -> int:
-        """Return how many rows (keys, groups, waiting rows) the state holds now: for status."""
+        """Return how many rows (keys, groups, waiting rows) the state contains now. Called for the status of the job."""
 
     def late_rows(self) -> int:
         """Return the number of late rows so far in this process."""
@@ -132,13 +132,13 @@ class StatefulOperator(Operator):
         many shards as before.
         """
         raise CheckpointError(
-            f"{type(self).__name__} does not divide its state by key",
-            hint="start with as many shards as before; its author makes it possible with StatefulOperator.share_of()",
+            f"{type(self).__name__} cannot divide its state by key, which another number of shards needs",
+            hint="start with as many shards as before; the author of the operator can add StatefulOperator.share_of()",
         )
 
 
 class MappedOperator(StatefulOperator):
-    """A stateful operator that can keep what is large in mapped files (``headrace.interfaces.mapped_memory``).
+    """A stateful operator that can keep large parts of its state in mapped files (``headrace.interfaces.mapped_memory``).
 
     Its output and its stored state are the same. It has no other way to and from the checkpoint than without: the files are gone with the
     process.
@@ -153,7 +153,7 @@ class SpillingOperator(StatefulOperator):
     """A stateful operator that can keep rows which are not in use on disk, in a local store (``headrace.interfaces.local_store``).
 
     Its output and its stored state say the same whatever is in memory. Rows that were written by the last ``delta`` or ``snapshot`` may
-    leave memory only after ``settle``: what the local store has must always be what a finished checkpoint has.
+    leave memory only after ``settle``: the rows of the local store must always be those of a finished checkpoint.
     """
 
     @abstractmethod
@@ -166,7 +166,7 @@ class SpillingOperator(StatefulOperator):
 
     @abstractmethod
     def begin_anew(self, definition: str) -> None:
-        """Forget the rows of the local store, which cannot be used. All versions will be applied."""
+        """Remove the rows of the local store, because they cannot be used. All versions will be applied."""
 
     @abstractmethod
     def go_on(self, newest: Epoch) -> None:
@@ -187,16 +187,16 @@ class SpillingOperator(StatefulOperator):
     @property
     @abstractmethod
     def rolled(self) -> int:
-        """How much of the range of hashes deltas have had whole: after each 2 ** 64 more, all rows were in them once more."""
+        """How far deltas have passed through the range of hashes: after each further 2 ** 64, they have contained all rows once more."""
 
     @property
     @abstractmethod
     def wants_checkpoint(self) -> bool:
-        """Whether there is no room before the next checkpoint, as too many rows have changed since the last one."""
+        """Whether the operator needs a checkpoint now, because too many rows have changed since the last one."""
 
 
 class Combiner(ABC):
-    """Makes fewer rows of many before they are sent to the shards of a stateful operator.
+    """Combines rows before they are sent to the shards of a stateful operator, so that fewer are sent.
 
     A backend may call it, on the side that sends, for some parts of a queue's rows and not for others. The operator must give
     the same rows in the same order whichever rows were combined, and only its main output.
@@ -208,10 +208,10 @@ class Combiner(ABC):
 
     @abstractmethod
     def combine(self, frame: pl.DataFrame) -> pl.DataFrame:
-        """Return rows in the place of the rows of a frame, with the column ``COMBINED``.
+        """Return combined rows that replace the rows of a frame. They have the column ``COMBINED``.
 
         ``frame`` holds rows of one queue in their order; the column ``WATERMARK``, if it is there, is the queue's own. A row
-        that is left as it is has NULL in ``COMBINED``. A row that stands for others has their keys, the position (offset and
+        that is left as it is has NULL in ``COMBINED``. A row that replaces others has their keys, the position (offset and
         index) and the watermark of the first of them, and their number in ``COMBINED``. Rows are ordered by position.
         """
 
@@ -226,41 +226,41 @@ class PartedOperator(StatefulOperator):
 
     @property
     def restores_behind(self) -> bool:
-        """Whether this one does: with some options it may have to know all keys all the time."""
+        """Whether this operator supports it: with some options it needs all keys at any time."""
         return True
 
     @abstractmethod
     def rows_to_store(self, *, whole: bool) -> int:
-        """Return how many rows ``state_in_parts`` would store: by it the number of parts is chosen."""
+        """Return how many rows ``state_in_parts`` would store. The caller chooses the number of parts by it."""
 
     @abstractmethod
     def state_in_parts(self, bits: int, *, whole: bool) -> tuple[bytes, Sequence[bytes]]:
-        """Return what ``snapshot`` (``whole``) or ``delta`` does: what belongs to no key, and 2 ** bits parts (``b""``: nothing)."""
+        """Return the state of ``snapshot`` (``whole``) or ``delta`` as what belongs to no key, and 2 ** bits parts (``b""``: empty)."""
 
     @abstractmethod
     def apply_parts(self, common: bytes, parts: Sequence[bytes]) -> None:
-        """Take all of a version that ``state_in_parts`` gave, as ``apply`` does."""
+        """Load a whole version that ``state_in_parts`` returned, as ``apply`` does."""
 
     @abstractmethod
     def begin_restore(self, commons: Sequence[bytes], rows: int, restore: Restore) -> None:
-        """Begin, fresh, with stored versions: what belongs to no key is given, about so many rows come by ``put_parts``."""
+        """Start a new operator from stored versions: their common parts are given; about ``rows`` rows follow by ``put_parts``."""
 
     @abstractmethod
     def put_parts(self, contents: Sequence[tuple[int, bytes]], pages: NDArray[np.bool_]) -> None:
-        """Take parts, each with the place of its version in the order of versions; from now on these pages are here.
+        """Load parts, each with the number of its version in the order of versions. From now on these pages are loaded.
 
         ``pages`` flags them, of the 2 ** ``restore.bits`` ranges of hashes. Rows of other pages, which a part of a
-        version that is divided less may hold, are kept until their pages come: no part is given twice.
+        version with fewer parts may contain, are kept until their pages are loaded: no part is given twice.
         """
 
     @abstractmethod
     def end_restore(self) -> None:
-        """All pages are here: ``need`` is not called any more."""
+        """All pages are loaded: ``need`` is not called any more."""
 
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """Says that the rows of a stream change earlier results. Such rows have the ``CHANGE`` column.
+    """Describes a stream whose rows change earlier results. Such rows have the ``CHANGE`` column.
 
     ``key``: the columns that identify a result row, or None if only the whole row identifies it.
     """
@@ -275,8 +275,8 @@ class Changes:
 class Derivation:
     """What an operator does to its rows, in a normal form. It is part of the definitions of the states behind it.
 
-    In the texts names of columns stand in double quotes; two texts are equal when they mean the same. ``columns``:
-    what each column is made of, or None where that is not known. ``conditions``: what is true of every row in the
+    In the texts, names of columns are in double quotes; two texts are equal if they mean the same. ``columns``:
+    the expression of each column, or None if it is not known. ``conditions``: what is true of every row in the
     output. ``step``: what else the operator does.
     """
 
@@ -291,7 +291,7 @@ class OperatorSpec(ABC):
     It travels in the plan to every process that runs a part of it, so it must survive ``cloudpickle``.
     """
 
-    #: The verb, as it stands in the plan.
+    #: The verb, as the plan shows it.
     name: ClassVar[str] = ""
     #: Names of the outputs; ``""`` is the main one. Only operators such as ``split`` have others.
     outputs: Sequence[str] = ("",)
@@ -329,14 +329,14 @@ class OperatorSpec(ABC):
 
     @property
     def event_time(self) -> str | None:
-        """The column whose times the operator makes watermarks of; None, the default: it makes none."""
+        """The column from whose times the operator makes watermarks; None, the default: it makes none."""
         return None
 
     @classmethod
     def of_streams(cls, *streams: Any, **options: Any) -> Stream:
         """Return the stream that a verb of two streams makes of them: what ``left.join(right, on, …)`` calls.
 
-        Its arguments are the two streams and what the verb takes. The default says that the verb has one input.
+        Its arguments are the two streams and the arguments of the verb. The default raises an error: the verb has one input.
         """
         raise PlanError(f"{cls.name}() takes one stream")
 
@@ -344,16 +344,16 @@ class OperatorSpec(ABC):
     def of_stream(cls, stream: Stream, *arguments: Any, **options: Any) -> Stream:
         """Return the stream with all operators of the verb, where ``is_composed`` is true: a verb that divides rows by a key itself.
 
-        Called in the place of the constructor, with what the verb was given. Raises JobError for wrong arguments.
+        Called instead of the constructor, with the arguments of the verb. Raises JobError for wrong arguments.
         """
-        raise NotImplementedError(f"{cls.__name__} says that it is composed, and has no of_stream()")
+        raise NotImplementedError(f"{cls.__name__} declares that it is composed, but has no method of_stream()")
 
     @abstractmethod
     def open(self, schema: Schema | None) -> Operator:
         """Return a running operator for input of that schema. Called in the process that runs it, once per lane."""
 
     def decide(self, schema: Schema, queue: Queue, first: int, last: int) -> None:
-        """Settle what depends on the order of a queue's records, for those with the offsets ``first`` to ``last``.
+        """Decide what depends on the order of a queue's records, for the records with the offsets ``first`` to ``last``.
 
         Called where a queue is read, in the order of reading, if other processes take its batches through the operators: so
         they need not be processed in that order. Rules that can be replaced say here from which record on new ones count. ``schema``:
@@ -361,10 +361,10 @@ class OperatorSpec(ABC):
         """
 
     def leave_decisions(self) -> None:
-        """Hear that ``decide`` is called on another copy. Called once in a process that takes batches of queues beside others."""
+        """Learn that ``decide`` is called on another copy of the spec. Called once in each process that gets batches from another one."""
 
     def changes(self, before: Changes | None) -> Changes | None:
-        """Return whether the rows after the operator change results, given what comes in; None: they only add.
+        """Return how the rows after the operator change earlier results, given the changes before it; None: rows are only added.
 
         The default is for operators that process each row alone: changes are passed on, and so is their key if all its
         columns are still there. Raises PlanError for changes that the operator does not accept.
@@ -372,22 +372,22 @@ class OperatorSpec(ABC):
         return before
 
     def describe(self) -> str:
-        """Return the arguments as a person would read them in a plan."""
+        """Return the arguments as text for people, as plans show them."""
         return ""
 
     def replace_rules(self, rules: Any, schema: Schema, who: str | None = None) -> Any:
-        """Give the running job other rules; return what ``handle.update_rules`` returns.
+        """Replace the rules of the running job; return what ``handle.update_rules`` returns.
 
-        Called where ``replaces_rules`` is true, in the process that started the job, on the spec of its plan.
+        Called if ``replaces_rules`` is true, in the process that started the job, on the spec in its plan.
         ``schema``: the columns of the input. The spec itself brings the rules to the processes that run the operator.
         Raises JobError when no rule can be used.
         """
         raise NotImplementedError(
-            f"{type(self).__name__} says that its rules can be replaced, and has no replace_rules()"
+            f"{type(self).__name__} declares that its rules can be replaced, but has no method replace_rules()"
         )
 
     def derivation(self, schema: Schema | None, output: str = "") -> Derivation:
-        """Return what the operator makes of rows with these columns, for an output.
+        """Return a normal form of what the operator does to rows with these columns, for an output.
 
         If the derivations before a stateful operator have changed, the job does not use the state of that operator,
         unless the user allows it (``allow_changed_input``). By default an operator has changed if ``describe``
@@ -399,7 +399,7 @@ class OperatorSpec(ABC):
 
 
 class StatefulSpec(OperatorSpec):
-    """A spec of operators with state. It stands behind a shuffle, and ``open`` returns a StatefulOperator."""
+    """A spec of operators with state. It comes after a shuffle, and ``open`` returns a StatefulOperator."""
 
     #: Whether ``adapted`` can bring a state to other columns and held values.
     adapts_state: ClassVar[bool] = False
@@ -428,7 +428,7 @@ class StatefulSpec(OperatorSpec):
         return f"{self.name} keeps all of its state in memory"
 
     def combiner(self, schema: Schema | None) -> Combiner | None:
-        """Return what makes rows fewer before they are sent to the operator; None (the default): nothing does.
+        """Return a combiner for rows before they are sent to the operator; None (the default): rows are not combined.
 
         Called in each process that sends rows, where only the operator takes the rows of its shuffle and only its main output
         is used. The operator then finds the column ``COMBINED`` in every batch.
@@ -436,7 +436,7 @@ class StatefulSpec(OperatorSpec):
         return None
 
     def key_columns(self) -> Sequence[str]:
-        """Return the columns by which the operator's rows must come together; nothing if it does not say.
+        """Return the key columns: all rows with equal values in them must reach the same shard. Empty: the operator does not say.
 
         The default is the attribute ``keys``, which the spec of a verb of ``key_by(…)`` has.
         """
@@ -466,7 +466,7 @@ class StatefulSpec(OperatorSpec):
         in ``held`` only: types are wider now. Values that are new may be anything: the job does not go on when rows
         have them. Raises CheckpointError.
         """
-        raise NotImplementedError(f"{type(self).__name__} says that it adapts states, and has no adapted()")
+        raise NotImplementedError(f"{type(self).__name__} declares that it adapts states, but has no method adapted()")
 
 
 def _quoted(name: str) -> str:

@@ -22,7 +22,7 @@ REPLACE_HINT = "replace_output=True (--replace-output) removes what is there fir
 
 @dataclass(frozen=True, slots=True)
 class InputRead:
-    """What a run that began anew has read, from the beginning to the end of its input: tells one input from another.
+    """The input of a run without a checkpoint, from its beginning to its end: identifies the input.
 
     Records are known by queue and offset, as everywhere; ``digest`` is of the place of each queue's first and last record, and of
     the number of shards.
@@ -34,7 +34,7 @@ class InputRead:
 
     @classmethod
     def of(cls, ranges: Mapping[Queue, tuple[ReadPosition, int]], shards: Mapping[str, int]) -> InputRead:
-        """Return what was read of each queue: from a position to before an offset."""
+        """Return the range that was read of each queue: from a position to before an offset."""
         listed = [[queue.source, queue.name, begin.to_json(), end] for queue, (begin, end) in sorted(ranges.items())]
         records = sum(end - begin.offset for begin, end in ranges.values())
         return cls(len(listed), records, digest_of({"queues": listed, "shards": dict(shards)}))
@@ -54,12 +54,12 @@ class InputRead:
 
 @dataclass(frozen=True, slots=True)
 class OutputDefinition:
-    """What makes the rows of one output, and how this start of the job stands to what is there; for ``Sink.adopt``.
+    """The definition of one output's rows, and how this start of the job relates to stored rows; for ``Sink.adopt``.
 
     ``definition`` is of JSON values; ``digest`` tells it from others. ``continued``: the digest under which the checkpoint that the
-    job goes on from wrote to this output; None: it begins anew. ``elsewhere`` tells whether consumer groups keep how far the job is, so
-    that an edited job goes on too; it may raise RetriableError. ``repeats_results``: the job has keyed stages and begins anew, so
-    all its results come again, under new positions. ``replace``: what is there is to be removed first.
+    job goes on from wrote to this output; None: it starts anew. ``elsewhere`` tells whether consumer groups store the positions, so
+    that an edited job continues too; it may raise RetriableError. ``repeats_results``: the job has keyed stages and starts anew, so
+    all its results come again, under new positions. ``replace``: existing rows must be removed first.
     """
 
     definition: Mapping[str, Any]

@@ -1,6 +1,6 @@
 """What a sink that keeps positions in a database notes beside them: the job of its rows. Shared by the sinks that have rooms for it.
 
-A sink offers the places by ``OutputNotes``; ``adopted`` decides what a start of a job means for what is there.
+A sink offers the places by ``OutputNotes``; ``adopted`` decides whether a start of a job may add to the stored rows.
 """
 
 from __future__ import annotations
@@ -70,10 +70,10 @@ def definition_of(pieces: Mapping[int, str]) -> Mapping[str, Any] | None:
 
 
 class OutputNotes(Protocol):
-    """What a sink's database says of one writer's rows. Each method is a transaction of its own."""
+    """The notes in a sink's database about one writer's rows. Each method is a separate transaction."""
 
     def note(self) -> OutputNote | None:
-        """Return what is noted about the job of the rows; None: nothing."""
+        """Return the note about the job that wrote the rows; None: there is none."""
 
     def keep_note(self, note: OutputNote) -> None:
         """Store it."""

@@ -95,20 +95,20 @@ class Registry:
                     self._offers[kind][offered] = (name, thing)
 
     def find(self, kind: str, name: str) -> Any:
-        """Return what is offered as ``kind`` under ``name``; loads no other plug-in than needed to find it.
+        """Return the object that a plug-in offers as ``kind`` under ``name``. Loads only the plug-ins that are needed to find it.
 
         Raises MissingPluginError saying what to install or the nearest name.
         """
         if not self._is_offered(kind, name):
             raise self._missing(kind, name)
         plugin, thing = self._offers[kind][name]
-        if isinstance(thing, str) and ":" in thing:  # a connector's name stands for the name of another plug-in
+        if isinstance(thing, str) and ":" in thing:  # a connector's name refers to the name of another plug-in
             thing = _import(thing, plugin)
             self._offers[kind][name] = (plugin, thing)
         return thing
 
     def has(self, kind: str, name: str) -> bool:
-        """Return whether ``find`` would find it."""
+        """Return whether ``find`` would return something."""
         if not self._is_offered(kind, name):
             return False
         try:
@@ -228,7 +228,7 @@ def _import(path: str, plugin: str) -> Any:
 
 @cache
 def default_registry() -> Registry:
-    """Return this process's registry. ``HEADRACE_PLUGINS=a,b`` limits what is looked at, for finding a faulty one."""
+    """Return this process's registry. ``HEADRACE_PLUGINS=a,b`` limits it to these plug-ins, to find a faulty one."""
     allowed = os.environ.get("HEADRACE_PLUGINS")
     if allowed is None:
         return Registry()

@@ -118,7 +118,7 @@ class Secret:
                 f"environment variable {found['variable']} is not set",
                 plugin=self._plugin,
                 option=self._option,
-                hint="it was named as the place of a secret: set it for the process that runs the job",
+                hint="an option refers to it for a secret: set it for the process that runs the job",
             )
         return os.environ[found["variable"]]
 
@@ -315,7 +315,7 @@ def option_fields(settings: type[Settings]) -> Sequence[msgspec.structs.FieldInf
     """Return the declared options in the order in which a user meets them, which is also that of positional arguments.
 
     A class's own options come before those that it inherits: ``to_file("alerts")`` means the file sink's ``path``, not
-    the ``batch_size`` of every sink. An inherited option whose default is declared anew keeps its place.
+    the ``batch_size`` of every sink. An inherited option whose default is declared again keeps its place.
     """
     lineage = [kind for kind in settings.__mro__ if issubclass(kind, Settings)]
 

@@ -58,7 +58,7 @@ class SinkBatch:
 
     @property
     def first(self) -> Position:
-        """The smallest (offset, index) in the batch."""
+        """The position, (offset, index), of the first row: the smallest in the batch."""
         return position_of(self.frame, 0)
 
     @property
@@ -127,7 +127,7 @@ class Sink(ABC):
     #: ``namespace.pipeline``, set when the job is built. Another job cannot use the object, because it would write
     #: under this job's names.
     writer_job: str = ""
-    #: Whether each definition of the job has a writer name of its own: for outputs that the user did not name, such as
+    #: Whether each definition of the job has its own writer name: for outputs that the user did not name, such as
     #: default dead letters.
     names_writer_by_definition: bool = False
     #: Calls for one queue never overlap. Set to True if calls for different queues may.
@@ -193,10 +193,10 @@ class Sink(ABC):
         """
 
     def queue_removed(self, queue: Queue) -> None:
-        """This process no longer writes rows of the queue. Release what is kept for it."""
+        """This process no longer writes rows of the queue. Release what is kept in memory for it."""
 
     def close(self) -> None:
-        """Release what the sink holds, such as connections. May be called twice. It is not called if the process is killed."""
+        """Release the sink's resources, such as connections. May be called twice. It is not called if the process is killed."""
 
 
 class IdempotentSink(Sink):
@@ -231,9 +231,9 @@ class TransactionalSink(Sink):
 
     @classmethod
     def can_check_rows(cls) -> bool:
-        """Return whether the class has a ``check_rows`` of its own."""
+        """Return whether the class implements ``check_rows``."""
         return cls.check_rows is not TransactionalSink.check_rows
 
 
 class StaleWriterError(RetriableError):
-    """Another process has written rows of this queue meanwhile. The writer asks for ``last_offset`` again and drops these rows."""
+    """Raised by ``batch_insert`` when another process has written rows of this queue. The writer asks ``last_offset`` again."""

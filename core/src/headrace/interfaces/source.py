@@ -67,7 +67,7 @@ class Reader(ABC):
     @property
     @abstractmethod
     def position(self) -> ReadPosition:
-        """Where the next ``poll`` begins."""
+        """The position at which the next ``poll`` begins: the offset of the next record, and the source's hint."""
 
     @property
     @abstractmethod
@@ -117,7 +117,7 @@ class Reader(ABC):
         """
 
     def close(self) -> None:
-        """Release what the reader holds, such as files and connections. May be called twice."""
+        """Release the reader's resources, such as files and connections. May be called twice."""
 
 
 class Source(ABC):
@@ -164,16 +164,16 @@ class Source(ABC):
     table_options: ClassVar[Mapping[str, TableOptions]] = {}
 
     def use_format(self, format: str | None, codec: Codec | None, schema: Schema | None) -> None:
-        """Get the format of the bodies and the columns that they are decoded to. Called when the job is built, before ``check``.
+        """Receive the format of the bodies and the columns to which they are decoded. Called when the job is built, before ``check``.
 
         For sources that split bytes into records by the format (files). Other sources can ignore it.
         """
 
     def use_run(self, *, until: Literal["end"] | None) -> None:
-        """Get whether the run ends with the input. Called by a backend in every process, before the first ``queues``."""
+        """Receive whether the run ends with the input. Called by a backend in every process, before the first ``queues``."""
 
     def begin_listening(self) -> None:
-        """Begin to accept what others send, if the source listens. A backend may call it before it waits for sinks and
+        """Begin to accept records that others send, if the source listens. A backend may call it before it waits for sinks and
         brokers.
 
         So nothing that is sent is lost while the job waits for a sink at its start. It is called after ``use_run`` and
@@ -211,7 +211,7 @@ class Source(ABC):
         return identifying_options(self.settings)
 
     def restore(self, positions: Mapping[Queue, ReadPosition]) -> None:
-        """Get the positions of the checkpoint, before the first ``queues``. Sources that track the identity of queues override it."""
+        """Receive the positions of the checkpoint. Called before the first ``queues``. For sources that track the identity of queues."""
 
     @abstractmethod
     def queues(self) -> Collection[Queue]:
@@ -230,10 +230,10 @@ class Source(ABC):
         """
 
     def stored(self, positions: Mapping[Queue, ReadPosition]) -> None:
-        """Get the positions of a checkpoint that is stored: the job will never read before them.
+        """Receive the positions of a checkpoint that is stored: the job will never read before them.
 
-        Called for sources that are no group, in a process that has opened queues (light) or in the planner (Spark). It
-        is for sources that keep records until they are read: they may delete what lies before these positions. Older
+        Called for sources that are not a GroupSource, in a process that has opened queues (light) or in the planner (Spark). It
+        is for sources that keep records until they are read: they may delete the records before these positions. Older
         savepoints may still need deleted records. The default does nothing. Raises RetriableError when the server is
         away: it is called again after the next checkpoint.
         """
@@ -255,7 +255,7 @@ class GroupListener(ABC):
 
     @abstractmethod
     def revoked(self, queues: Iterable[Queue], *, lost: bool = False) -> None:
-        """These queues go to another instance. On return, what was read of them is in a checkpoint, unless they are
+        """These queues move to another instance. On return, a checkpoint covers the records read from them, unless they are
         ``lost`` already.
         """
 
@@ -269,7 +269,7 @@ class GroupSource(Source):
 
     @abstractmethod
     def join(self, listener: GroupListener) -> None:
-        """Become a member of the group. Assignments reach the listener during ``poll_group`` or a reader's ``poll``."""
+        """Become a member of the group. The listener is called during ``poll_group`` or a reader's ``poll``. Raises RetriableError."""
 
     @abstractmethod
     def poll_group(self, timeout: timedelta) -> None:
@@ -294,7 +294,7 @@ class GroupSource(Source):
 
     @abstractmethod
     def commit(self, positions: Mapping[Queue, ReadPosition]) -> None:
-        """Tell the broker how far queues are done. Called after the checkpoint that covers it."""
+        """Store the positions of queues on the broker. Called after the checkpoint that contains them. Raises RetriableError."""
 
     @abstractmethod
     def committed(self, queue: Queue) -> ReadPosition | None:

@@ -1,6 +1,6 @@
 """What the state of a stateful operator is of: its definition, stored with the state and compared when a job starts again.
 
-A state goes on only where the operator would have come to the same state by itself, had it been what it is now all the
+A state is used only if the operator would have reached the same state by itself, had it had its present definition all the
 time. Definitions are in a normal form: the order in which things are given, white space and names that headrace made up do
 not matter. ``headrace.plan.state_inputs`` makes them from a plan.
 """
@@ -37,10 +37,10 @@ class Kept:
 
 @dataclass(frozen=True, slots=True)
 class StateDefinition:
-    """What a stateful operator says of its state: see ``StatefulSpec.definition``. Column names in texts stand in double quotes.
+    """The definition of a stateful operator's state: see ``StatefulSpec.definition``. Column names in texts are in double quotes.
 
-    ``settings`` must stay the same for the state to go on. ``columns`` are columns of rows that the state keeps; their types may
-    become wider. ``held`` are values that do not depend on each other (partial aggregates), by what they are: some may be added or
+    ``settings`` must stay the same, or the state cannot be used. ``columns`` are columns of rows that the state keeps; their types may
+    become wider. ``held`` are values that do not depend on each other (partial aggregates), by their meaning: some may be added or
     taken away. ``adjustable`` may change: what was stored before stays right. ``version`` grows when an operator reads an
     older state otherwise than it was meant.
     """
@@ -104,11 +104,11 @@ class Verdict(enum.IntEnum):
     """What can be done with a state that was stored under another definition; the greatest of all differences counts."""
 
     SAME = 0
-    #: It goes on as it is.
+    #: The state is used as it is.
     COMPATIBLE = 1
-    #: It goes on once it is brought to the new columns (``StatefulSpec.adapted``).
+    #: The state is used after it was converted to the new columns (``StatefulSpec.adapted``).
     ADAPTED = 2
-    #: As ADAPTED, if the state turns out to hold nothing: what is new is not known of what it holds.
+    #: As ADAPTED, but only if the state is empty: the new values are not known for stored rows.
     IF_EMPTY = 3
     #: What feeds the operator is another thing: whoever starts the job has to say that this is meant.
     INPUT = 4
@@ -126,7 +126,7 @@ class Difference:
 
 
 def differences(stored: DefinedState, now: DefinedState) -> list[Difference]:
-    """Return how the definition of a stored state differs from that of now, each with what that means."""
+    """Return the differences between the definition of a stored state and the present one, each with its consequence."""
     one, other = stored.state, now.state
     found = list(_changed("verb", one.verb, other.verb))
     found += _changed("version of its state", one.version, other.version)
@@ -147,7 +147,7 @@ def differences(stored: DefinedState, now: DefinedState) -> list[Difference]:
 
 
 def verdict_of(found: Sequence[Difference]) -> Verdict:
-    """Return what a list of differences comes to."""
+    """Return the overall consequence of a list of differences."""
     return max((each.verdict for each in found), default=Verdict.SAME)
 
 
@@ -172,7 +172,7 @@ def is_wider(stored: str, now: str) -> bool:
 
 
 def definitions_to_json(definitions: Mapping[str, DefinedState]) -> dict[str, Any]:
-    """Return the definitions of a job, by operator, as JSON values: what is stored with a checkpoint."""
+    """Return the definitions of a job, by operator, as JSON values, for storage with a checkpoint."""
     return {"format": FORMAT_VERSION, "operators": {name: each.to_json() for name, each in definitions.items()}}
 
 
@@ -247,7 +247,7 @@ def _cut(text: str, begin: int, room: int) -> str:
 
 
 def quoted(name: str) -> str:
-    """Return a column's name as it stands in the texts of a definition."""
+    """Return a column's name as the texts of a definition contain it."""
     escaped = name.replace('"', '""')
     return f'"{escaped}"'
 

@@ -79,7 +79,7 @@ def unpack_first(first: bytes) -> dict[str, Any]:
             hint="run the job with that version, or with another checkpoint directory",
         )
     if kind != _ARRAY_32 or count & (count - 1) or count == 0:
-        raise CheckpointError(f"the first part of a stored state is damaged: {count} parts follow")
+        raise CheckpointError(f"the first part of a stored state is damaged: it names {count} parts")
     _check_head(about, count)
     about["bits"] = count.bit_length() - 1
     return about
@@ -139,7 +139,7 @@ class _Version:
 
 
 class Restore:
-    """The state of a shard as it comes in behind: what is asked for first, the rest step by step. Used by one thread.
+    """The state of a shard that is loaded in the background: requested parts first, the rest step by step. Used by one thread.
 
     A *page* is a range of hashes as narrow as those of the version that is divided most. A page is here as a whole, with what
     all versions say about its keys, or not at all. ``tokens``: those of the versions by number, see ``pack_parts``.
@@ -178,7 +178,7 @@ class Restore:
             self.step()
 
     def step(self) -> None:
-        """Bring in some more pages. Raises RetriableError; what is here stays right then."""
+        """Load some more pages. Raises RetriableError; pages that were loaded before stay valid."""
         missing = np.flatnonzero(~self._here)[: self._step_pages]
         if missing.size:
             self._load(missing)
@@ -199,7 +199,9 @@ class Restore:
             for name, content in _unpack_part(part, self._tokens.get(number, ""), place - 1).items():
                 contents[name].append((self._versions[number].place, content))
         if count != sum(ranges.size for ranges in needed.values()):
-            raise RetriableError(f"the state store gave {count} parts of the state, not those that it was asked for")
+            raise RetriableError(
+                f"the state store returned {count} parts of the state, which are not the requested ones"
+            )
         # From here on nothing fails but damaged content, which ends the job.
         loading = np.zeros(1 << self.bits, dtype=bool)
         loading[pages] = True

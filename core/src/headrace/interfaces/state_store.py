@@ -55,7 +55,9 @@ class StateStore(ABC):
 
         If it is interrupted, some may be left. Afterwards ``load`` begins with ``version``.
         """
-        raise NotImplementedError(f"{type(self).__name__} says that it forgets versions, and has no forget_before()")
+        raise NotImplementedError(
+            f"{type(self).__name__} declares that it forgets versions, but has no method forget_before()"
+        )
 
     def place(self, shard: str, version: int) -> str:
         """Return the place of a version for messages, such as the path of its file."""
@@ -116,13 +118,13 @@ class KeyedStateStore(StateStore):
     def load_parts(self, shard: str, wanted: Mapping[int, Sequence[range]]) -> Iterator[tuple[int, int, bytes]]:
         """Yield (version, number of the part, part) for parts of versions that ``versions`` has returned, in any order.
 
-        Parts are numbered from 0. Raises RetriableError when a version is not what it was then, as another instance has stored the
-        shard meanwhile: never is another version's part given for it.
+        Parts are numbered from 0. Raises RetriableError when a version was replaced since then, because another instance has stored the
+        shard since: a part of another version is never returned for it.
         """
 
 
 def versions_to_load(versions: Sequence[tuple[int, bool]], version: int | None) -> tuple[list[int], list[int]]:
-    """Return which versions a load gives, and which are newer than it asks for: those belong to no finished checkpoint.
+    """Return the versions that a load returns, and those that are newer than requested: they belong to no finished checkpoint.
 
     For stores. ``versions`` are all of a shard, in order, each with whether it is a snapshot.
     """
@@ -132,6 +134,6 @@ def versions_to_load(versions: Sequence[tuple[int, bool]], version: int | None) 
 
 
 def versions_to_remove(versions: Sequence[tuple[int, bool]], before: int) -> list[int]:
-    """Return which versions no load from ``before`` on needs: those older than the newest snapshot until then."""
+    """Return the versions that no load at or after ``before`` needs: those that are older than the newest snapshot at or before it."""
     needed = max((number for number, whole in versions if whole and number <= before), default=0)
     return [number for number, _ in versions if number < needed]

@@ -56,19 +56,19 @@ class TableOptions:
 
 
 def ignored(text: str) -> Mapping[str, Any]:
-    """Take an option that is true or of the other direction here, without a notice."""
+    """Accept an option that holds anyway, or that is only for the other direction, without a notice."""
     return {}
 
 
 def json_data(text: str) -> Mapping[str, Any]:
-    """Take Blink's ``isJsonData = 'true'``."""
+    """Accept Blink's ``isJsonData = 'true'``."""
     if text.lower() != "true":
         raise ValueError("only JSON data is supported")
     return {"format": "json"}
 
 
 def no_json_array(text: str) -> Mapping[str, Any]:
-    """Take Blink's ``msgIsJsonArray = 'false'``."""
+    """Accept Blink's ``msgIsJsonArray = 'false'``."""
     if text.lower() != "false":
         raise ValueError("messages that are JSON arrays are not supported")
     return {}

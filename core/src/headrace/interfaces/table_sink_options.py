@@ -48,18 +48,20 @@ def check_table_sink(
     """
     if settings.key is not None and not settings.create_table and not key_of_existing:
         raise OptionError(
-            "key has an effect only together with create_table", plugin=plugin, option="key",
+            "the option key has an effect only together with create_table", plugin=plugin, option="key",
             hint="an existing table has its keys; remove the option, or add create_table=True",
         )  # fmt: skip
     if settings.create_table and settings.mode != "insert" and not settings.key:
         raise OptionError(
-            f"mode {settings.mode!r} needs a key, and the table that is created would have none", plugin=plugin, option="key",
+            f"mode {settings.mode!r} needs a key, and the new table would have none", plugin=plugin, option="key",
             hint="name the columns that are the primary key: key=['id']",
         )  # fmt: skip
     if folded(settings.offsets_table) == folded(settings.table):
-        raise OptionError("offsets_table must not be the table itself", plugin=plugin, option="offsets_table")
+        raise OptionError(
+            "offsets_table must not be the table that the sink writes", plugin=plugin, option="offsets_table"
+        )
     seen = set()
     for name in (settings.columns or {}).values():
         if folded(name) in seen:
-            raise OptionError(f"two columns of the stream go to {name!r}", plugin=plugin, option="columns")
+            raise OptionError(f"two columns of the stream are mapped to {name!r}", plugin=plugin, option="columns")
         seen.add(folded(name))

@@ -102,7 +102,9 @@ def emit(*, before: Duration | None = None, after: Duration | None = None, until
     is one update, at the end of ``until``. Raises OptionError for ``after`` without ``until``, and for negative lengths.
     """
     if after is not None and until is None:
-        raise OptionError("updates after the end need 'until': how long a window is kept", option="after")
+        raise OptionError(
+            "updates after the end of a window need 'until', which says how long a window is kept", option="after"
+        )
     return Emit(
         None if before is None else _microseconds(before, "before", positive=False),
         None if after is None else _microseconds(after, "after", positive=False),

@@ -63,7 +63,7 @@ MARK = "__hr_mark"
 
 
 def collected(path: str, types: dict[str, Any]) -> pl.DataFrame:
-    """Return what a CollectSink kept: its rows in order, with the column ``MARK`` (+I, -U, +U, -D)."""
+    """Return the rows that a CollectSink kept, in order, with the column ``MARK`` (+I, -U, +U, -D)."""
     frames = []
     for name in sorted(each for each in os.listdir(path) if each.endswith(".arrow")):
         frame = pl.read_ipc(os.path.join(path, name))
@@ -93,7 +93,7 @@ def materialized(changes: pl.DataFrame) -> pl.DataFrame:
 
 
 def collect_all(streams: Mapping[str, Stream], backend: str, **options: Any) -> dict[str, pl.DataFrame]:
-    """Run streams as one job to the end of what is there, and return their changes, by name.
+    """Run streams as one job to the end of the present input, and return their changes, by name.
 
     Logs how many records became dead letters, and why. Raises JobError as ``Job.run`` does.
     """
@@ -158,6 +158,6 @@ def tell_dead_letters(report: JobReport) -> None:
     places = ", ".join(report.dead_letter_places)
     reasons = "; ".join(map(str, report.dead_letter_reasons))
     logger.warning(
-        "%s: %s records are not among the rows: they became dead letters%s (%s)",
+        "%s: %s records are not in the result: they became dead letters%s (%s)",
         report.job, f"{report.dead_letters:,}", f" in {places}" if places else "", reasons,
     )  # fmt: skip

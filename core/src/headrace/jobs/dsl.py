@@ -229,7 +229,7 @@ class Stream:
     # ------------------------------------------------------------------------------------------------- rows as frames
 
     def collect(self, backend: str = "light", *, changes: bool = False, **options: Any) -> pl.DataFrame:
-        """Run to the end of what is there and return the rows as a polars frame.
+        """Run to the end of the present input and return the rows as a polars frame.
 
         Of a changelog the final rows are returned; with ``changes``, each change is a row with its kind in the last
         column, ``op`` (``+I``, ``-U``, ``+U``, ``-D``). For bounded input that fits into memory. How many records
@@ -367,7 +367,7 @@ class Stream:
                 raise PlanError(
                     f"union of streams with different columns: {first!r} and {schema!r}",
                     job=self._job_name,
-                    hint="bring them to the same columns with select() before the union",
+                    hint="give all streams the same columns with select() before the union",
                 )
         node = UnionNode(label="union", schema=first, merged=tuple(stream._edge for stream in streams))
         extras = {id(sink): sink for stream in streams for sink in stream._extras}
@@ -387,7 +387,7 @@ class Stream:
         )
 
     def dead_letters(self, route: Callable[[Stream], Job] | None = None) -> Stream:
-        """Get the bad records of the job as a stream of their own (see docs/jobs.md for its columns).
+        """Return the bad records of the job as a stream (see docs/jobs.md for its columns).
 
         With ``route``, a function that ends the stream of bad records in a sink, this stream is returned:
         ``.dead_letters(lambda bad: bad.to_file("bad"))``. Without it the stream of bad records is returned.
@@ -457,7 +457,7 @@ class Stream:
                 f"the settings of the sink are {sink.settings!r:.100}, not SinkSettings",
                 job=self._job_name,
                 plugin=label,
-                hint="set self.settings in __init__ to an object made by Settings.of({...}), or leave it alone",
+                hint="set self.settings in __init__ to an object made by Settings.of({...}), or do not set it",
             )
         sink.settings.check_types(plugin=label)
         sink.check(schema)
@@ -468,7 +468,7 @@ class Stream:
         """Return the rows as a DataFrame of Spark, streaming or batch, for any query of yours; needs headrace-spark.
 
         ``session`` is the SparkSession that it belongs to, which a stream that began with ``from_dataframe`` knows
-        already. For the options see docs/dataframes.md. Raises JobError for what is wrong with the stream.
+        already. For the options see docs/dataframes.md. Raises JobError if the stream has an error.
         """
         from headrace.jobs.job import DEFAULT_BACKEND
 
@@ -485,7 +485,7 @@ class Stream:
             return lambda *arguments, **options: self._to_plugin(verb.removeprefix("to_"), arguments, options)
         if verb.startswith("from_"):
             raise AttributeError(
-                f"{verb}: a stream already has a source; start another stream from the pipeline and union them"
+                f"{verb}: a stream has one source; start another stream from the pipeline, and union the two"
             )
         if not default_registry().has("operator", verb):
             raise no_verb("a stream", type(self), verb, list(default_registry().names("operator")), _BY_OTHER_NAMES)
@@ -514,7 +514,7 @@ class Stream:
             # In the lane of a queue it would get only the rows of that queue, and its state would be lost with the
             # process.
             raise PlanError(
-                f"{label}() keeps state, but the rows of a key do not all come to the same place here",
+                f"{label}() keeps state by key, but this stream is not divided by key",
                 job=self._job_name,
                 plugin=label,
                 hint=f"stream.key_by('column').{label}(…), or key_by('column').apply(…) of an operator object",

@@ -52,7 +52,7 @@ _refusals: list[Callable[[Job], NoReturn]] = []
 
 @contextmanager
 def refusing_starts(refuse: Callable[[Job], NoReturn]) -> Iterator[None]:
-    """Let ``refuse`` be called, which raises, where a job is started in this process meanwhile: for what only loads a job."""
+    """Call ``refuse``, which raises, if a job is started in this process inside the block: for programs that only load a job."""
     _refusals.append(refuse)
     try:
         yield
@@ -105,10 +105,10 @@ class Job:
         return ()
 
     def also(self, *others: Job, name: str | None = None) -> Job:
-        """Return one job that does what this and the other jobs do. Their sources are read once where they are shared.
+        """Return one job that does the work of this job and the others. Sources that they share are read once.
 
-        Jobs of different names need a ``name`` for what they make together: "namespace.pipeline", or a pipeline of this job's namespace.
-        That is a new job, with a checkpoint and positions in sinks of its own. Raises PlanError when the jobs cannot be one.
+        Jobs of different names need a ``name`` for the combined job: "namespace.pipeline", or a pipeline of this job's namespace.
+        It is a new job, with its own checkpoint and positions in sinks. Raises PlanError if the jobs cannot be combined.
         """
         jobs = (self, *others)
         nodes = {id(node): node for job in jobs for node in job.sink_nodes}
@@ -117,17 +117,17 @@ class Job:
             for other in others:
                 if other.name != self.name and other.name not in self._made_of:
                     raise PlanError(
-                        f"jobs of different names need a name for what they make together: {self.name} and {other.name}",
+                        f"jobs of different names need a name for the combined job: {self.name} and {other.name}",
                         job=self.name,
                         hint="build both from the same hr.stream(namespace, pipeline), or say hr.job(…, name='…')",
                     )
             return Job(self._stream, tuple(nodes.values()), _own_name=self._own_name, _made_of=self._made_of)
         if len({job._bad_records() == "stop" for job in jobs}) > 1:
             raise PlanError(
-                "bad records stop one of these jobs and not the others",
+                "one of these jobs stops at a bad record, and another one does not",
                 job=name,
                 option="bad_records",
-                hint="give all of them the same bad_records",
+                hint="give all jobs the same bad_records",
             )
         namespace, _, pipeline = name.rpartition(".")
         namespace = namespace or self.namespace
@@ -200,7 +200,7 @@ class Job:
         """Return the rows of the job's sink as a DataFrame of Spark; needs headrace-spark. The sink itself writes nothing.
 
         ``session`` is the SparkSession that it belongs to, which a job that reads DataFrames knows already. For the
-        options see docs/dataframes.md. Raises JobError for what is wrong with the job.
+        options see docs/dataframes.md. Raises JobError if the job has an error.
         """
         return default_registry().find("backend", DEFAULT_BACKEND).to_dataframe(self, session, **options)
 
@@ -255,11 +255,11 @@ class PreparedJob:
     backend: Backend
 
     def load_ahead(self) -> None:
-        """Load ahead of ``start`` what the job needs of its checkpoint, while another process still runs it: so the output pauses shorter.
+        """Load the checkpoint before ``start``, while another process still runs the job: so the output pauses for a shorter time.
 
         Called any number of times before ``start``, the last time just before the other process is stopped. Nothing is changed in the
-        checkpoint; how much is loaded is the backend's affair. The memory of the process grows to what the job will need. Raises
-        OptionError for a wrong ``metrics``, and what the backend cannot go on without.
+        checkpoint. The backend decides how much is loaded. The memory of the process grows to the size that the job will need. Raises
+        OptionError for a wrong ``metrics``, and errors of the backend that prevent the start.
         """
         self._meter()
         self.backend.load_ahead(self.plan, self.options)
@@ -278,7 +278,7 @@ class PreparedJob:
         return meter
 
     def start(self) -> JobHandle:
-        """Start the job and return at once, as ``Job.start`` does. Raises JobError for what is found before anything is read."""
+        """Start the job and return at once, as ``Job.start`` does. Raises JobError for errors that are found before anything is read."""
         from headrace.runtime.control import watch
 
         meter = self._meter()
@@ -334,7 +334,10 @@ def options_of(backend_class: type[Backend], name: str, given: Mapping[str, Any]
         )
         if own["drop_state"] and own.get("from_savepoint") is None:
             raise OptionError(
-                "state is left out of a savepoint only", plugin=name, option="drop_state", hint="give from_savepoint"
+                "this option leaves state out of a savepoint, and the job does not start from one",
+                plugin=name,
+                option="drop_state",
+                hint="give from_savepoint",
             )
     return RunOptions(**own), backend_class.Settings.of(backend_options, plugin=name)
 

@@ -95,7 +95,7 @@ class KeyedStream:
         keys = spec.key_columns()
         if keys and not set(self.keys) <= set(keys):
             raise PlanError(
-                f"{name}() has the keys {', '.join(map(str, keys))}, but the rows come together by {', '.join(self.keys)}",
+                f"{name}() has the keys {', '.join(map(str, keys))}, but key_by() has divided the stream by {', '.join(self.keys)}",
                 job=self._stream._job_name,
                 plugin=name,
                 hint="give key_by() and the operator the same columns",
@@ -122,27 +122,27 @@ class KeyedStream:
         """Put the rows of each key into windows: ``window(hr.tumbling("10 s", on="ts"))``, then ``agg`` or ``reduce``.
 
         ``late`` is the delay of the watermark: how much older than the newest row a row may be without being late. It
-        is used if the stream has no ``watermark(...)`` of its own. ``emit`` asks for results before and after the
+        is used if the stream has no ``watermark(...)``. ``emit`` asks for results before and after the
         final one.
         """
         if not isinstance(window, Window):
-            raise OptionError(f"{window!r} is no window", option="window", hint='hr.tumbling("10 s", on="ts")')
+            raise OptionError(f"{window!r} is not a window", option="window", hint='hr.tumbling("10 s", on="ts")')
         self._check_ttl("window", "a window is removed when it closes; late= says how long late rows are waited for")
         return WindowedStream(self._stream, self.keys, window, late, emit or Emit())
 
     def _no_state(self, verb: str) -> PlanError:
         return PlanError(
-            f"{verb}() keeps no state, so it does not need keys",
+            f"{verb}() keeps no state, so it cannot be used behind key_by()",
             job=self._stream._job_name,
             plugin=verb,
-            hint="put it before key_by(); an operator with state derives from headrace.interfaces.operator.StatefulSpec",
+            hint="put it before key_by(); if it does keep state, derive it from headrace.interfaces.operator.StatefulSpec",
         )
 
     def _check_ttl(self, verb: str, hint: str = "give the operator an option of its own") -> None:
         """Raise an error for a ``ttl`` that a verb does not support."""
         if self.state_ttl is not None:
             raise PlanError(
-                f"{verb}() does not forget keys by ttl()",
+                f"{verb}() cannot be combined with ttl()",
                 job=self._stream._job_name,
                 plugin=verb,
                 hint=hint,
@@ -204,7 +204,7 @@ def keyed(stream: Stream, columns: Sequence[str], named: Mapping[str, Any]) -> K
         keys += added
         if not added:
             raise PlanError(
-                f"{column!r} gives no new column to key by", job=stream._job_name, hint="name it: key=expression"
+                f"{column!r} does not name a new column", job=stream._job_name, hint="name it: key=expression"
             )
     if named:
         stream = stream.with_columns(**named)
@@ -245,14 +245,16 @@ def normalized(stream: Stream, key: tuple[str, ...], state_ttl: Duration | None)
     changes = stream.changes
     if changes is None:
         raise PlanError(
-            "normalize_changes() needs rows that change, but these are only added",
+            "normalize_changes() needs a stream whose rows change, but rows of this stream are only added",
             job=stream._job_name,
             hint="deduplicate() keeps the last row of a key",
         )
     columns = key or changes.key
     if not columns:
         raise PlanError(
-            "normalize_changes() needs the key of the table", job=stream._job_name, hint="normalize_changes(['id'])"
+            "normalize_changes() needs the key of the table that changes",
+            job=stream._job_name,
+            hint="normalize_changes(['id'])",
         )
     if state_ttl is not None:
         microseconds(state_ttl, "state_ttl")
@@ -326,6 +328,6 @@ def _known_schema(stream: Stream) -> Schema:
         raise PlanError(
             "the columns of the stream are not known here",
             job=stream._job_name,
-            hint="give the map() before it a schema",
+            hint="give the map() before it an option schema={...}",
         )
     return stream.schema

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from headrace.jobs.dsl import Pipeline
 
 
-#: Header fields that are the same for all changes of a row, because they come in one queue.
+#: Header fields that are the same for all changes of a row, because these are in one queue.
 _CONSTANT_METADATA = frozenset({"queue", "source"})
 
 
@@ -47,7 +47,10 @@ def start_of(source: Source, start: str | datetime | Start | StartAt | None) -> 
 def codec_of(format: str | None, options: Mapping[str, Any]) -> Codec | None:
     if format is None:
         if options:
-            raise OptionError(f"option {next(iter(options))!r} belongs to a format, but none is named", option="format")
+            raise OptionError(
+                f"option {next(iter(options))!r} belongs to a format, but the option format is not given",
+                option="format",
+            )
         return None
     codec_class = default_registry().find("codec", format)
     codec: Codec = codec_class(codec_class.Settings.of(options, plugin=format))
@@ -129,7 +132,7 @@ def source_node(
     if codec is not None:
         codec.record_decoder(
             columns, None, metadata_of_codec(extra)
-        )  # says now what the format cannot do with these columns
+        )  # raises now if the format cannot handle these columns
     node = SourceNode(
         label=label,
         schema=Schema({**columns, **extra_types}, json_columns=columns.json_columns),
@@ -167,7 +170,7 @@ def changes_of(
         for option, given in (("key", named is not None), ("repeats", repeats)):
             if given:
                 raise OptionError(
-                    "belongs to a source whose rows change, but these are only added",
+                    "is only for a source whose rows change, and rows of this source are only added",
                     plugin=label,
                     option=option,
                     hint="name a format of changes (debezium-json, canal-json, …), or use key_by() and deduplicate()",
@@ -194,7 +197,7 @@ def changes_of(
         codec.use_key(columns, found.key or ())
     if found.needs_normalizing and not found.key:
         raise OptionError(
-            f"a key is needed: {why}, so that each row is compared with the last one of its key",
+            f"a key is needed: {why}, so that each row can be compared with the last row of its key",
             plugin=label,
             option="key",
             hint="name the columns of the table's primary key: key=['id']",

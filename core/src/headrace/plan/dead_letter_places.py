@@ -7,7 +7,7 @@ from headrace.plan.graph import Plan
 
 
 def dead_letter_places(plan: Plan) -> tuple[str, ...]:
-    """Return where the dead letters of a job go: for each sink its name and what it was made with, such as its path."""
+    """Return where the dead letters of a job go: for each sink its name and main options, such as its path."""
     if plan.dead_letters_id is None:
         return ()
     behind = plan.reachable(plan.nodes[plan.dead_letters_id])

@@ -1,6 +1,6 @@
 """A plan for people: what each node does, as text and as a Mermaid flowchart. Pure functions; nothing is connected.
 
-``headrace explain`` prints what is made here; the picture in ``headrace-console`` is drawn from the same descriptions.
+``headrace explain`` prints these texts; the picture in ``headrace-console`` is drawn from the same descriptions.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _UNKNOWN_COLUMNS = "known row by row"
 
 @dataclass(frozen=True, slots=True)
 class NodeDescription:
-    """One node of a plan in words. All texts are complete; who shows them shortens them."""
+    """One node of a plan in words. All texts are complete; the caller shortens them for display."""
 
     id: str
     kind: Kind
@@ -91,7 +91,7 @@ class StageDescription:
 
 
 def guarantee_of(sink: Sink) -> str:
-    """Return what a sink's class promises about rows after a crash, in words."""
+    """Return the guarantee of a sink's class for rows after a crash, in words."""
     if isinstance(sink, TransactionalSink):
         return "exactly once"
     if isinstance(sink, IdempotentSink):
@@ -112,7 +112,7 @@ def describe_nodes(plan: Plan) -> dict[str, NodeDescription]:
 
 
 def describe_stages(plan: Plan) -> list[StageDescription]:
-    """Return the stages of a plan. A stage has no shuffle in it, so every queue runs through it in a lane of its own.
+    """Return the stages of a plan. A stage has no shuffle in it, so every queue runs through it in its own lane.
 
     Streams of one job that have no node in common are stages beside each other.
     """
@@ -183,7 +183,7 @@ def _describe(plan: Plan, node_id: str, node: Node, decoded: Mapping[str, Sequen
         id=node_id,
         kind=kind,
         what=what,
-        # Texts of several lines bring the indentation of the Python file that they stand in.
+        # Texts of several lines contain the indentation of their Python file.
         arguments=inspect.cleandoc(arguments),
         inputs=tuple((plan.id_of(edge.node), edge.output) for edge in node.inputs),
         columns=None if node.schema is None else {name: type_name(t) for name, t in node.schema.items()},
@@ -302,7 +302,7 @@ def _texts(node: NodeDescription, width: int) -> Iterable[str]:
 
 
 def headline(node: NodeDescription) -> str:
-    """Return what a node does, in a line or, for an operator with a long text, in several."""
+    """Return a description of a node in one line or, for an operator with a long text, in several."""
     if node.kind == "source":
         return f"source {node.what}"
     if node.kind == "sink":
@@ -364,7 +364,7 @@ def _draw(nodes: Sequence[NodeDescription]) -> list[_Row]:
             columns.append(None)
             place = len(columns) - 1
         if not mine and rows and not any(columns):
-            rows.append(_Row(""))  # a flow of its own begins
+            rows.append(_Row(""))  # a separate flow begins
         graph = _line(columns, {place: _SYMBOLS[node.kind]})
         after = consumers[node.id]
         # The last consumer is drawn straight below, those before it to the right: edges then cross least.

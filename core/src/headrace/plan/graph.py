@@ -117,7 +117,7 @@ CHAIN_LENGTH_MAX = 200
 
 @dataclass(frozen=True, eq=False)
 class SinkNode(Node):
-    """A sink and what it takes."""
+    """A sink and its input."""
 
     sink: Sink
     input: Input
@@ -145,7 +145,7 @@ class Plan:
         self.meter: Meter = NO_METER
         #: The directory where the job keeps its progress, for optimizers whose operators keep something beside it.
         self.checkpoint: str | None = None
-        #: Whether a job goes on over its state although what feeds an operator with state has changed.
+        #: Whether a job uses its stored state although the verbs before an operator with state have changed.
         self.allow_changed_input = False
         self._definitions: Mapping[str, DefinedState] | None = None
         self._outputs: Mapping[str, Mapping[str, Any]] | None = None
@@ -197,13 +197,13 @@ class Plan:
         """Return the operator that ``handle.update_rules`` means, and the columns of its input. Raises PlanError."""
         found = {name: node for name, node in self.of_kind(OperatorNode).items() if node.spec.replaces_rules}
         if not found:
-            raise PlanError("the job has no rules that could be replaced", job=self.job_name)
+            raise PlanError("the job has no verb rules()", job=self.job_name)
         if node_id is None and len(found) > 1:
             raise PlanError(f"the job has several rules: {', '.join(found)}", job=self.job_name, hint="pass node='…'")
         chosen = found.get(node_id if node_id is not None else next(iter(found)))
         if chosen is None:
             hint = did_you_mean(node_id or "", found, known="rules")
-            raise PlanError(f"{node_id!r} are no rules", job=self.job_name, hint=hint)
+            raise PlanError(f"{node_id!r} is not a verb rules()", job=self.job_name, hint=hint)
         schema = input_schema(chosen.input)
         if schema is None:
             raise PlanError(
@@ -350,7 +350,7 @@ class Plan:
                 raise PlanError(
                     f"{seen[id(part)]!r} and {node_id!r} are the same {type(part).__name__} object",
                     job=self.job_name,
-                    hint="make one for each place where it is used",
+                    hint="make one object for each place in the job",
                 )
             seen[id(part)] = node_id
         self._check_sinks_are_own(made_of)
@@ -359,7 +359,7 @@ class Plan:
         return changes
 
     def _check_sinks_are_own(self, made_of: Collection[str]) -> None:
-        """Raise PlanError when a sink object is another job's: its positions, and what it knows of changes, are that job's."""
+        """Raise PlanError if a sink object belongs to another job: its positions and its knowledge of changes are that job's."""
         for sink_id, node in self.sinks.items():
             if node.sink.writer_job not in ("", self.job_name, *made_of):
                 raise PlanError(
@@ -370,7 +370,7 @@ class Plan:
                 )
 
     def _bind_sources(self) -> None:
-        """Tell each source what it is read as, and what is wanted of its headers."""
+        """Set the name under which each source is read, and the header fields that are wanted."""
         readers: Counter[tuple[str, str]] = Counter()
         for source_id, node in self.sources.items():
             source = node.source
@@ -382,7 +382,7 @@ class Plan:
             source.header_fields |= self._header_fields_wanted_behind(node)
 
     def _bind_sinks(self, changes: Mapping[str, Changes | None]) -> None:
-        """Tell each sink what it writes for. Called when everything is checked: a job that is refused leaves its sinks as they were."""
+        """Set the job for which each sink writes. Called after all checks: a job that is refused leaves its sinks unchanged."""
         for sink_id, node in self.sinks.items():
             node.sink.writer_job = self.job_name
             node.sink.writer_name = f"{self.job_name}.{sink_id}"
@@ -460,7 +460,7 @@ def _check_upserts(spec: OperatorSpec, before: Changes | None) -> None:
 
 def _without_before_images(verb: str) -> PlanError:
     return PlanError(
-        f"{verb} needs the old rows of changes, but the source gives only new ones",
+        f"{verb} needs the old and the new row of each change, but the source gives only the new one",
         hint="leave out normalize=False, or call normalize_changes() first: it keeps the last row of each key",
     )
 
@@ -514,7 +514,7 @@ def _topological(sinks: Sequence[SinkNode]) -> list[Node]:
                 ordered.append(node)
     if max(depths.values(), default=0) > CHAIN_LENGTH_MAX:
         raise PlanError(
-            f"{max(depths.values())} verbs follow each other; at most {CHAIN_LENGTH_MAX} may",
+            f"{max(depths.values())} verbs follow each other, but at most {CHAIN_LENGTH_MAX} may",
             hint="one select(), with_columns() or script() can hold many expressions, and rules() many conditions",
         )
     return ordered

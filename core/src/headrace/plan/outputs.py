@@ -1,4 +1,4 @@
-"""The outputs of a plan: what makes the rows of each, and what sinks are told of it before anything is read.
+"""The outputs of a plan: the definition of each output's rows, and the call of ``Sink.adopt`` before anything is read.
 
 A backend tells every sink of its definition (``tell_outputs``), so that the rows of another job are never taken for a replay.
 """
@@ -34,7 +34,7 @@ def tell_outputs(
 ) -> dict[str, InputRead]:
     """Tell each sink what makes its rows. Called by backends when sinks are prepared, before anything is read.
 
-    ``stored``: the digests that the checkpoint holds which the job goes on from; None: there is none. ``begins``: whether the keyed stages
+    ``stored``: the digests in the checkpoint from which the job continues; None: no checkpoint. ``begins``: whether the keyed stages
     begin with nothing, so that their results come again. ``elsewhere`` tells whether consumer groups keep how far the job is. Returns
     the sinks that have all results of this job over an input, with that input: see ``check_same_input``. Raises JobError where an output
     holds rows of another job, or results that would be there twice.
@@ -44,14 +44,14 @@ def tell_outputs(
             "the job continues from its checkpoint, so rows from before the checkpoint would be removed and not written again",
             job=plan.job_name,
             option="replace_output",
-            hint="start with another checkpoint directory, or do not use replace_output",
+            hint="start with another checkpoint directory, or leave replace_output out",
         )
     known = {}
     keyed = keyed_outputs(plan)
     for name, digest in plan.output_digests.items():
         sink, definition = plan.sinks[name].sink, plan.output_definitions[name]
         continued = None if stored is None else stored.get(name, digest)
-        # Where each definition of the job has a name of its own what others have written stays.
+        # If each definition of the job has its own name, rows of other definitions stay.
         own = replace and not sink.names_writer_by_definition
         own = own or (sink.replaces and stored is None and not elsewhere())
         repeats = begins and name in keyed
@@ -64,7 +64,7 @@ def tell_outputs(
 def check_same_input(plan: Plan, known: Mapping[str, InputRead], now: InputRead | None) -> None:
     """See that outputs which have all results over an input have those of the input of now: then the same results come, and are dropped.
 
-    ``now``: what the run is going to read; None: that is not known, as it does not end with its input. Raises JobError.
+    ``now``: the input of this run; None: it is not known, because the run does not end with its input. Raises JobError.
     """
     for name, before in known.items():
         if before != now:
@@ -72,16 +72,16 @@ def check_same_input(plan: Plan, known: Mapping[str, InputRead], now: InputRead 
             if now is not None and (now.queues, now.records) == (before.queues, before.records):
                 there = "reads as many of others (or divides them among other shards)"
             raise JobError(
-                f"{name!r} has the results of an earlier run of this job, over {before}, and this one {there}. Without a checkpoint "
-                "all results are made again under other numbers, and would be there twice",
+                f"{name!r} has the results of an earlier run of this job, over {before}, and this one {there}. Without a checkpoint this "
+                "run writes all results again, under other numbers, so they would be stored twice",
                 job=plan.job_name,
                 plugin=name,
-                hint=REPLACE_HINT + "; or give the job a checkpoint, from which later runs go on",
+                hint=REPLACE_HINT + "; or give the job a checkpoint, from which later runs continue",
             )
 
 
 def tell_completed(plan: Plan, read: InputRead, wait_for: Callable[[str, Callable[[], None]], None]) -> None:
-    """Tell the outputs of keyed stages that a run which began anew has come to the end of its input, and all is stored.
+    """Call ``completed`` of the outputs of keyed stages: a run without a checkpoint has reached the end of its input, and all is stored.
 
     ``wait_for`` repeats it for a sink whose server is not available (``Patience.wait_for``).
     """

@@ -24,7 +24,7 @@ def same_origins(plan: Plan, *, labels: bool = True) -> dict[Node, Node]:
 
 
 def _origin(node: SourceNode, labels: bool) -> tuple[Any, ...] | None:
-    """Return everything that determines what a source gives; None for a source that is not made from options alone."""
+    """Return everything that determines the records of a source; None for a source that is not made from options alone."""
     settings = node.source.settings
     if settings is None or node.schema is None or node.body_schema is None:
         return None

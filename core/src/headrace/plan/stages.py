@@ -1,4 +1,4 @@
-"""What a backend asks a plan about its keyed stages: who sends to which shuffle, and what they wait for."""
+"""Functions for backends about the keyed stages of a plan: what sends to which shuffle, and what each waits for."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from headrace.plan.graph import Node, OperatorNode, Plan
 
 
 def upstream_of(plan: Plan) -> Mapping[str, tuple[frozenset[str], ...]]:
-    """Return per shuffle and side the sources and shuffles whose rows come in. Raises PlanError for dead letters."""
+    """Return the sources and shuffles whose rows arrive at each side of each shuffle. Raises PlanError for dead letters."""
     roots: dict[str, Node] = {**plan.sources, **plan.shuffles}
     stages = {root_id: set(plan.stage(root)) for root_id, root in roots.items()}
     bad = plan.dead_letters_id
@@ -22,10 +22,10 @@ def upstream_of(plan: Plan) -> Mapping[str, tuple[frozenset[str], ...]]:
             edge_id = plan.id_of(edge.node)
             if edge_id in behind_bad:
                 raise PlanError(
-                    "dead letters cannot be keyed: they are made where rows are written",
+                    "dead letters cannot be divided by key: they also come from the sinks, behind all verbs",
                     job=plan.job_name,
                     plugin=name,
-                    hint="write them to a sink, and read that in another job",
+                    hint="write them to a sink, and read them from there in another job",
                 )
             sides.append(frozenset(root_id for root_id, stage in stages.items() if edge_id in stage))
         found[name] = tuple(sides)
@@ -45,7 +45,7 @@ def idle_timeouts_us(plan: Plan) -> Mapping[str, int]:
 
 
 def tick_seconds(plan: Plan) -> float | None:
-    """Return how often shards are to be told of the clock without data: as often as any operator asks; None: never."""
+    """Return the interval at which shards need a tick without data: the shortest that an operator asks for; None: never."""
     specs = [node.spec for node in plan.of_kind(OperatorNode).values()]
     asked = [spec.tick_seconds for spec in specs if isinstance(spec, StatefulSpec)]
     return min((each for each in asked if each is not None), default=None)

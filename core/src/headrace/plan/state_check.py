@@ -1,4 +1,4 @@
-"""Compares the definitions of a stored state with those of the job that is to go on with it.
+"""Compares the definitions of a stored state with those of the job that wants to use it.
 
 A backend calls ``check_definitions`` before anything runs; a shard has a ``StateFit``, which brings what it is given to the
 columns of now, version by version: every stored version says under which definitions it was made.
@@ -35,7 +35,7 @@ logger = logging.getLogger(__name__)
 def check_definitions(plan: Plan, stored: Mapping[str, DefinedState] | None, *, place: str) -> frozenset[str]:
     """Compare a job with the definitions that are stored at a place; return the operators whose state must turn out to be empty.
 
-    Called by backends when a job goes on, before anything runs. ``stored`` None: the state was written before definitions were
+    Called by backends when a job continues, before anything runs. ``stored`` None: the state was written before definitions were
     stored, which is warned of. Raises CheckpointError that names the verb and shows both definitions.
     """
     now = plan.state_definitions
@@ -70,7 +70,7 @@ def check_definitions(plan: Plan, stored: Mapping[str, DefinedState] | None, *, 
 def lost_sources(plan: Plan, stored: Iterable[str]) -> frozenset[str]:
     """Return which of the sources that a checkpoint has positions of the job no longer has.
 
-    Called by backends when a job goes on, before anything runs; they forget the positions. Raises CheckpointError unless
+    Called by backends when a job continues, before anything runs; they drop the positions. Raises CheckpointError unless
     ``allow_changed_input`` says that it is meant: a source with another name would be read from its beginning.
     """
     lost = sorted(set(stored) - set(plan.sources))
@@ -82,10 +82,10 @@ def lost_sources(plan: Plan, stored: Iterable[str]) -> frozenset[str]:
             f"the checkpoint knows {named}, which the job no longer has",
             job=plan.job_name,
             option="checkpoint",
-            hint=f"name the source as before (name={lost[0]!r}); if it is meant to be gone, allow_changed_input=True "
-            "(--allow-changed-input) goes on without it; or begin anew with another directory",
+            hint=f"name the source as before (name={lost[0]!r}); if you removed it on purpose, set allow_changed_input=True "
+            "(--allow-changed-input) to continue without it; or start from the beginning with another checkpoint directory",
         )
-    logger.warning("job %s: it goes on without %s, whose positions are forgotten", plan.job_name, named)
+    logger.warning("job %s: the job continues without %s, and its stored positions are deleted", plan.job_name, named)
     return frozenset(lost)
 
 
@@ -94,7 +94,7 @@ def _check_new(plan: Plan, name: str, defined: DefinedState, place: str) -> None
         raise _refused(
             plan,
             name,
-            f"{place} has no state of {name!r} ({defined.state.verb}): it would begin empty, though rows were read before",
+            f"{place} has no state of {name!r} ({defined.state.verb}): it would start with empty state, although rows were read before",
             choice=True,
         )
 
@@ -163,7 +163,7 @@ class StateFit:
         return cls(plan, operators, _now=now, _digest=digest, _known={digest: now})
 
     def header(self, *, whole: bool) -> dict[str, Any]:
-        """Return what a version says of its definitions: all of it in snapshots and the first time, else a digest."""
+        """Return the definitions for a version: complete in snapshots and the first time, otherwise a digest."""
         value: dict[str, Any] = {"digest": self._digest}
         if whole or not self._told:
             value |= definitions_to_json(self._now)
@@ -175,7 +175,7 @@ class StateFit:
         return value is None or value.get("digest") == self._digest
 
     def begin_version(self, value: Mapping[str, Any] | None) -> None:
-        """Take what a version says of its definitions, before its content. Raises CheckpointError where it cannot be gone on with."""
+        """Check the definitions of a version before its content is loaded. Raises CheckpointError if the state cannot be used."""
         self._others = {}
         if value is None:
             self.undefined = True

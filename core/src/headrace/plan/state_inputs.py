@@ -2,7 +2,7 @@
 
 Walks a plan from its sources. Every column gets an *origin*: a text of what it is made of, so that names which headrace or a SQL
 text made up (they begin with ``__``) can be replaced by what they mean. Filters become a set of conditions, projections the origins of
-the columns that an operator reads; what else stands before it is a list of steps.
+the columns that an operator reads; other verbs before it become a list of steps.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from headrace.plan.graph import Input, Node, OperatorNode, Plan, ShuffleNode, So
 #: A text in single quotes, which is passed over, or a name in double quotes.
 _NAMES = re.compile(r"'(?:[^']|'')*'|(?<!\.)\"((?:[^\"]|\"\")*)\"")
 _MADE_UP = "__"
-#: A longer origin is told by its digest: columns that are made of each other again and again grow without bound.
+#: A longer origin is replaced by its digest: columns that are computed from each other again and again would grow without bound.
 _ORIGIN_LENGTH_MAX = 2_000
 _ONE_NAME = re.compile(r"\"(?:[^\"]|\"\")*\"|[\w.]+")
 
@@ -37,7 +37,7 @@ def state_definitions(plan: Plan) -> dict[str, DefinedState]:
 
 
 def origins_of_sinks(plan: Plan) -> dict[str, dict[str, Any]]:
-    """Return what the rows of each sink are, as JSON values, by node id; not for those of dead letters."""
+    """Return the definition of the rows of each sink, as JSON values, by node id; not for dead letters."""
     walk = _Walk(plan)
     bad = plan.dead_letters_id
     behind = set() if bad is None else set(plan.reachable(plan.nodes[bad]))
@@ -57,7 +57,7 @@ class _Origin:
         return quoted(name) if self.columns is None else self.columns.get(name, quoted(name))
 
     def to_json(self, names: Sequence[str] | None = None) -> dict[str, Any]:
-        """Return it as JSON values; of the columns those with these names (None: all) that are not what they are called."""
+        """Return it as JSON values; of the columns only those with these names (None: all) whose origin differs from their name."""
         wanted = sorted(self.columns or ()) if names is None else sorted(set(names))
         made = {name: self.column(name) for name in wanted}
         shown = {name: text for name, text in made.items() if text != quoted(name) and not name.startswith(_MADE_UP)}
@@ -91,7 +91,7 @@ class _Walk:
             held={resolve(text): kept for text, kept in given.held.items()},
             adjustable=_resolved(given.adjustable, resolve),
         )
-        # A column of a key counts as the key: what it is made of stands there.
+        # A column of a key counts as the key, whose origin is given there.
         inputs = [
             origin.to_json(_read_by(spec, edge, given, alone=len(edges) == 1))
             for origin, edge in zip(origins.values(), edges, strict=True)
@@ -99,7 +99,7 @@ class _Walk:
         return DefinedState(state, inputs, spec.adapts_state)
 
     def origin(self, edge: Input) -> _Origin:
-        """Return what the rows on an edge are."""
+        """Return the definition of the rows on an edge."""
         at = (id(edge.node), edge.output)
         if at not in self._known:
             self._known[at] = self._origin_of(edge.node, edge.output, input_schema(edge))
@@ -172,7 +172,7 @@ def _key_text(origin: _Origin, name: str) -> str:
 
 
 def _by_text(columns: Mapping[str, Kept], resolve: Callable[[str], str]) -> dict[str, Kept]:
-    """Return columns of a state by what they are; one that is made up may be a copy of another."""
+    """Return columns of a state by their origins; a generated column may be a copy of another."""
     found: dict[str, Kept] = {}
     for name in sorted(columns, key=lambda name: (name.startswith(_MADE_UP), list(columns).index(name))):
         text = _column_text(name, resolve)

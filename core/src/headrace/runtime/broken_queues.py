@@ -101,7 +101,9 @@ def tell_set_aside(job: str, queue_id: str, offset: int | None, message: str, hi
     """Log that a queue was set aside."""
     at = "" if offset is None else f" before record {offset}"
     more = f" ({hint})" if hint else ""
-    logger.warning("job %s: queue %s is set aside%s, the others are read on: %s%s", job, queue_id, at, message, more)
+    logger.warning(
+        "job %s: queue %s is set aside%s, the other queues are read on: %s%s", job, queue_id, at, message, more
+    )
 
 
 def tell_mended(job: str, queue_id: str) -> None:

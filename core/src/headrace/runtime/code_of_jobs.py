@@ -1,4 +1,4 @@
-"""Which code of a job must travel with it: what is defined in modules that another process could not import."""
+"""Finds the code of a job that must be sent with it: objects from modules that another process could not import."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any
 
 @contextmanager
 def unimportable_modules_by_value(pickler: Any) -> Iterator[None]:
-    """Let what is defined in modules that a new process could not import travel as code, like ``__main__``'s does.
+    """Pickle objects of modules that a new process could not import by value, as for ``__main__``.
 
     Backends use it around ``dumps``. ``pickler``: the module cloudpickle, or a copy of it as pyspark has one.
     """
@@ -69,7 +69,7 @@ def _importable(name: str, file: str) -> bool:
 
 
 def _find(name: str, places: Sequence[str] | None) -> importlib.machinery.ModuleSpec | None:
-    # Development installations bring finders of their own, which a new process has too.
+    # Development installations add their own finders, which a new process has too.
     for finder in sys.meta_path:
         spec = finder.find_spec(name, places)
         if spec is not None:

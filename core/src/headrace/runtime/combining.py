@@ -30,7 +30,7 @@ class Combining:
         return self._combiner.keeps_order
 
     def combined(self, frame: pl.DataFrame) -> pl.DataFrame:
-        """Return what is sent for rows of one queue: see ``Combiner.combine``."""
+        """Return the rows to send for rows of one queue: see ``Combiner.combine``."""
         import polars as pl
 
         if self._left_out:
@@ -61,7 +61,7 @@ def combining_before(plan: Plan, shuffle: ShuffleNode) -> Combining | None:
 def _meet_again(node: Node) -> bool:
     """Return whether branches of one source or shuffle come together before a node.
 
-    Each may have a watermark of its own. Those of the rows then go up and down, and what is late depends on each row.
+    Each may have its own watermark. Then the watermarks of the rows go up and down, and lateness depends on each row.
     """
     if isinstance(node, UnionNode):
         roots = [root for edge in node.merged for root in _roots(edge.node)]

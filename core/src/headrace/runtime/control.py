@@ -51,7 +51,7 @@ def watch(handle: JobHandle, checkpoint: str | None, job: str) -> None:
             file.write(str(os.getpid()))
     except OSError as error:  # the job runs; only requests of other processes are not heard
         logger.warning(
-            "job %s takes no requests from other processes: %s", job, storage_error(error, directory).message
+            "job %s cannot take requests from other processes: %s", job, storage_error(error, directory).message
         )
         return
     threading.Thread(target=_watch, args=(handle, directory), name=f"control {job}", daemon=True).start()
@@ -70,13 +70,13 @@ def _watch(handle: JobHandle, directory: Path) -> None:
                     continue
                 for request in sorted(directory.glob("*.request")):
                     _do(handle, request)
-                seen = changed  # only now: what could not be taken, or come meanwhile, is looked for again
+                seen = changed  # only now: requests that could not be taken, or arrived since, are looked for again
             except FileNotFoundError:  # somebody has removed the directory
                 continue
             except OSError as error:  # the process that asked waits until its own time-out
                 logger.warning("control: %s", storage_error(error, directory, what="answer to a request").message)
             continue
-        except HeadraceError as error:  # who waits for the job is told by its own wait()
+        except HeadraceError as error:  # a caller that waits for the job gets the error from its own wait()
             logger.debug("control: the job has failed: %s", error)
         return
 
@@ -111,7 +111,7 @@ def ask_for_savepoint(
 ) -> Path:
     """Ask the job that runs with a checkpoint for a savepoint, and with ``stop`` to stop there; return its path when it is written.
 
-    Raises CheckpointError when no job takes the request within ``claim_timeout``, and what the job refuses.
+    Raises CheckpointError if no job takes the request within ``claim_timeout``, and the error with which the job refuses it.
     """
     clock, never = clock or SystemClock(), threading.Event()
     directory = Path(checkpoint) / _DIRECTORY

@@ -37,7 +37,7 @@ class JobMeter(Meter):
             raise
 
     def started(self, read: Callable[[], Snapshot]) -> None:
-        """Called when the job has started; it may have ended meanwhile. ``read`` returns its metrics."""
+        """Called when the job has started; it may have ended already. ``read`` returns its metrics."""
         with self._starting:
             self._read = read
             self._tell(lambda exporter: exporter.job_started(self._job, read))
@@ -68,7 +68,7 @@ class JobMeter(Meter):
             try:
                 tell(exporter)
             except Exception as error:  # an error of an exporter must not end the job
-                logger.warning("job %s: figures cannot be shown: %s: %s", self._job, type(error).__name__, error)
+                logger.warning("job %s: figures cannot be exported: %s: %s", self._job, type(error).__name__, error)
 
 
 def metric_definitions() -> dict[str, Metric]:
@@ -91,7 +91,7 @@ def _exporter(job: str, given: Any) -> tuple[MetricsExporter, bool]:
     scheme, separator, _ = given.partition("://") if isinstance(given, str) else ("", "", "")
     if not separator:
         raise OptionError(
-            f"unusable value of type {type(given).__name__}: not a URL and no exporter",
+            f"unusable value of type {type(given).__name__}: it must be a URL or an exporter",
             job=job,
             option="metrics",
             hint='metrics="prometheus://127.0.0.1:9464", metrics=True, or an object of headrace_metrics',

@@ -2,7 +2,7 @@
 
 A state store forgets the versions before a new snapshot. Who watches a new version of a job, and may want the state from before it, leaves
 a mark in the checkpoint's directory; as long as it is there, nothing is forgotten, and no snapshot is made only to have fewer versions: so
-what a next process has loaded ahead stays the beginning of what it needs. The next snapshot after that forgets all of it.
+the versions that a next process has loaded in advance stay valid. The next snapshot after that removes all of them.
 """
 
 from __future__ import annotations

@@ -145,7 +145,7 @@ class Lane:
         return self._counted(batch, None)
 
     def on_system(self, message: SystemMessage) -> list[Delivery]:
-        """Take a system message through the operators, each after what came before it."""
+        """Pass a system message through the operators, each after the output of the operator before it."""
         return self._counted(None, message)
 
     def _counted(self, batch: Batch | None, message: SystemMessage | None) -> list[Delivery]:
@@ -252,7 +252,7 @@ class Lane:
                     plugin=node_id,
                     queue=self.queue.id,
                     offset=self._sequence,
-                    hint="its state is that of the last checkpoint; started again, the job does the same rows again",
+                    hint="when the job is started again, it continues from the last checkpoint and processes the same rows again",
                 ) from error
             return process_by_rows(partial(self._asked, operator, operator.process), batch, error)
 
@@ -304,8 +304,8 @@ class Lane:
                 job=self._plan.job_name,
                 queue=self.queue.id,
                 offset=first["offset"],
-                hint="the job says that bad records stop it, or headrace-file is not installed, which keeps them in files; install it, "
-                "or route dead_letters(), to keep the job running",
+                hint="the job stops because of bad_records='stop', or because headrace-file, which keeps bad records in files, is not "
+                "installed; to keep the job running, install it or route dead_letters() to a sink",
             )
         return [Delivery(DEAD_LETTERS, batch) for batch in found]
 

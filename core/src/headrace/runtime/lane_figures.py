@@ -52,7 +52,7 @@ class LaneFigures:
         self._pending.append((node_id, rows_in, rows_out, size_in, size_out, self.now() - begun))
 
     def through(self) -> None:
-        """The batch or message is through: what it did counts."""
+        """The batch or message was processed without error: add its counts."""
         meter = self._meter
         for node, rows_in, rows_out, size_in, size_out, seconds in self._pending:
             meter.add(m.NODE_INPUT_ROWS, rows_in, node)

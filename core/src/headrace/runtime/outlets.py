@@ -176,7 +176,7 @@ class Outlets:
                     job=self._plan.job_name,
                     queue=row["queue"],
                     offset=row["offset"],
-                    hint="the job has no other place for bad records: fix the row, or route dead_letters() to another sink",
+                    hint="dead letters of the job go to this sink itself: correct the row, or route dead_letters() to another sink",
                 )
             self._deliver_dead_letters(batch, flush=True)
 

@@ -45,7 +45,7 @@ class SavepointStart:
         return start
 
     def tell(self, shards: Mapping[str, int]) -> None:
-        """Log the savepoint at which the job starts, and what has changed."""
+        """Log the savepoint at which the job starts, and the changes of the job."""
         savepoint, job = self.savepoint, self.plan.job_name
         changes = [] if savepoint.job == job else [f"it was {savepoint.job}"]
         changes += [
@@ -59,7 +59,8 @@ class SavepointStart:
         )
         if not savepoint.place.stopped and savepoint.job != job:
             logger.warning(
-                "job %s: %s went on after the savepoint; where both write to one place, it has the rows since from both",
+                "job %s: %s continued after the savepoint was taken; if both write to the same target, it has the rows since then from "
+                "both",
                 job,
                 savepoint.job,
             )
@@ -109,7 +110,7 @@ class SavepointStart:
             if present[name] != kind:
                 raise self._error(
                     f"source {name!r} was a {kind} when the savepoint was taken and is now a {present[name]}",
-                    "positions mean nothing to another kind of source",
+                    "positions of one kind of source cannot be used by another",
                 )
 
     def _check_stages(self) -> None:
@@ -130,14 +131,15 @@ class SavepointStart:
         for name in sorted(set(now) - set(before) - self.dropped):
             raise self._error(
                 f"the savepoint has no state of {name!r} ({now[name]['verb']})",
-                f"let it begin with nothing: drop_state={name!r}",
+                f"to start it with empty state, drop_state={name!r}",
             )
         for name, keys in self.savepoint.keys.items():
             node = self.plan.shuffles.get(name)
             if node is not None and tuple(node.keys) != keys and not self._all_dropped(name):
                 raise self._error(
-                    f"rows were divided by {_shown(keys)} at {name!r}, and are now by {_shown(node.keys)}",
-                    "state of another key cannot be taken over: begin anew, or leave it out with drop_state",
+                    f"rows were divided by {_shown(keys)} at {name!r}, and are now divided by {_shown(node.keys)}",
+                    "state that is divided by another key cannot be used: start from the beginning, or leave that state out with "
+                    "drop_state",
                 )
 
     def _check_definitions(self) -> None:
@@ -155,8 +157,8 @@ class SavepointStart:
             return
         raise self._error(
             f"sink {found.sink_id!r} has rows of shard {found.queue} that came after the savepoint: the job went on after it was taken",
-            "go on from the job's checkpoint or from a later savepoint; or empty what the sink writes to, or accept that rows since the "
-            "savepoint are written once more: sinks_ahead='write'",
+            "start from the job's checkpoint or from a later savepoint; or empty the target of the sink; or accept that rows since the "
+            "savepoint are written twice: sinks_ahead='write'",
             found.queue.id,
         )
 
@@ -165,8 +167,8 @@ class SavepointStart:
             return
         raise self._error(
             f"the job went on after the savepoint was taken, and sink {sink_id!r} cannot be asked whether it has rows since",
-            "go on from the job's checkpoint, or take a savepoint with stop; or accept that rows since the savepoint are written once "
-            "more, with other ids: sinks_ahead='write'",
+            "start from the job's checkpoint, or take a savepoint that stops the job; or accept that rows since the savepoint are written "
+            "twice, with other ids: sinks_ahead='write'",
         )
 
     def _feeds(self, shuffle: str, sink_id: str) -> bool:

@@ -1,6 +1,6 @@
 """Savepoints: the positions and the state of a job in a directory, from which any backend can start the job again.
 
-    PATH/manifest.json               what it is of: positions, numbers, verbs, and the checksum of every other file
+    PATH/manifest.json               its content: positions, numbers, verbs, and the checksum of every other file
     PATH/state/<shuffle>/<n>.state   everything that shard n behind a shuffle remembers
 
 It is written under another name and renamed when all of it is on the disk, so a directory with the final name is
@@ -124,7 +124,7 @@ class SavepointWriter:
         return self.path
 
     def abandon(self) -> None:
-        """Remove what was written. Called when the savepoint could not be finished."""
+        """Remove the written files. Called if the savepoint could not be finished."""
         shutil.rmtree(self._new, ignore_errors=True)
 
     def _write(self, name: str, content: bytes) -> None:
@@ -139,7 +139,7 @@ class SavepointWriter:
         return CheckpointError(
             f"the savepoint {str(self.path)!r} cannot be written: {error.strerror}",
             option="savepoint",
-            hint="the job itself continues; make room, or choose another place",
+            hint="the job itself continues; free space on the disk, or choose another directory",
         )
 
 
@@ -182,12 +182,12 @@ class Savepoint:
         try:
             manifest: dict[str, Any] = json.loads((directory / MANIFEST).read_bytes())
         except FileNotFoundError as error:
-            raise CheckpointError(f"{str(directory)!r} is no savepoint: it has no {MANIFEST}") from error
+            raise CheckpointError(f"{str(directory)!r} is not a savepoint: it has no {MANIFEST}") from error
         except (OSError, ValueError, RecursionError) as error:
             raise _damaged(directory, error) from error
         try:
             if manifest["kind"] != _KIND:
-                raise CheckpointError(f"{str(directory)!r} is no savepoint of headrace")
+                raise CheckpointError(f"{str(directory)!r} is not a savepoint of headrace")
             version = int(manifest["format"])
             if version > FORMAT_VERSION:
                 raise CheckpointError(
@@ -254,16 +254,16 @@ class Savepoint:
 
 
 def check_free(path: str | os.PathLike[str]) -> None:
-    """Raise CheckpointError when no savepoint can be written under a path, as something is there or it is no path of this machine."""
+    """Raise CheckpointError when no savepoint can be written under a path, as something is there or it is not a path of this machine."""
     if "://" in os.fspath(path):
         raise CheckpointError(
             f"a savepoint is a directory of this machine's file system, not {os.fspath(path)!r}", option="savepoint"
         )
     if os.path.lexists(path):
         raise CheckpointError(
-            f"{os.fspath(path)!r} is there already",
+            f"{os.fspath(path)!r} exists already",
             option="savepoint",
-            hint="give each savepoint a directory of its own",
+            hint="give each savepoint its own directory",
         )
 
 

@@ -106,7 +106,7 @@ class Shard:
 
     @property
     def operators(self) -> Mapping[str, Operator]:
-        """The operators by node id, to tell what they hold. Only the shard drives them."""
+        """The operators by node id, to inspect their state. Only the shard calls their other methods."""
         return self._lane.operators
 
     # ------------------------------------------------------------------------------------------------- entries
@@ -144,7 +144,7 @@ class Shard:
             upstream.idle = True
             self._advance()
         elif message.kind == "added":
-            # It was silent when the job was stopped: what came meanwhile must not be late because others are read first.
+            # It was idle when the job was stopped: records that arrived since must not be late because others are read first.
             upstream.idle = False
         elif message.kind == "watermark":
             assert message.time_us is not None
@@ -163,7 +163,7 @@ class Shard:
                 self._collect(self._lane.process_batch(batch))
 
     def _with_watermarks(self, frame: pl.DataFrame, place: tuple[Queue, int], upstream: _Upstream) -> pl.DataFrame:
-        """Put on each row the shard's watermark before it: the least of its own queue's and of all others'."""
+        """Put on each row the shard's watermark before it: the minimum of its own queue's and of all others'."""
         import numpy as np
 
         others = min(
@@ -197,7 +197,7 @@ class Shard:
         self._output.shipments += self._lane.take_shipments()
 
     def _finished(self, sequence: int) -> ShardOutput:
-        """Return what has come in the entry: per target one batch, numbered through."""
+        """Return the results of the entry: one batch per target, with consecutive numbers."""
         output, self._output = self._output, ShardOutput()
         by_target: dict[tuple[str, Queue], list[Batch]] = {}
         for delivery in output.deliveries:
@@ -289,7 +289,7 @@ class Shard:
         except Exception as error:  # of whatever an operator makes of a part that is missing, or is another thing
             raise CheckpointError(
                 f"the state of shard {self.queue} cannot be read: {type(error).__name__}: {error}",
-                hint="a version of headrace, or of an operator, has stored something else there; restore a copy of the checkpoint",
+                hint="another version of headrace or of the operator has probably stored it; restore a copy of the checkpoint",
             ) from error
 
     def _apply_operators(self, stored: Mapping[str, Any]) -> None:
@@ -303,7 +303,7 @@ class Shard:
         self._fit.end(self._lane.stateful_operators)
 
     def check_inputs(self) -> None:
-        """Compare what feeds the operators with what the newest version says: where no checkpoint does. Raises CheckpointError."""
+        """Compare the inputs of the operators with those of the newest version, if no checkpoint has done it. Raises CheckpointError."""
         self._fit.check_inputs()
 
     @property
@@ -317,7 +317,7 @@ class Shard:
         return self._fit.undefined
 
     def _take_header(self, stored: Mapping[str, Any]) -> None:
-        """Take what a version says of the shard itself. Raises CheckpointError when it is of another job."""
+        """Load the part of a version about the shard itself. Raises CheckpointError if it belongs to another job."""
         self._fit.begin_version(stored.get("defined"))
         self._watermark_us = stored["watermark_us"]
         self._upstreams = {
@@ -327,7 +327,7 @@ class Shard:
         for name in stored["operators"]:
             if name not in self._lane.stateful_operators:
                 raise CheckpointError(
-                    f"the stored state knows an operator {name!r}, which the job does not have",
+                    f"the stored state belongs to an operator {name!r}, which the job does not have",
                     hint="the job has changed since then: give it another checkpoint directory",
                 )
 
@@ -364,7 +364,7 @@ class Shard:
         return pack_parts({**header, "rows": max(rows, self._rows_about)}, ranges, os.urandom(8).hex())
 
     def begin_restore(self, versions: Sequence[tuple[int, bytes]], fetch: Fetch) -> list[int] | None:
-        """Begin with stored versions, (number, first part) in order; the other parts come in while the shard works.
+        """Begin with stored versions, (number, first part) in order; the other parts are loaded while the shard works.
 
         ``fetch`` is ``KeyedStateStore.load_parts`` of this shard. Returns how many bytes each version has; None, and
         nothing has been taken, when they are of other definitions: then all of it must be loaded first.
@@ -467,7 +467,7 @@ class Shard:
         return any(local.rolls for _, local in self._spilling.values())
 
     def begin_local(self, chain: Sequence[Epoch]) -> Epoch | None:
-        """Compare what the local store has with the versions of a checkpoint. Return the first of them that must be applied; None: all.
+        """Compare the local store with the versions of a checkpoint. Return the first version that must be applied; None: all.
 
         Called before ``apply``. Where nothing is of use, it is removed.
         """
@@ -496,7 +496,7 @@ class Shard:
             operator.settle(epoch)
 
     def forget_local(self) -> None:
-        """Remove what the local store has of the shard: it belongs to another process from now on."""
+        """Remove the shard's rows from the local store: the shard belongs to another process from now on."""
         for _, local in self._spilling.values():
             local.begin("")
 
@@ -527,11 +527,11 @@ class Shard:
 
     @property
     def upstreams(self) -> Collection[tuple[Queue, int]]:
-        """The queues that the shard waits for, each with the side by which its rows come in."""
+        """The queues that the shard waits for, each with the side at which its rows arrive."""
         return list(self._upstreams)
 
     def expect(self, upstreams: Iterable[tuple[Queue, int]]) -> None:
-        """Count queues among those that the shard waits for; for a shard that begins without what it was told of them."""
+        """Add queues to those that the shard waits for; for a shard that starts without earlier messages about them."""
         for place in upstreams:
             self._upstreams.setdefault(place, _Upstream())
 

@@ -1,4 +1,4 @@
-"""The state of shards outside of them: put together from its versions, and divided anew when their number changes.
+"""The state of shards outside of a running job: built from its versions, and divided again when their number changes.
 
 Only the operators with state are opened for that; nothing of the job runs.
 """
@@ -56,7 +56,7 @@ class StageStates:
                 for name, content in header["operators"].items():
                     self._apply(operators, fit, name, content, header)
             if not header:
-                raise CheckpointError(f"nothing is stored of a shard of {self._shuffle!r}")
+                raise CheckpointError(f"no state is stored of one shard of {self._shuffle!r}")
             fit.end(operators)
             made = {name: operator.snapshot() for name, operator in operators.items()}
         finally:
@@ -77,8 +77,8 @@ class StageStates:
         operator = operators.get(name)
         if operator is None:
             raise CheckpointError(
-                f"the stored state knows an operator {name!r}, which the job does not have",
-                hint="the job has changed since: start it as it was",
+                f"the stored state belongs to an operator {name!r}, which the job does not have",
+                hint="the job has changed since then: start it as it was before",
             )
         if version["format"] == FORMAT_VERSION_IN_PARTS:
             assert isinstance(operator, PartedOperator)
@@ -133,8 +133,8 @@ class StageStates:
         unknown = sorted(set(operators) - set(self._specs))
         if unknown:
             raise CheckpointError(
-                f"the stored state knows an operator {unknown[0]!r}, which the job does not have",
-                hint=f"start the job as it was, or without that state: drop_state={unknown[0]!r}",
+                f"the stored state belongs to an operator {unknown[0]!r}, which the job does not have",
+                hint=f"start the job as it was before, or without that state: drop_state={unknown[0]!r}",
             )
 
     def _share(self, before: Sequence[Mapping[str, Any]], number: int, count: int) -> dict[str, bytes]:
@@ -162,7 +162,7 @@ class StageStates:
             raise CheckpointError(
                 f"the shards of {self._shuffle!r} have different watermarks: {min(times)} to {max(times)} microseconds",
                 job=self._plan.job_name,
-                hint="continue with as many shards as before until newer rows have come, and write the savepoint then",
+                hint="continue with the previous number of shards until newer rows have been processed, and take the savepoint then",
             )
         known: dict[tuple[str, str, int], Upstream] = {}
         for each in before:
@@ -184,7 +184,7 @@ class StageStates:
 
 
 def _without(defined: Mapping[str, Any], dropped: Collection[str]) -> dict[str, Any]:
-    """Return what a version says of its definitions without those of some operators."""
+    """Return the definitions of a version without those of some operators."""
     stored = definitions_from_json(defined)
     kept = {name: each for name, each in stored.items() if name not in dropped}
     return {**definitions_to_json(kept), "digest": f"{defined['digest']}-{len(kept)}-of-{len(stored)}"}

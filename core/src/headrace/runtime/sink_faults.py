@@ -41,7 +41,7 @@ class SinkFaults:
             self._place, self._same_rows = (), 0
 
     def refused(self, error: Exception, queue: Queue, offset: int) -> None:
-        """Note what a single row raised. Raises JobFailedError when by now it is the sink that must be at fault."""
+        """Record the error of a single row. Raises JobFailedError if so many equal errors show that the sink itself is at fault."""
         with self._lock:
             place = () if isinstance(error, DataError) else _place(error)
             self._same_rows = self._same_rows + 1 if place and place == self._place else int(bool(place))
@@ -67,8 +67,8 @@ class SinkFaults:
             plugin=self._name,
             queue=queue.id,
             offset=offset,
-            hint="that is a fault of the sink or its configuration, not of the rows: none of them is lost, the next start "
-            "reads them again. A sink that refuses a row for what it holds raises headrace.DataError",
+            hint="this is an error of the sink or its configuration, not of the rows. No row is lost: the next start reads them again. A "
+            "sink that refuses a row because of its values must raise headrace.DataError",
         )
         failure.__cause__ = error
         return failure

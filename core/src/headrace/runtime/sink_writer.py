@@ -5,7 +5,7 @@ write ─▶ cache of the queue ─▶ flush ─▶ split by batch_size ─▶ b
               ╰ dedupe by (offset, index)                           ╰ else: halve, bad rows to dead letters;
                                                                       all rows alike: the sink is broken
 
-With ``write_behind`` one thread inserts what fills a cache, while the caller goes on: a sink waits for disks and servers.
+With ``write_behind`` one thread inserts a full cache, while the caller continues: a sink waits for disks and servers.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ T = TypeVar("T")
 _OWN_THREADS_MAX = 64
 #: The shared thread looks at its queues so often at most.
 _SHARED_LOOK_SECONDS = 0.05
-#: How long a writer that was told to stop goes on looking for the bad rows of a batch.
+#: How long a writer that was asked to stop continues to search the bad rows of a batch.
 _STOP_SECONDS_MAX = 5.0
 
 
@@ -80,7 +80,7 @@ class _ShardCache:
     rows: int = 0
     bytes: int = 0
     oldest_seconds: float = 0.0
-    #: The greatest position that has entered the cache: what is not greater is a replay.
+    #: The greatest position that has entered the cache: rows at or before it are repeated and are dropped.
     seen: Position | None = None
     #: Why rows of the queue were not stored. Nothing behind them is from then on: positions of sinks would move behind them.
     failure: BaseException | None = None
@@ -91,7 +91,7 @@ class SinkWriter:
     """Drives one sink in one process. A runtime makes one per sink node, gives it batches and system messages.
 
     ``write``, ``on_system``, ``flush`` and ``close`` are called by one thread; with ``auto_flush`` one thread per shard
-    flushes what has waited for ``flush_interval``; of very many shards, most share one, and wait for each other.
+    flushes rows that have waited for ``flush_interval``; with very many shards, most share one thread and wait for each other.
     With ``write_behind`` one thread of the writer flushes full caches, one at a time; who fills the next cache meanwhile
     waits for it. An error in such a thread is raised by the next call.
     """
@@ -124,7 +124,7 @@ class SinkWriter:
         self._faults = SinkFaults(sink, name)
         self._stop_seconds: float | None = None
         self._opened = False
-        #: Queues without a flush thread of their own, and the thread that flushes them.
+        #: Queues without their own flush thread, and the thread that flushes them.
         self._sharing: dict[Queue, _ShardCache] = {}
         self._shared_thread: threading.Thread | None = None
         self._shared_waiting, self._shared_closing = threading.Event(), threading.Event()
@@ -145,7 +145,7 @@ class SinkWriter:
 
         Blocks while it inserts: back-pressure.
 
-        Of a full cache whole batches are inserted; the rest goes with what comes next.
+        Of a full cache, whole batches are inserted; the rest stays in the cache.
 
         Rows at or before the greatest position seen of the queue are dropped: they are a replay.
         """
@@ -204,7 +204,7 @@ class SinkWriter:
         self._raise_failure()
 
     def flush_stale(self) -> None:
-        """Insert what has waited for ``flush_interval`` or longer: for runtimes without flush threads."""
+        """Insert the rows that have waited for ``flush_interval`` or longer: for runtimes without flush threads."""
         limit = self._clock.monotonic() - self.sink.settings.flush_interval.total_seconds()
         for shard in list(self._shards.values()):
             if shard.rows and shard.oldest_seconds <= limit:
@@ -217,7 +217,7 @@ class SinkWriter:
                 self.flush()
         finally:
             if not flush and self._stops_itself:
-                self._stopping.set()  # what is written behind is not tried again: nobody wants it any more
+                self._stopping.set()  # writes in the background are not tried again, because the job stops
             self._end_shared_thread()
             for shard in self._shards.values():
                 self._end_thread(shard)
@@ -492,7 +492,7 @@ class SinkWriter:
         self._stop_seconds = now if self._stop_seconds is None else self._stop_seconds
         if now - self._stop_seconds >= _STOP_SECONDS_MAX:
             raise JobFailedError(
-                f"stopped while sink {self.name!r} was given a batch in pieces to find its bad rows",
+                f"stopped while sink {self.name!r} was inserting a batch in pieces to find its bad rows",
                 plugin=self.name,
                 queue=shard.queue.id,
                 offset=position_of(rows, 0).offset,

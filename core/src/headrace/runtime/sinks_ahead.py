@@ -26,7 +26,7 @@ class KnownRows:
 
 
 def known_rows(plan: Plan, sinks: Mapping[str, Sink], shards: Mapping[str, Iterable[int]]) -> Iterator[KnownRows]:
-    """Ask the sinks what they have of each shard, dead letters included; they forget that they were asked.
+    """Ask the sinks for their positions of each shard, dead letters included. The questions do not change the sinks.
 
     ``sinks`` by node id, opened, with nothing waiting to be written; only transactional ones can be asked. ``shards``: the numbers of those
     to ask for, by shuffle.
@@ -64,7 +64,7 @@ def sink_is_ahead(plan: Plan, found: KnownRows, entry: int, *, can_write: bool =
     ``can_write``: whether ``sinks_ahead="write"`` can be had; it cannot where instances share shards over topics.
     """
     choice = (
-        "bring back the newest checkpoint; or begin anew with another checkpoint directory and an output without these rows "
+        "bring back the newest checkpoint; or start from the beginning with another checkpoint directory and an output without these rows "
         "(replace_output=True, where the sink can, another writer or place); or write the results since then once more, behind those that "
         "are there: sinks_ahead='write' (--sinks-ahead write), which is exact in the end where results change by key"
     )
@@ -74,8 +74,8 @@ def sink_is_ahead(plan: Plan, found: KnownRows, entry: int, *, can_write: bool =
     )
     return CheckpointError(
         f"{found.sink_id!r} has rows of shard {found.queue} up to entry {found.entry}, and the {'state' if can_write else 'topic'} is at "
-        f"entry {entry}: new results would be dropped as known. An older checkpoint was put in place, a part of it is missing, or the "
-        "clock was put back",
+        f"entry {entry}: new results would be dropped as already stored. Possible causes: an older checkpoint was restored, a part of it "
+        "is missing, or the clock was set back",
         job=plan.job_name,
         plugin=found.sink_id,
         queue=found.queue.id,

@@ -38,7 +38,7 @@ class SourcesInUse:
             _in_use.update(self._taken)
 
     def begin(self, until: Literal["end"] | None) -> None:
-        """Tell the sources whether the run ends with the input; those that listen begin to. Raises what they raise."""
+        """Call ``use_run`` of the sources; those that listen begin to listen. Raises their errors."""
         for source, _ in self._taken.values():
             source.use_run(until=until)
             source.begin_listening()
@@ -59,6 +59,6 @@ def _check(plan: Plan) -> None:
                 f"the running job {reader!r} reads with the same source object",
                 job=plan.job_name,
                 plugin=source_id,
-                hint="make one job of both with headrace.job(one, other), which reads the source once; or begin each with a "
-                "source of its own",
+                hint="make one job of both with headrace.job(one, other), which reads the source once; or give each job its own source "
+                "object",
             )

@@ -51,7 +51,7 @@ class ShardContents:
 
 
 def shard_contents(shuffle: str, number: int, state: bytes) -> ShardContents:
-    """Return what a whole state of a shard holds. Raises CheckpointError."""
+    """Return the content of a whole state of a shard. Raises CheckpointError."""
     try:
         stored: dict[str, Any] = msgspec.msgpack.decode(unsealed(state, f"the state of shard {shuffle}/{number}"))
         upstreams = [
@@ -108,7 +108,7 @@ def _shown(rows: pl.DataFrame) -> list[dict[str, Any]]:
     from headrace.flow.rows import unpack_rows
 
     made = rows.select([column for column in rows.columns if column not in _PLACES]).to_dicts()
-    if _PACKED in rows.columns:  # what a function with state keeps
+    if _PACKED in rows.columns:  # the state of a Python function
         for row, content in zip(made, unpack_rows(rows[_PACKED]), strict=True):
             row.pop(_PACKED)
             row["state"] = content

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from headrace.interfaces.frozen_state import StateContent
 
-#: Grows when what is written can no longer be read by older versions.
+#: Increased when older versions can no longer read the format.
 FORMAT_VERSION = 1
 
 

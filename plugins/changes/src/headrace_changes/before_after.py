@@ -19,11 +19,11 @@ CREATE, UPDATE, DELETE, TRUNCATE = range(4)
 class BeforeAfterEnvelope(ChangeEnvelope):
     """An operation, the row before it, and the row after it."""
 
-    #: The field with the operation, its values, and what an update without an old row is told.
+    #: The field with the operation, its values, and the hint for an update without an old row.
     operation: ClassVar[str]
     operations: ClassVar[Mapping[str, int]]
     no_before: ClassVar[str]
-    #: What an envelope without an operation is told.
+    #: The hint for an envelope without an operation.
     no_operation: ClassVar[str] = ""
 
     def fields(self) -> Mapping[str, Any]:

@@ -42,7 +42,7 @@ class ChangeCodec(Codec):
 
     @property
     def payload_field(self) -> str | None:
-        """The field of the body that the envelope stands in; None, the default: the body is the envelope."""
+        """The field of the body that contains the envelope; None, the default: the body is the envelope."""
         return None
 
     def changes(self) -> SourceChanges:

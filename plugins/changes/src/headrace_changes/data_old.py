@@ -108,7 +108,7 @@ def _are_whole(data: Sequence[Sequence[Any]], old: Sequence[Sequence[Any]], with
 
 
 def _fault(rows: Sequence[Any], befores: Sequence[Any] | None) -> str | None:
-    """Say what is wrong with the rows of an envelope. ``befores``: the old rows of an update."""
+    """Return the reason why the rows of an envelope are bad. ``befores``: the old rows of an update."""
     if not rows:
         return '"data" has no row'
     if any(row is None for row in rows):

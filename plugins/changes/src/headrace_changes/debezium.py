@@ -131,5 +131,5 @@ class DebeziumJsonCodec(ChangeCodec):
     def encoder(self, schema: Schema | None) -> Encoder:
         """Return an encoder. Raises OptionError where bodies are to have a schema: that can only be read."""
         if self._options.schema_include:
-            raise OptionError("a schema is only read, not written", plugin="debezium-json", option="schema_include")
+            raise OptionError("a schema can only be read, not written", plugin="debezium-json", option="schema_include")
         return super().encoder(schema)

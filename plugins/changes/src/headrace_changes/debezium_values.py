@@ -100,7 +100,7 @@ class _DayOrTimeColumn(JsonColumn):
 
 
 class _DecimalBytesColumn(JsonColumn):
-    """The bytes of a whole number in base 64; the column's type says how many of its digits stand behind the point."""
+    """The bytes of a whole number in base 64; the column's type says how many of its digits are after the point."""
 
     annotation = msgspec.Raw
 
@@ -145,7 +145,7 @@ def _variable_decimal(raw: Any) -> Any:
 
 
 class SchemaValues:
-    """Makes values of rows what the columns expect, by the schemas in front of their bodies.
+    """Converts values of rows to the types of the columns, by the schemas in front of their bodies.
 
     Columns are to be made by ``encoded_column`` with timestamps and times in microseconds.
     """

@@ -1,4 +1,4 @@
-"""The fields of envelopes as columns of parsed values, whether an envelope is the whole body or stands in a field of it."""
+"""The fields of envelopes as columns of parsed values, whether an envelope is the whole body or a field of it."""
 
 from __future__ import annotations
 

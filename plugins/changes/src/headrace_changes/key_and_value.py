@@ -57,7 +57,7 @@ class KeyAndValueDecoder(Decoder):
         value_decoder: Decoder,
         types: Mapping[str, pl.DataType],
     ) -> None:
-        """``key``: the key columns, and what they are called in the key. ``types``: of all columns."""
+        """``key``: the key columns, and their names in the key. ``types``: of all columns."""
         self._columns = list(columns)
         self._key = dict(key)
         self._key_decoder = key_decoder
@@ -122,7 +122,7 @@ def _codec(name: str, options: Mapping[str, Any], plugin: str, option: str) -> C
     codec: Codec = found(found.Settings.of(options, plugin=name))
     if codec.changes() is not None:
         raise OptionError(
-            f"{name!r} says itself what changes",
+            f"{name!r} contains the kind of each change itself",
             plugin=plugin,
             option=option,
             hint=f"read the topic with format={name!r}",

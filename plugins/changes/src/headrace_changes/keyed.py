@@ -28,7 +28,7 @@ class KeyedSettings(KeyAndValueSettings, frozen=True, kw_only=True):
 
     def validate(self) -> None:
         if not self.key_columns:
-            raise OptionError("names no column", plugin=_FORMAT, option="key_columns")
+            raise OptionError("the list of columns is empty", plugin=_FORMAT, option="key_columns")
 
 
 class KeyedCodec(Codec):
@@ -43,7 +43,7 @@ class KeyedCodec(Codec):
         self._key_codec, self._value_codec = settings.codecs(_FORMAT)
 
     def decoder(self, schema: Schema, columns: Sequence[str] | None = None) -> Decoder:
-        """Return a decoder. Raises OptionError for what the formats of key and value cannot do with these columns."""
+        """Return a decoder. Raises OptionError if the formats of key and value cannot handle these columns."""
         from headrace.codecs.text_columns import check_columns
 
         options, wanted = self._options, check_columns(schema, columns, _FORMAT)
@@ -67,6 +67,6 @@ class KeyedCodec(Codec):
     def encoder(self, schema: Schema | None) -> Encoder:
         """Raise OptionError: a sink that has keys writes such records with the format of its values."""
         raise OptionError(
-            "keyed is a format for reading", plugin=_FORMAT, option="format",
+            "keyed can only be read", plugin=_FORMAT, option="format",
             hint="to_kafka(…, key=['id'], key_format='json', value_fields_include='except_key') writes such records",
         )  # fmt: skip

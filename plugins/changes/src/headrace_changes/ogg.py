@@ -1,4 +1,4 @@
-"""``ogg-json``: what the JSON formatter of Oracle GoldenGate writes. Fields as in Flink's format of that name."""
+"""``ogg-json``: the output of the JSON formatter of Oracle GoldenGate. Fields as in Flink's format of that name."""
 
 from __future__ import annotations
 

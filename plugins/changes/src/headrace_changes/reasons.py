@@ -15,7 +15,7 @@ from headrace.flow.schema import type_name
 
 
 class ChangeReasons:
-    """Says what is wrong with a body for the struct of an envelope."""
+    """Finds the reason why a body does not fit the struct of an envelope."""
 
     def __init__(self, decode: Callable[[bytes], msgspec.Struct], max_body_bytes: int) -> None:
         self._decode = decode

@@ -39,4 +39,4 @@ class TableSettings(ChangeSettings, frozen=True, kw_only=True):
             try:
                 re.compile(pattern or "")
             except re.error as error:
-                raise OptionError(f"{pattern!r} is no regular expression: {error}", option=name) from error
+                raise OptionError(f"{pattern!r} is not a regular expression: {error}", option=name) from error

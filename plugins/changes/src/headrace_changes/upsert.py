@@ -57,7 +57,7 @@ class UpsertCodec(Codec):
         self._key = tuple(named_in_key(key, self._options.key_prefix, _FORMAT))
 
     def decoder(self, schema: Schema, columns: Sequence[str] | None = None) -> Decoder:
-        """Return a decoder. Raises OptionError for what the formats of key and value cannot do with these columns."""
+        """Return a decoder. Raises OptionError if the formats of key and value cannot handle these columns."""
         from headrace.codecs.text_columns import check_columns
 
         options, wanted = self._options, check_columns(schema, columns, _FORMAT)
@@ -77,8 +77,8 @@ class UpsertCodec(Codec):
     def encoder(self, schema: Schema | None) -> Encoder:
         """Raise OptionError: a sink that has keys writes rows by key with the format of its values."""
         raise OptionError(
-            "upsert is a format for reading", plugin=_FORMAT, option="format",
-            hint="a sink writes rows by key when it is given the key: to_kafka(…, key='id', format='json')",
+            "upsert can only be read", plugin=_FORMAT, option="format",
+            hint="a sink with a key writes rows by key: to_kafka(…, key='id', format='json')",
         )  # fmt: skip
 
 
@@ -95,7 +95,7 @@ class UpsertDecoder(KeyAndValueDecoder):
         *,
         key_in_value: bool,
     ) -> None:
-        """``key``: the key columns, and what they are called in the key. ``types``: of all columns."""
+        """``key``: the key columns, and their names in the key. ``types``: of all columns."""
         super().__init__(columns, key, key_decoder, value_decoder, types)
         self._key_in_value = key_in_value
 

@@ -132,7 +132,7 @@ def _text_to_number(text: pl.Expr, target: pl.DataType) -> pl.Expr:
     if isinstance(target, pl.Decimal):
         return decimals.from_text(trimmed, target)
     if target.is_integer():
-        # What stands behind a point is cut off, as in Flink and Spark.
+        # Digits after a point are cut off, as in Flink and Spark.
         trimmed = trimmed.str.replace(r"^([+-]?)\.(\d+)$", "${1}0").str.replace(r"^([+-]?\d+)\.\d*$", "${1}")
     return trimmed.cast(target, strict=False)
 
@@ -272,7 +272,7 @@ def cast(compiler: Compiler, node: object, typed: Typed, target: pl.DataType, *,
     converted = convert(typed, target)
     if converted is None:
         raise compiler.error(
-            node, f"cannot cast {shown(typed.data_type)} to {shown(target)}", hint="there is no such conversion"
+            node, f"cannot cast {shown(typed.data_type)} to {shown(target)}", hint="headrace has no such conversion"
         )
     if strict and not _always_fits(typed.data_type, target):
         condition = typed.expression.is_not_null() & converted.is_null()

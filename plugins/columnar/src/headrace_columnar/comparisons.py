@@ -139,7 +139,7 @@ def _between(compiler: Compiler, node: exp.Between) -> Typed:
 
 def _in(compiler: Compiler, node: exp.In) -> Typed:
     if node.args.get("query") is not None or node.args.get("unnest") is not None or node.args.get("field") is not None:
-        raise compiler.error(node, "IN takes a list of values here, not a subquery")
+        raise compiler.error(node, "IN needs a list of values here, not a subquery")
     value = compiler.compile(node.this)
     items = [compiler.compile(item) for item in node.expressions]
     if not items:

@@ -34,7 +34,7 @@ _TYPE_WORDS = {
 
 
 class Compiler:
-    """Compiles one expression text. Collects, beside the result, what it reads and how its rows can fail."""
+    """Compiles one expression text. Also collects the columns that it reads, and the ways in which its rows can fail."""
 
     def __init__(
         self, text: str, schema: Schema, functions: Mapping[str, UserFunction], *, column_prefix: str = "__hr_call"
@@ -81,7 +81,7 @@ class Compiler:
         return pl.all_horizontal(self._guards).fill_null(False)
 
     def fail_when(self, condition: pl.Expr, message: str, value: pl.Expr | None = None) -> None:
-        """Let rows fail in which the condition is true. ``{value}`` in the message stands for the value blamed."""
+        """Let rows fail for which the condition is true. ``{value}`` in the message is replaced by the wrong value."""
         guard = self.guard()
         self.checks.append(Check(condition if guard is None else guard & condition, message, value))
 
@@ -231,7 +231,7 @@ def _field(compiler: Compiler, typed: Typed, part: Any) -> Typed:
 
 def _dot(compiler: Compiler, node: exp.Dot) -> Typed:
     if not isinstance(node.expression, exp.Identifier):
-        raise compiler.error(node, "only a field's name can follow a point")
+        raise compiler.error(node, "after a point must come the name of a field")
     return _field(compiler, compiler.compile(node.this), node.expression)
 
 
@@ -272,7 +272,7 @@ def number(compiler: Compiler, node: Any, text: str) -> Typed:
             value = float(text)
         except ValueError:
             raise compiler.error(
-                node, f"{text} is no number", hint="digits follow the e of an exponent: 1.5e3"
+                node, f"{text} is not a number", hint="digits follow the e of an exponent: 1.5e3"
             ) from None
         return Typed(pl.lit(value, dtype=pl.Float64), pl.Float64(), node, value)
     if "." not in text:
@@ -318,7 +318,7 @@ def _cast(compiler: Compiler, node: exp.Cast) -> Typed:
     operand = compiler.compile(node.this)
     target = compiler.type_of(node.args["to"], node)
     if node.args.get("format") is not None or node.args.get("default") is not None:
-        raise compiler.error(node, "CAST takes neither FORMAT nor DEFAULT", hint="use to_timestamp(text, format)")
+        raise compiler.error(node, "CAST does not support FORMAT or DEFAULT", hint="use to_timestamp(text, format)")
     strict = not isinstance(node, exp.TryCast)
     if operand.is_constant and isinstance(operand.constant, str):
         return _constant_cast(compiler, node, operand, target, strict=strict)
@@ -398,7 +398,7 @@ def _unknown_function(compiler: Compiler, node: Any, name: str) -> ExpressionErr
         return compiler.name_error(
             node,
             f"{name} is an aggregate or window function: its result depends on other rows",
-            hint="use it in agg(…) after key_by or window",
+            hint="use it in agg(…) after key_by() or window()",
         )
     known = [*registry.names(), *compiler.functions.listed, *sorted(_AGGREGATES)]
     hint = did_you_mean(name, known, known="functions")
@@ -424,7 +424,7 @@ def _check_types(compiler: Compiler, node: exp.Anonymous, function: UserFunction
         place, annotation = wrong
         raise compiler.error(
             node.expressions[place],
-            f"function {function.name!r} takes {annotation} here, and this is {shown(given[place])}",
+            f"function {function.name!r} expects {annotation} here, but the argument is {shown(given[place])}",
             hint="CAST the argument, or change the annotation of the function",
         )
 
@@ -442,7 +442,7 @@ def _check_count(compiler: Compiler, node: exp.Anonymous, function: UserFunction
 
 
 def _named(name: str, *keys: str) -> Callable[[Compiler, Any], Typed]:
-    """Return a handler for a special syntax that stands for the call of a function."""
+    """Return a handler for a special syntax that means the call of a function."""
 
     def handle(compiler: Compiler, node: Any) -> Typed:
         arguments = [node.args.get(key) for key in keys]
@@ -497,7 +497,7 @@ def _json_default(compiler: Compiler, node: Any, condition: Any) -> Any:
 
 
 def _alias(compiler: Compiler, node: exp.Alias) -> Typed:
-    raise compiler.error(node.args["alias"], "AS is only allowed at the end of the whole expression")
+    raise compiler.error(node.args["alias"], "AS is allowed only at the end of the whole expression")
 
 
 _HANDLERS: dict[type[exp.Expr], Callable[[Compiler, Any], Typed]] = {

@@ -1,6 +1,6 @@
 """Decimals computed exactly, at every edge: a result is NULL only where its type cannot hold it.
 
-polars computes with 128 bits, rounds halves to even, and raises for what has more than 38 digits. So each operation is
+polars computes with 128 bits, rounds halves to even, and raises for results of more than 38 digits. So each operation is
 done by polars for the rows of which floats say that this is exact, and by Python's ``decimal`` for the others.
 """
 
@@ -107,7 +107,7 @@ def _working_scale(operation: str, scales: tuple[int, int], kind: pl.Decimal) ->
     """Return the scale at which polars' result is exact, or, for a quotient, has more digits than are wanted."""
     if operation == "*":
         return sum(scales)
-    # With four digits more, one quotient of ten thousand has a half behind the last digit and is computed anew.
+    # With four digits more, one quotient in ten thousand has a half after the last digit and is computed again.
     return max(*scales, min(max(kind.scale + 1, 37), kind.scale + 4) if operation == "/" else 0)
 
 
@@ -156,7 +156,7 @@ def _from_text(target: pl.Decimal, texts: pl.Series) -> pl.Series:
     result = pl.Series([None], dtype=target).new_from_index(0, len(texts))
     unsure = texts.is_not_null()
     if target.scale < 37:
-        # polars rounds halves to even: it reads what has at most one digit more than is wanted.
+        # polars rounds halves to even, so it may only read texts with at most one digit more than wanted.
         digits = target.scale + 1
         plain = texts.str.contains(rf"^[+-]?(?:[0-9]+(?:\.[0-9]{{0,{digits}}})?|\.[0-9]{{1,{digits}}})$")
         made = texts.cast(pl.Decimal(38, digits), strict=False)

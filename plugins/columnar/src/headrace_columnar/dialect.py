@@ -145,7 +145,7 @@ def _type_of_word(word: str) -> exp.Expr:
 
 
 def parsed(text: str) -> exp.Expr:
-    """Return what ``parse`` gives, kept for the next one who asks: the tree must not be changed. Raises ExpressionError.
+    """Return the tree of ``parse``, cached for later calls: it must not be changed. Raises ExpressionError.
 
     Every expression of a job is looked at several times while the job is built: its type, its columns, what its state is of.
     """
@@ -199,7 +199,7 @@ def tokens(text: str) -> list[Any]:
 def token_error(text: str, error: TokenError) -> ExpressionError:
     for quote, meaning in (("'", "string"), ('"', "quoted name"), ("`", "quoted name")):
         if text.count(quote) % 2:
-            return ExpressionError(f"syntax: this {meaning} has no end", text=text, position=text.rfind(quote))
+            return ExpressionError(f"syntax: this {meaning} is not closed", text=text, position=text.rfind(quote))
     reason = str(error).splitlines()[0]
     return ExpressionError(f"syntax: {reason}", text=text, position=0, length=len(text))
 

@@ -35,7 +35,7 @@ class UserFunction(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """A way in which a row can fail: true in ``condition`` where it does; ``value`` is what is blamed."""
+    """A way in which a row can fail: it fails where ``condition`` is true; ``value`` is the wrong value."""
 
     condition: pl.Expr
     message: str
@@ -57,7 +57,7 @@ class FunctionCall:
 
 @dataclass(slots=True)
 class _Rows:
-    """The failures of a frame, at most one a row: the first found is the one told."""
+    """The failures of a frame, at most one per row: the first one found is reported."""
 
     found: dict[int, Exception] = field(default_factory=dict)
 
@@ -107,7 +107,7 @@ def by_parts(
     except BaseException as error:
         if not _may_be_a_rows_fault(error):
             raise
-        nothing, _ = evaluated(frame.clear())  # raises for what is wrong with the columns
+        nothing, _ = evaluated(frame.clear())  # raises for errors that concern the columns
         if frame.height == 0:
             raise
         return _halved(evaluated, frame, nothing, error)

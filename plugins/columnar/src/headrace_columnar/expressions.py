@@ -40,8 +40,8 @@ class CompiledExpression:
     """An expression ready to run.
 
     ``staged`` and ``expression`` are the same unless user functions are called: then ``staged`` reads their results
-    from columns that ``evaluate`` makes, while ``expression`` holds the calls itself and raises what they raise. A
-    constant expression gives one row in a ``select`` of its own, as in polars; ``evaluate`` gives one per row.
+    from columns that ``evaluate`` makes, while ``expression`` contains the calls itself and raises their errors. A
+    constant expression gives one row in a ``select`` without other columns, as in polars; ``evaluate`` gives one per row.
     """
 
     expression: pl.Expr
@@ -138,7 +138,7 @@ def compile_node(
 
 
 def _self_contained(compiled: CompiledExpression) -> pl.Expr:
-    """Return one polars expression that makes the user functions' calls itself and raises what they raise."""
+    """Return one polars expression that calls the user functions itself and raises their errors."""
     names = sorted(compiled.columns)
     rows = pl.struct(names) if names else pl.int_range(pl.len()).alias("__hr_rows")
     return rows.map_batches(
@@ -157,7 +157,7 @@ def _evaluate_rows(compiled: CompiledExpression, rows: pl.Series) -> pl.Series:
 def _check_is_text(source: Any) -> None:
     if not isinstance(source, str):
         raise ExpressionError(
-            f"an expression is SQL text or a polars expression, not {type(source).__name__}: {source!r}",
+            f"an expression must be SQL text or a polars expression, not {type(source).__name__}: {source!r}",
             hint='write a constant as text: "\'x\'" or "1"',
         )
 
@@ -198,7 +198,7 @@ def output_name(source: str | pl.Expr) -> str:
 
 
 def conjuncts(text: str) -> list[str]:
-    """Return the parts of a condition that AND joins, each as it stands in the text.
+    """Return the parts of a condition that AND joins, each as it is written in the text.
 
     Raises ExpressionError when the text does not parse.
     """

@@ -43,7 +43,7 @@ def interval(compiler: Compiler, node: exp.Interval) -> Typed:
     """Compile INTERVAL '5' MINUTE, INTERVAL '1-2' YEAR TO MONTH, INTERVAL '1 02:03' DAY TO MINUTE, …"""
     value, unit = node.this, node.args.get("unit")
     if not isinstance(value, exp.Literal) or unit is None:
-        raise compiler.error(node, "an INTERVAL is a constant with a unit", hint="write INTERVAL '5' MINUTE")
+        raise compiler.error(node, "an INTERVAL needs a constant and a unit", hint="write INTERVAL '5' MINUTE")
     text = str(value.this).strip()
     if isinstance(unit, exp.IntervalSpan):
         return _span(compiler, node, text, unit)
@@ -56,7 +56,7 @@ def interval(compiler: Compiler, node: exp.Interval) -> Typed:
         raise compiler.error(value, f"{text!r} is not a number of {name.lower()}s")
     if name in _MONTHS:
         if "." in text:
-            raise compiler.error(value, f"an interval of {name.lower()}s is a whole number")
+            raise compiler.error(value, f"an interval of {name.lower()}s must be a whole number")
         return months(node, int(text) * _MONTHS[name])
     whole, _, fraction = text.lstrip("+-").partition(".")
     micros = int(whole) * _MICROSECONDS[name] + int(fraction or 0) * _MICROSECONDS[name] // 10 ** len(fraction)
@@ -141,7 +141,7 @@ def _add_days(node: Any, left: Typed, right: Typed, operation: str) -> Typed:
 
 
 def add_days(date: pl.Expr, days: pl.Expr) -> pl.Expr:
-    """Return the date so many days later; NULL beyond what a date can hold."""
+    """Return the date so many days later; NULL outside of the range of dates."""
     moved = date.cast(pl.Int32).cast(pl.Int64) + days
     return in_calendar(moved.cast(pl.Int32, strict=False).cast(pl.Date), pl.Date())
 

@@ -11,7 +11,7 @@ _STEP = re.compile(r"\.([^.\[\]'\"*\s]+)|\.\"([^\"]*)\"|\[(\d+)\]|\['([^']*)'\]|
 
 
 class Missing:
-    """The type of MISSING: nothing stands at a path (which is not the same as null standing there)."""
+    """The type of MISSING: there is no value at a path (which is not the same as the value null)."""
 
 
 MISSING: Final = Missing()

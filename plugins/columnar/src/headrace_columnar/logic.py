@@ -128,7 +128,7 @@ def choose(
         if common is None:
             raise compiler.error(
                 result.node if result.node is not None else node,
-                f"the branches do not go together: {shown(kind)} and {shown(result.data_type)}",
+                f"the branches have different types: {shown(kind)} and {shown(result.data_type)}",
                 hint="CAST one of them",
             )
         kind = common

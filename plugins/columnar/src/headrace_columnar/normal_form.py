@@ -1,6 +1,6 @@
 """The normal form of expressions: two texts that differ in white space, case of words, quotes or needless brackets are one.
 
-For the definitions of states (``headrace.interfaces.state_definition``): names of columns stand in double quotes.
+For the definitions of states (``headrace.interfaces.state_definition``): names of columns are in double quotes.
 """
 
 from __future__ import annotations
@@ -84,12 +84,12 @@ def derivation_of(
 
 
 def _of_polars(source: pl.Expr) -> str:
-    """Return the text of a polars expression. Where its text does not show everything a digest of what it is stands behind it."""
+    """Return the text of a polars expression. If its text does not show everything, a digest of the expression is appended."""
     text = str(source.meta.undo_aliases())
     if "Series" not in text and "python" not in text.lower() and "…" not in text:
         return f"polars: {text}"
     try:
         content = source.meta.serialize()
     except pl.exceptions.PolarsError as error:
-        raise ExpressionError(f"the expression cannot be told from others: {error}", text=text) from error
+        raise ExpressionError(f"the expression cannot be compared with others: {error}", text=text) from error
     return f"polars: {text} #{hashlib.sha256(content).hexdigest()[:16]}"

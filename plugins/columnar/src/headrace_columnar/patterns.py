@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from headrace_columnar.compiler import Compiler
 
 _NAMES = {"like": "LIKE", "ilike": "ILIKE", "similar": "SIMILAR TO", "regex": "RLIKE"}
-_LIKE_REFUSAL = "is no pattern: the escape character must stand before %, _ or itself"
+_LIKE_REFUSAL = "is not a pattern: the escape character must be followed by %, _ or itself"
 _REFUSALS = {"like": _LIKE_REFUSAL, "ilike": _LIKE_REFUSAL, "similar": COLUMN_REFUSAL, "regex": COLUMN_REFUSAL}
 ANY, ONE = "%", "_"
 
@@ -36,7 +36,7 @@ def split_like(pattern: str, escape: str | None) -> list[str | None]:
         if character == escape:
             following = next(characters, None)
             if following is None or following not in (ANY, ONE, escape):
-                raise PatternError(f"the escape character {escape!r} must stand before %, _ or itself")
+                raise PatternError(f"the escape character {escape!r} must be followed by %, _ or itself")
             literal += following
         elif character in (ANY, ONE):
             if literal:
@@ -111,7 +111,7 @@ def similar_regex(pattern: str, escape: str | None) -> str:
         if character == escape:
             following = next(characters, None)
             if following is None:
-                raise PatternError(f"the escape character {escape!r} stands at the end")
+                raise PatternError(f"the escape character {escape!r} must not be the last character")
             out.append(pl.escape_regex(following))
         elif in_class:
             in_class = character != "]"

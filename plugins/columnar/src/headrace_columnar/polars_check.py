@@ -24,7 +24,7 @@ def check_polars(expression: pl.Expr, schema: Schema) -> tuple[pl.DataType, froz
     """
     text = str(expression)
     if expression.meta.has_multiple_outputs():
-        raise ExpressionError(f"{text} gives several columns", hint="pass one expression for each column")
+        raise ExpressionError(f"{text} gives several columns", hint="give one expression for each column")
     names = expression.meta.root_names()
     for name in names:
         if name not in schema:
@@ -60,7 +60,7 @@ def _check_rows(node: pl.Expr, types: dict[str, pl.DataType], text: str) -> None
     if not children:
         if node.meta.is_column() or (node.meta.is_literal() and pl.select(node).height == 1):
             return
-        raise ExpressionError(f"{_short(node)} is not a value of the row (in {text})", hint=_WHY)
+        raise ExpressionError(f"{_short(node)} is not computed from the row (in {text})", hint=_WHY)
     if _is_constant(node, types):
         return
     if not _is_by_row(node):

@@ -1,7 +1,7 @@
 """What nobody reads is not made: items of ``select`` and ``with_columns``, and fields of structs that sources decode.
 
 Called once for a plan before it runs. Sources decode only the columns that a job needs (``Plan.decode_columns``); this is the same
-for fields of structs, and for expressions. An expression that can fail stays: it decides which rows go on.
+for fields of structs, and for expressions. An expression that can fail stays: it decides which rows are passed on.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Reads = dict[str, frozenset[str] | None]
 def pruned(plan: graph.Plan) -> graph.Plan | None:
     """Return the plan without what nobody reads; None when there is no such thing."""
     changes: dict[graph.Node, graph.Node] = {}
-    #: Per node what is read of what it gives; None: everything.
+    #: The columns of each node's output that are read; None: all.
     wanted: dict[int, Reads | None] = {}
     for node in reversed(plan.nodes.values()):
         after = wanted.get(id(node), {})
@@ -79,7 +79,7 @@ def _reads_of(compiled: CompiledExpression) -> Reads:
 
 
 def _read_by(node: graph.OperatorNode, after: Reads | None, before: Schema) -> Reads | None:
-    """Return what an operator reads of its input when ``after`` is read of what it gives."""
+    """Return the input columns that an operator reads if ``after`` of its output are read."""
     spec = node.spec
     if isinstance(spec, Select):
         return _merged([_reads_of(one) for one in spec.compiled(before).values()])

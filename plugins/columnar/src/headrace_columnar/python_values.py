@@ -1,4 +1,4 @@
-"""Values that user functions return, as columns: polars must not be given what is nested deeper than its type.
+"""Values that user functions return, as columns: polars must not get a value that is nested more deeply than its type.
 
 polars follows a list that holds itself until the stack ends and the process with it, and takes minutes for one that is
 nested 900 deep where a text is wanted.

@@ -39,7 +39,7 @@ _MODULES = (
     "formatting", "hashes", "web", "environment",
 )  # fmt: skip
 
-#: What a parameter may be declared as, and what it takes. ``T`` is any type, the same for all parameters that say so.
+#: The kinds of parameters, and the types that each accepts. ``T`` is any type, the same for all parameters that say so.
 KINDS: Mapping[str, str] = {
     "string": "text",
     "text": "a value of any simple type, taken as its text",
@@ -310,7 +310,7 @@ def _match(
         if common is None:
             return compiler.error(
                 argument.node,
-                f"{declared.name}: {shown(own)} does not go together with {shown(generic)}",
+                f"{declared.name}: {shown(own)} cannot be combined with {shown(generic)}",
                 hint=_usage(declared),
             )
         generic = common

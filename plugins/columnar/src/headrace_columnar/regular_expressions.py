@@ -38,9 +38,9 @@ _SECONDS_MAX, _SECONDS_A_CHARACTER = 0.1, 1e-6
 _CONSTANT_LENGTH_MAX, _CONSTANT_SIZE_MAX = 10_000, 50_000
 #: A pattern from a column. Rust's time is proportional to this size, too.
 COLUMN_LENGTH_MAX, COLUMN_SIZE_MAX = 1_000, 1_000
-#: Why a row fails whose pattern is refused; the pattern stands before it.
+#: The reason why a row fails if its pattern is refused; the pattern is put before it.
 COLUMN_REFUSAL = (
-    "is no pattern that a column may give: Rust's syntax without look-around and back references, at most "
+    "is not a pattern that a column may give: Rust's syntax without look-around and back references, at most "
     f"{COLUMN_LENGTH_MAX:,} characters, {COLUMN_SIZE_MAX:,} with repetitions {{n,m}} written out"
 )
 
@@ -63,7 +63,7 @@ def engine(pattern: str) -> str:
             raise PatternError(reason) from None
         if len(pattern) > _CONSTANT_LENGTH_MAX or size(pattern) > _CONSTANT_SIZE_MAX:
             raise PatternError(
-                f"{reason}; and it is too large to be tried in another way (at most {_CONSTANT_LENGTH_MAX:,} "
+                f"{reason}; and it is too large for the second engine (at most {_CONSTANT_LENGTH_MAX:,} "
                 f"characters, {_CONSTANT_SIZE_MAX:,} with repetitions {{n,m}} written out)"
             ) from None
         try:
@@ -95,7 +95,7 @@ def _reason(message: str) -> str:
 def compiled(pattern: str) -> _Compiled:
     """Return the pattern for the ``regex`` package: one that Python's ``re`` knows too. Raises PatternError.
 
-    What only the package knows (fuzzy matching, recursion, flags of its own) is refused: rules are found by the texts that
+    Features of the package alone (fuzzy matching, recursion, its own flags) are refused: rules are found by the texts that
     a pattern needs, which would not be so there.
     """
     import regex
@@ -105,7 +105,7 @@ def compiled(pattern: str) -> _Compiled:
         raise PatternError("a brace that begins no repetition is written \\{")
     try:
         with warnings.catch_warnings():
-            # "[[" may come to mean a nested set; here it is what it is in Python.
+            # "[[" may mean a nested set in the future; here it has its present meaning in Python.
             warnings.simplefilter("ignore", FutureWarning)
             re.compile(translated)
             return regex.compile(translated, regex.VERSION0)
@@ -245,7 +245,7 @@ class BacktrackingCall:
             raise DataError(
                 f"the regular expression {shortened(pattern.pattern)} takes too long for this value of {len(text):,} "
                 "characters",
-                hint="it backtracks; written without look-around and back references it takes linear time",
+                hint="the pattern backtracks; without look-around and back references it needs linear time",
             ) from None
 
 

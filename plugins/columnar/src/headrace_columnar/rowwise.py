@@ -47,7 +47,7 @@ def _map_columns(function: Callable[..., Any], data_type: pl.DataType, columns: 
 def by_series(values: Sequence[pl.Expr], function: Callable[..., pl.Series], data_type: pl.DataType) -> pl.Expr:
     """Apply a function of whole series, of one height; it must treat each row by itself.
 
-    For what uses its operands several times: written as an expression, each use would evaluate the operand anew, and
+    For functions that use their operands several times: in an expression, each use would evaluate the operand again, and
     nested uses would multiply.
     """
     return pl.map_batches(

@@ -31,7 +31,7 @@ def shortened(pattern: str) -> str:
 def _without_end(pattern: str) -> str | None:
     """Return a pattern without what need not follow at its end; None if there is no such thing."""
     groups: list[int] = []
-    kind, begin, place = "", 0, 0  # of what was read last, and where reading goes on
+    kind, begin, place = "", 0, 0  # of the last piece, and the next position
     while place < len(pattern):
         letter = pattern[place]
         if letter in "{?*" and kind:

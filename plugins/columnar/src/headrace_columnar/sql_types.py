@@ -1,4 +1,4 @@
-"""Types in SQL expressions: what goes together, and how one becomes another without anybody asking for it."""
+"""Types in SQL expressions: which ones can be combined, and implicit conversions."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def is_text(data_type: pl.DataType) -> bool:
 
 
 def entry_types(kind: pl.DataType) -> tuple[pl.DataType, pl.DataType] | None:
-    """Return the types of a map's keys and values; None for a type that is no map."""
+    """Return the types of a map's keys and values; None for a type that is not a map."""
     inner = kind.inner if isinstance(kind, pl.List) else None
     if not isinstance(inner, pl.Struct) or [field.name for field in inner.fields] != ["key", "value"]:
         return None
@@ -117,7 +117,7 @@ def integer_type(left: pl.DataType, right: pl.DataType) -> pl.DataType:
 def common_type(left: pl.DataType, right: pl.DataType) -> pl.DataType | None:
     """Return the type that holds values of both (for CASE, COALESCE, IN, =, …), or None when they do not go together.
 
-    Strings never mix with numbers or times: a CAST has to say what is meant.
+    Strings never mix with numbers or times: use a CAST.
     """
     if left == right:
         return left
@@ -182,7 +182,7 @@ _TICKS = {"ms": 86_400_000, "us": 86_400_000_000}
 
 
 def in_calendar(expression: pl.Expr, kind: pl.DataType) -> pl.Expr:
-    """Return a date or timestamp with NULL for what lies outside of the years 1 to 9999.
+    """Return a date or timestamp with NULL outside of the years 1 to 9999.
 
     Beyond, polars panics in many functions (its calendar ends at the year 262142) and Python has no such dates.
     """

@@ -40,9 +40,9 @@ def chrono_format(pattern: str) -> str:
         elif token.startswith("Y"):
             raise FormatError(f"{token!r} is the year of the week; write {token.lower()!r} for the calendar's year")
         else:
-            raise FormatError(f"{token!r} is not known in a format")
+            raise FormatError(f"{token!r} is not a known letter of a format")
     if position != len(pattern):
-        raise FormatError("a quote in the format has no end")
+        raise FormatError("a quote in the format is not closed")
     return "".join(out)
 
 

@@ -88,7 +88,7 @@ def test_expressions_of_a_row(name: str) -> None:
 
 @pytest.mark.parametrize("name", NOT_BY_ROW)
 def test_expressions_of_several_rows_are_refused(name: str) -> None:
-    what = "is not a value of the row" if name in NO_VALUE else "depends on other rows"
+    what = "is not computed from the row" if name in NO_VALUE else "depends on other rows"
     with pytest.raises(ExpressionError, match=what):
         compile_expression(NOT_BY_ROW[name], SCHEMA)
 

@@ -65,11 +65,11 @@ def test_an_expression_is_not_evaluated_where_its_branch_is_not_taken() -> None:
     [
         ("c = aa + 1", r"(?s)unknown column 'aa'.*line 1, column 5"),
         ("c = 1;\nd = upperr(b)", r"(?s)'upperr'.*line 2, column 5"),
-        ("IF a > 1 THEN c = 1", "IF without END"),
+        ("IF a > 1 THEN c = 1", "this IF has no END"),
         ("IF a > 1 c = 1; END", "expected THEN"),
         ("a", "expected a statement"),
         ("c = ;", "expected an expression"),
-        ("IF a > 1 THEN WHERE a > 2; END", "cannot stand inside IF"),
+        ("IF a > 1 THEN WHERE a > 2; END", "is not allowed inside IF"),
         ("IF b THEN c = 1; END", "COALESCE|boolean"),
         ("", "no statement"),
         ("DROP zz", "unknown column 'zz'"),

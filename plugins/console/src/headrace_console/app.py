@@ -1,4 +1,4 @@
-"""The commands and their options. What they do is in modules of their own, imported only by the command that runs."""
+"""The commands and their options. Their code is in separate modules, which only the running command imports."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-#: The name of the plug-in that stands for what core itself offers.
+#: The plug-in name for everything that core itself offers.
 BUILT_IN = "headrace"
 #: Width of tables, in characters, if standard output is not a terminal.
 _WIDTH_WITHOUT_TERMINAL = 120

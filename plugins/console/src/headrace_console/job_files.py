@@ -58,11 +58,11 @@ def load_job(target: str, parameters: Mapping[str, str] | None = None) -> Job:
 
 
 def lint_job(target: str, parameters: Mapping[str, str]) -> list[str]:
-    """Compile a file in an installed language without running it, and return what a person should know of it. Raises JobError."""
+    """Compile a file in an installed language without running it, and return notices about it. Raises JobError."""
     path, _ = _split(target)
     language = path.suffix.lstrip(".")
     if language == "py" or not _is_language(language):
-        _refuse(f"{path.name} is in no language that can be checked", "for a Python file: headrace explain")
+        _refuse(f"{path.name} is not in a language that can be checked", "for a Python file: headrace explain")
     _make_importable(path.parent)
     notices: list[str] = default_registry().find("language", language)().lint(str(path), parameters)
     return notices
@@ -118,7 +118,7 @@ def _make_importable(directory: Path) -> None:
     hidden = sorted(each.name for each in directory.glob("*.py") if each.stem in sys.stdlib_module_names)
     if hidden:
         logger.warning(
-            "%s: %s has the name of a module of Python; processes that the job starts do not find modules of this directory",
+            "%s: %s has the name of a Python module; processes that the job starts cannot import modules from this directory",
             place, hidden[0],
         )  # fmt: skip
         return
@@ -137,7 +137,7 @@ def _building(module: types.ModuleType, path: Path) -> Iterator[None]:
 
     def refuse_to_start(job: Job) -> NoReturn:
         _refuse(
-            f"{path.name} runs job {job.name} while it is loaded",
+            f"{path.name} starts job {job.name} when it is loaded",
             "put the call under: if __name__ == '__main__':",
         )
 

@@ -205,4 +205,6 @@ def _check_unused(kind: str, identifier: str) -> None:
     if kind in ("operator", "stateful-operator") and (
         hasattr(Stream, identifier) or identifier.startswith(("to_", "from_"))
     ):
-        raise JobError(f"a verb cannot be called {identifier!r}: it means something else on a stream", hint=_OTHER_NAME)
+        raise JobError(
+            f"a verb cannot be called {identifier!r}: a stream has a method with that name", hint=_OTHER_NAME
+        )

@@ -100,7 +100,7 @@ def run_options(texts: Sequence[str]) -> dict[str, Any]:
     """Return ``--option KEY=VALUE`` as options of ``Job.start``. Numbers and booleans among the run's options are converted.
 
     Options of the backend stay texts, which its settings convert. Raises JobError for a text that is not KEY=VALUE, for a
-    value that cannot be converted, and for an option that has a flag of its own.
+    value that cannot be converted, and for an option that has its own flag.
     """
     options: dict[str, Any] = dict(parse_assignments(texts, flag="--option"))
     for name, flag in (
@@ -110,7 +110,7 @@ def run_options(texts: Sequence[str]) -> dict[str, Any]:
         ("drop_state", "drop-state"),
     ):
         if name in options:
-            raise OptionError(f"{name!r} has a flag of its own", option=name, hint=f"write --{flag} {options[name]}")
+            raise OptionError(f"{name!r} has its own flag", option=name, hint=f"write --{flag} {options[name]}")
     hints = typing.get_type_hints(RunOptions)
     for field in fields(RunOptions):
         if field.name in options and hints[field.name] in (int, bool):
@@ -186,7 +186,7 @@ def _signals_handled_by(handler: Any) -> Iterator[None]:
 
 
 def show_report(report: JobReport) -> None:
-    """Print on standard error what a job did."""
+    """Print the report of a job on standard error."""
     mark = typer.style("✓", fg="green")
     if report.state is JobState.FAILED:
         mark = typer.style("✗", fg="red")

@@ -16,7 +16,7 @@ SAVEPOINTS_GROUP = "headrace.savepoints"
 def take(checkpoint: Path, path: Path | None, *, stop: bool) -> str:
     """Have a savepoint written and return its path. What is no directory is the name of a job, if a distribution knows jobs by name.
 
-    Raises CheckpointError and what the job refuses.
+    Raises CheckpointError, and the errors of the job.
     """
     if not checkpoint.is_dir():
         for entry in metadata.entry_points(group=SAVEPOINTS_GROUP):
@@ -24,5 +24,7 @@ def take(checkpoint: Path, path: Path | None, *, stop: bool) -> str:
             if found is not None:
                 return str(found)
     if path is None:
-        raise OptionError("say where to write the savepoint", option="path", hint="headrace savepoint CHECKPOINT PATH")
+        raise OptionError(
+            "the directory for the savepoint is missing", option="path", hint="headrace savepoint CHECKPOINT PATH"
+        )
     return str(ask_for_savepoint(checkpoint, path, stop=stop))

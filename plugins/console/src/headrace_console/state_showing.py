@@ -81,7 +81,7 @@ def _read(path: Path, plan: Plan | None) -> Stored:
         return _of_spark(path, plan)
     raise CheckpointError(
         f"{str(path)!r} is neither a savepoint nor a checkpoint of a job that has started",
-        hint="give the directory that the job was given as checkpoint, or that the savepoint was written to",
+        hint="give the checkpoint directory of the job, or the directory of the savepoint",
     )
 
 
@@ -126,7 +126,9 @@ def _of_spark(path: Path, plan: Plan | None) -> Stored:
         from headrace_spark.shards.shard_state import StateChain, StateVersion
         from headrace_spark.shards.topology import Address
     except ImportError as error:
-        raise MissingPluginError("this is a checkpoint of Spark", hint="pip install headrace-spark") from error
+        raise MissingPluginError(
+            "this is a checkpoint of the Spark backend", hint="pip install headrace-spark"
+        ) from error
     completed = [int(each.name) for each in (path / "spark" / "commits").iterdir() if each.name.isdigit()]
     if not completed:
         raise CheckpointError(f"{str(path)!r} has no completed micro-batch yet")

@@ -1,4 +1,4 @@
-"""The error of a job file's own code. Apart from what is printed, so that who only loads jobs does not import that."""
+"""The error of a job file's own code. In a separate module, so that programs that only load jobs import no printing code."""
 
 from __future__ import annotations
 

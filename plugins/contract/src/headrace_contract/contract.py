@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 class ContractViolation(AssertionError):
-    """A plug-in breaks a promise of its base class. The message says what was expected, what was found, and what to change."""
+    """A plug-in breaks a promise of its base class. The message has the expected and the actual result, and how to correct it."""
 
     def __init__(self, expected: str, found: str, mend: str) -> None:
         self.expected = expected

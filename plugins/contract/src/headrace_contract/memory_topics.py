@@ -53,7 +53,7 @@ class MemoryBroker:
     Keep a reference to the broker as long as it is used: sources have only its ``name``.
 
     A member gets a queue only after the previous member of the queue has given it up, in its own ``poll_group``.
-    ``expel`` does what a broker does with a member that it considers dead.
+    ``expel`` removes a member, as a broker does when it considers the member dead.
     """
 
     def __init__(self) -> None:

@@ -6,7 +6,7 @@ from headrace_contract.contract import Contract, optional_hook
 
 
 class WithOutages(Contract):
-    """Base of contracts with checks of what a plug-in does while its server is away."""
+    """Base of contracts that check a plug-in while its server is not available."""
 
     @optional_hook
     def begin_outage(self) -> None:

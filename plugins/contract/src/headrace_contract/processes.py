@@ -24,7 +24,7 @@ START_SECONDS_MAX = 60.0
 
 
 def write_task(file: Path, data: bytes, importable: Sequence[type]) -> None:
-    """Write what a child process needs: where to import from, and the pickled task."""
+    """Write the input of a child process: the import paths, and the pickled task."""
     preamble = {"path": [p for p in sys.path if p], "modules": modules_by_file(importable)}
     file.write_bytes(pickle.dumps(preamble) + data)
 

@@ -102,7 +102,7 @@ class SinkValueChecks(SinkHarness):
         self.expect_rows(rows, mend="widen the target's column, or declare longest_text")
 
     def test_rows_of_unknown_columns(self) -> None:
-        """Rows whose columns are known only row by row are stored, or refused when the job is built.
+        """Rows whose columns are not known when the job is built are stored, or refused when the job is built.
 
         Steps: call ``check(None)``; if it raises nothing, write three rows with different columns. Passes when ``check``
         raises a JobError with a hint, or a reader sees the rows.

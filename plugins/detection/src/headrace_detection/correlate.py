@@ -92,7 +92,7 @@ class Correlate(StatefulSpec):
         if self.idle_timeout_us is not None and self.idle_timeout_us <= 0:
             hint = 'such as "1 min", or None: wait for the watermark'
             raise OptionError(
-                f"{idle_timeout!r} is no time to wait", plugin="correlate", option="idle_timeout", hint=hint
+                f"{idle_timeout!r} is not a duration", plugin="correlate", option="idle_timeout", hint=hint
             )
 
     @classmethod
@@ -123,7 +123,7 @@ class Correlate(StatefulSpec):
 
     def changes(self, before: Changes | None) -> Changes | None:
         if before is not None:
-            raise PlanError("correlate takes rows that are added only, but the rows before it change")
+            raise PlanError("correlate needs rows that are only added, but the rows of this stream change")
         return None
 
     def definition(self, schema: Schema | None) -> StateDefinition:
@@ -273,7 +273,7 @@ class RunningCorrelate(StatefulOperator):
             key = key.select(pl.when(~alone).then(pl.all()))
         user = rows.select([name for name in rows.columns if name not in ADDED])
         made = pl.concat([user, self._shown[which], key, numbers], how="horizontal")
-        # An alert has the time of its event: what comes behind must not take it for late.
+        # An alert has the time of its event: later verbs must not treat it as late.
         return made.with_columns(pl.Series(WATERMARK, times, dtype=pl.Int64))
 
     def _which(self, versions: pl.Series) -> Integers:

@@ -59,15 +59,18 @@ class CorrelationEvents(OperatorSpec):
 
     def output_schema(self, schema: Schema | None, output: str = "") -> Schema | None:
         if schema is None:
-            raise PlanError("the columns are not known here", hint="give the map() before it a schema")
+            raise PlanError(
+                "the columns are not known when the job is built",
+                hint="give the map() before it an option schema={...}",
+            )
         if schema.get(RULE_IDS) != pl.List(pl.String()):
             raise PlanError(
                 f"there is no column {RULE_IDS!r} with the ids of the rules that match",
-                hint='put rules(…) before it, with output="matches" or "tag"',
+                hint='put rules(…) before this verb, with output="matches" or "tag"',
             )
         if not isinstance(schema.get(self.on), pl.Datetime):
             raise PlanError(
-                f"{self.on!r} is no column of times", hint=did_you_mean(self.on, list(schema), known="columns")
+                f"{self.on!r} is not a column of times", hint=did_you_mean(self.on, list(schema), known="columns")
             )
         for name in (*ADDED, "rule_id"):
             if name in schema:
@@ -96,7 +99,7 @@ class CorrelationEvents(OperatorSpec):
         return CorrelationsReliance(self.correlations)
 
     def derivation(self, schema: Schema | None, output: str = "") -> Derivation:
-        # The versions of correlations are a part of their keys: state of others goes on when one changes.
+        # The versions of correlations are a part of their keys: when one changes, the state of the others stays valid.
         return Derivation(None, step=f"{self.name} on {self.on}")
 
 

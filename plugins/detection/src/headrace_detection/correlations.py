@@ -24,7 +24,7 @@ from headrace_rules.sigma_fields import SigmaOptions
 CorrelationsInput: TypeAlias = str | os.PathLike[str] | Sequence[str | os.PathLike[str] | Mapping[str, Any]]
 
 TYPES = ("event_count", "value_count", "temporal", "temporal_ordered")
-#: The kind of a rule that ``generate`` lets through as an alert of its own.
+#: The kind of a rule whose own alerts are passed on (``generate``).
 RULE = "rule"
 _SECTION = ("type", "rules", "group-by", "timespan", "condition", "aliases", "generate")
 _COMPARISONS = ("gt", "gte", "lt", "lte", "eq", "neq")
@@ -50,7 +50,7 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True)
 class Correlation:
-    """One correlation, or with the kind ``RULE`` a rule that gives alerts of its own.
+    """One correlation, or with the kind ``RULE`` a rule whose own alerts are passed on.
 
     ``rules`` are ids of rules in the order of the document. ``keys`` and ``values`` say per rule which columns the fields of
     ``group-by`` and of the condition are.
@@ -81,9 +81,9 @@ class Correlation:
 def load_correlations(
     given: CorrelationsInput, rules: RulesInput | None, sigma: SigmaOptions
 ) -> tuple[Correlation, ...]:
-    """Read correlations, and behind them the rules that give alerts of their own.
+    """Read correlations, and after them the rules whose own alerts are passed on.
 
-    The rules that they name are in the same files or in ``rules``. Raises RulesError for what is wrong, with file and place;
+    The rules that they name are in the same files or in ``rules``. Raises RulesError with the errors, their files and places;
     OptionError when there are no correlations or no such file.
     """
     documents = _documents(given)
@@ -239,17 +239,19 @@ def _texts(given: Any) -> tuple[str, ...]:
 def _timespan_us(given: Any) -> int:
     found = _TIMESPAN.fullmatch(str(given))
     if found is None:
-        raise CorrelationProblem(f"timespan: {given!r} is no time; write a whole number and s, m, h or d, such as 10m")
+        raise CorrelationProblem(
+            f"timespan: {given!r} is not a time; write a whole number and one of s, m, h, d, such as 10m"
+        )
     return int(found[1]) * _UNITS[found[2]] * 1_000_000
 
 
 def _condition(section: Mapping[str, Any], kind: str, rules: int) -> tuple[tuple[str, ...], Bounds]:
-    """Return the fields whose values are counted, and what the number must be."""
+    """Return the fields whose values are counted, and the bounds of the number."""
     given = section.get("condition")
     if given is None and kind in ("temporal", "temporal_ordered"):
         return (), Bounds(low=rules)
     if not isinstance(given, Mapping):
-        raise CorrelationProblem(f"condition: {given!r:.80} is no mapping; write for example gte: 10")
+        raise CorrelationProblem(f"condition: {given!r:.80} is not a mapping; write for example gte: 10")
     known = ("field", *_COMPARISONS) if kind == "value_count" else _COMPARISONS
     for name in given:
         if name not in known:
@@ -260,7 +262,7 @@ def _condition(section: Mapping[str, Any], kind: str, rules: int) -> tuple[tuple
     bounds = _bounds({name: value for name, value in given.items() if name != "field"})
     if kind == "temporal_ordered" and (bounds.low < rules or bounds.high < _GREATEST or bounds.unequal):
         raise CorrelationProblem(
-            f"condition of temporal_ordered: only gte: {rules} has a meaning, all rules in their order"
+            f"condition of temporal_ordered: only gte: {rules} is supported (all rules, in their order)"
         )
     return fields, bounds
 
@@ -271,7 +273,7 @@ def _bounds(given: Mapping[str, Any]) -> Bounds:
     low, high, unequal = 0, _GREATEST, []
     for name, value in given.items():
         if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < _GREATEST:
-            raise CorrelationProblem(f"condition: {name}: {value!r} is no number of events or values")
+            raise CorrelationProblem(f"condition: {name}: {value!r} is not a number of events or values")
         if name in ("gt", "gte", "eq"):
             low = max(low, value + 1 if name == "gt" else value)
         if name in ("lt", "lte", "eq"):
@@ -279,7 +281,7 @@ def _bounds(given: Mapping[str, Any]) -> Bounds:
         if name == "neq":
             unequal.append(value)
     if low > high or high < 1:
-        raise CorrelationProblem("condition is never true: each window has at least the event with which it ends")
+        raise CorrelationProblem("condition is never true: each window contains at least the event that ends it")
     return Bounds(low, high, tuple(unequal))
 
 
@@ -312,5 +314,5 @@ class _Columns:
         given = self._known.sigma.fields.get(name, name)
         columns = [given] if isinstance(given, str) else list(given)
         if len(columns) != 1:
-            raise CorrelationProblem(f"the field {name!r} stands for several columns; a correlation needs one")
+            raise CorrelationProblem(f"the field {name!r} is mapped to several columns, but a correlation needs one")
         return str(columns[0])

@@ -34,15 +34,15 @@ class Silence:
 
     @property
     def has_changed(self) -> bool:
-        """Whether it is another than what was stored last."""
+        """Whether it differs from the one that was stored last."""
         return self._written != (self._length_us, self._tick_us)
 
     def stored(self) -> dict[str, int]:
-        """Return what a checkpoint must hold: records that are read again must meet the same silence."""
+        """Return the content for a checkpoint: records that are read again must meet the same silence."""
         self._written = (self._length_us, self._tick_us)
         return {"silence_us": self._length_us, "silent_to_us": self._tick_us}
 
     def restore(self, values: Mapping[str, Any]) -> None:
-        """Take what a checkpoint holds; nothing, where an earlier version wrote it or the state was divided anew."""
+        """Load the content of a checkpoint; nothing if an earlier version wrote it or the state was divided again."""
         self._length_us, self._tick_us = int(values.get("silence_us", 0)), int(values.get("silent_to_us", 0))
         self._written = (self._length_us, self._tick_us)

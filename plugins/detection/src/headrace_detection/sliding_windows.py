@@ -1,4 +1,4 @@
-"""Windows that end at each event: what is counted in them, for all events of many groups at once.
+"""Windows that end at each event: their counts, for all events of many groups at once.
 
 A window of an event has the events of its group from ``span`` before it to the event itself, both included. Events of one time
 stand in the order in which they came.
@@ -47,7 +47,7 @@ class Found:
 
 
 def looked_at(events: Events, correlations: Sequence[Correlation]) -> Found:
-    """Return what the windows of all events hold. Of events that are not new only ``fulfilled`` is right."""
+    """Return the content of the windows of all events. For events that are not new only ``fulfilled`` is valid."""
     spans = np.array([one.span_us for one in correlations], dtype=np.int64)
     begins = window_begins(events.groups, events.times, spans[events.which])
     counts = np.arange(begins.size) - begins + 1

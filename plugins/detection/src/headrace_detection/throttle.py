@@ -40,7 +40,7 @@ class Throttle(StateInColumns):
         self.keys = tuple(keys)
         self.interval_us = microseconds(interval, "interval")
         if self.interval_us <= 0:
-            raise OptionError(f"{interval!r} is no interval", plugin="throttle", option="interval", hint='"5 min"')
+            raise OptionError(f"{interval!r} is not an interval", plugin="throttle", option="interval", hint='"5 min"')
 
     @property
     def tick_seconds(self) -> float | None:
@@ -57,7 +57,7 @@ class Throttle(StateInColumns):
 
     def changes(self, before: Changes | None) -> Changes | None:
         if before is not None:
-            raise PlanError("throttle takes rows that are added only, but the rows before it change")
+            raise PlanError("throttle needs rows that are only added, but the rows of this stream change")
         return None
 
     def definition(self, schema: Schema | None) -> StateDefinition:
@@ -72,7 +72,7 @@ class Throttle(StateInColumns):
 
 
 class RunningThrottle(SlotOperator):
-    """The running operator: it keeps the last row of each key whose interval goes on."""
+    """The running operator: it keeps the last row of each key whose interval has not ended."""
 
     def __init__(self, spec: Throttle, schema: Schema) -> None:
         self._keys = spec.keys

@@ -85,7 +85,7 @@ class ColumnarFileSource(Source):
         """Take the columns of the job."""
         if format is not None:
             raise OptionError(
-                f"the rows of a file of {self.plugin} need no format",
+                f"the rows of a file of {self.plugin} have no format",
                 plugin=self.plugin,
                 option="format",
                 hint="leave it out",
@@ -137,7 +137,9 @@ class ColumnarFileSource(Source):
                 offset = reader.latest if start is LATEST else start.offset  # type: ignore[union-attr]
                 if not 0 <= offset <= reader.latest:
                     raise DataError(
-                        f"the offset is not in the file, which has {reader.latest} rows", queue=queue.id, offset=offset
+                        f"the offset is beyond the end of the file, which has {reader.latest} rows",
+                        queue=queue.id,
+                        offset=offset,
                     )
                 reader.seek(ReadPosition(offset))
         except BaseException:
@@ -290,10 +292,10 @@ def _present(found: pa.Schema, wanted: Mapping[str, pl.DataType], queue: Queue, 
     for name in present:
         if not _fits(types[name], wanted[name]):
             raise BrokenQueueError(
-                f"column {name!r} is {type_name(types[name])} in the file, which does not become {type_name(wanted[name])}",
+                f"column {name!r} is {type_name(types[name])} in the file, which cannot be converted to {type_name(wanted[name])}",
                 plugin=plugin,
                 queue=queue.id,
-                hint="declare the columns with types that the values of all files fit into: schema={…}",
+                hint="declare types that fit the values of all files: schema={…}",
             )
     return present
 

@@ -98,9 +98,10 @@ class ExactIndex:
         found = set(index.find(tried)[0].tolist())
         if len(found) != tried.height:
             raise JobError(
-                "a table that another process wrote cannot be used here: polars hashes its keys differently",
+                "a shared table of another process cannot be used: this process has another version of polars, which hashes keys "
+                "differently",
                 plugin="lookup_join",
-                hint="install the same version of polars wherever the job runs",
+                hint="install the same version of polars on all machines and in all environments of the job",
             )
         return index
 

@@ -107,7 +107,7 @@ class _LoadedRows:
         try:
             parted = PartedRows(self._columns, self._lookup[1], tempfile.TemporaryFile)
         except OSError as error:
-            logger.warning("a large table is loaded in memory: no file can be made for its rows: %s", error)
+            logger.warning("a large table is loaded in memory: no file can be created for its rows: %s", error)
             self._may_part = False
             return
         try:
@@ -138,7 +138,7 @@ def _no_room(error: OSError) -> JobError:
     return JobError(
         f"the rows of a large table cannot be stored in {tempfile.gettempdir()} while it is loaded: {error}",
         plugin="lookup_join",
-        hint="give TMPDIR a directory with room for two to three times the table",
+        hint="set TMPDIR to a directory with free space for two to three times the table",
     )
 
 
@@ -152,7 +152,7 @@ def _read(plan: Plan, queue: Queue) -> Iterator[pl.DataFrame]:
             raw = reader.poll(_POLL_RECORDS, _POLL_TIMEOUT)
             if raw is None:
                 raise DataError(
-                    f"the table ends at offset {end}, but the source returns no records from offset {reader.position.offset} on",
+                    f"the table ends at offset {end}, but the source returns no more records from offset {reader.position.offset} on",
                     queue=queue.id,
                     offset=reader.position.offset,
                 )
@@ -168,9 +168,9 @@ def table_plan(plan_nodes: SinkNode, name: str) -> Plan:
     plan = Plan("tables", name, [plan_nodes])
     if len(plan.sources) != 1 or plan.shuffles:
         raise JobError(
-            "a table must come from one source, through verbs that process each row alone",
+            "a table must have one source, and only verbs that process each row by itself",
             plugin="lookup_join",
-            hint="join streams with join(), or load what you need into one table first",
+            hint="join the streams with join(), or prepare the table's rows beforehand",
         )
     return plan
 

@@ -73,10 +73,10 @@ class LookupJoin(OperatorSpec):
         if match not in ("equal", "range", "prefix"):
             raise OptionError(f"unusable value {match!r}: 'equal', 'range' or 'prefix'", option="match")
         if not isinstance(threads, int) or threads < 1:
-            raise OptionError(f"unusable value {threads!r}: a number from 1 on", option="threads")
+            raise OptionError(f"unusable value {threads!r}: it must be a whole number from 1 on", option="threads")
         if not isinstance(table, Stream):
             raise OptionError(
-                f"{table!r} is no table",
+                f"{table!r} is not a table",
                 option="table",
                 hint='give it a stream of the table\'s rows, such as hr.stream("shop", "prices").from_file(…)',
             )
@@ -121,7 +121,10 @@ class LookupJoin(OperatorSpec):
 
     def output_schema(self, schema: Schema | None, output: str = "") -> Schema | None:
         if schema is None:
-            raise PlanError("the columns are not known here", hint="give the map() before it a schema")
+            raise PlanError(
+                "the columns are not known when the job is built",
+                hint="give the map() before it an option schema={...}",
+            )
         kind, columns = self._lookup
         probes = self._probes * 2 if kind == "range" else self._probes
         for probe, column in zip(probes, columns, strict=True):
@@ -132,15 +135,17 @@ class LookupJoin(OperatorSpec):
             if not _comparable(mine, theirs):
                 raise PlanError(
                     f"{probe!r} is {type_name(mine)}, the table's {column!r} {type_name(theirs)}: they cannot be compared",
-                    hint="CAST one of them before",
+                    hint="CAST one of them before this verb",
                 )
             if kind == "prefix" and mine != pl.String():
                 raise PlanError(
-                    f"{probe!r} is {type_name(mine)}: an address is a text", hint="CAST it AS STRING before"
+                    f"{probe!r} is {type_name(mine)}: an address must be text", hint="CAST it AS STRING before"
                 )
             if kind == "range" and self._table_schema[columns[0]] != theirs:
                 kinds = " and ".join(f"{name!r} is {type_name(self._table_schema[name])}" for name in columns)
-                raise PlanError(f"{kinds}: both ends of a range need one type", hint="CAST one of them before")
+                raise PlanError(
+                    f"{kinds}: both ends of a range must have the same type", hint="CAST one of them before this verb"
+                )
         return Schema({**schema, **{name: self._table_schema[own] for own, name in self._names(schema).items()}})
 
     def required_columns(self, wanted: Collection[str] | None, schema: Schema) -> Collection[str] | None:
@@ -247,7 +252,7 @@ def _pairs(on: On, match: str) -> tuple[tuple[str, ...], Lookup]:
     if not probes or len(columns) != wanted or (match != "equal" and len(probes) != 1):
         form = {"equal": '"column" or {"column": "table column"}', "range": '{"column": ("low", "high")}'}
         raise OptionError(
-            f"{on!r} does not say which columns to compare", option="on", hint=form.get(match, '{"ip": "network"}')
+            f"{on!r} does not name the columns to compare", option="on", hint=form.get(match, '{"ip": "network"}')
         )
     return probes, (match, tuple(columns))
 

@@ -112,7 +112,11 @@ class SharedTable:
             try:
                 found = files.publish(*table.parts(), self.clock.now())
             except OSError as error:
-                logger.warning("table %s cannot be shared, this process keeps a copy of its own: %s", self.name, error)
+                logger.warning(
+                    "table %s cannot be shared with other processes, so this process keeps its own copy: %s",
+                    self.name,
+                    error,
+                )
                 self._store(table, 0.0, self._number)
                 return
             del table
@@ -143,7 +147,7 @@ class SharedTable:
             self._renew(load)
         except Exception as error:  # any error of the source: the old table stays in use
             self._loaded_seconds = self.clock.monotonic()
-            logger.warning("table %s could not be refreshed, the previous one is used: %s", self.name, error)
+            logger.warning("table %s could not be refreshed, the previous version is used: %s", self.name, error)
 
 
 def _give_back_memory() -> None:

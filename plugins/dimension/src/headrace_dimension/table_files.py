@@ -155,7 +155,7 @@ def _make_private(base: Path) -> None:
     found = base.lstat()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         raise JobError(
-            f"{base} does not belong to this user alone: tables are not shared there",
+            f"{base} is accessible to other users: tables cannot be shared there",
             plugin="lookup_join",
             hint="remove it, or set TMPDIR to another directory",
         )

@@ -87,7 +87,7 @@ class LightBackend(Backend):
         return StateMemory(plan, limit_bytes)
 
     def make_ready(self, plan: Plan, options: RunOptions) -> None:
-        """Open the operators of every stage once: what they import and compile is there when the job starts."""
+        """Open the operators of every stage once, so that their imports and compiled code are ready when the job starts."""
         import polars  # noqa: F401
 
         self._stages_of(plan, options)
@@ -101,9 +101,9 @@ class LightBackend(Backend):
         if directory.path is None or not plan.shuffles or self.settings.reliability is not None:
             return
         if self.settings.state_memory is not None:
-            return  # what the running job has on disk is loaded when it has stopped
+            return  # the running job's rows on disk are loaded after it has stopped
         if self._ahead is None:
-            # Another one is not even made: it may lock what the running job needs.
+            # Another store is not even created: it might lock files that the running job needs.
             if not issubclass(self._kind_of_store()[1], ReadableStateStore):
                 return
             store = self._state_store(plan.job_name, directory.path)

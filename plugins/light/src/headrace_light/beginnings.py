@@ -1,4 +1,4 @@
-"""Where a queue begins, and how the broker of a source without group is told how far the job is."""
+"""Where a queue begins, and how the job's positions are reported to the broker of a source without a group."""
 
 from __future__ import annotations
 
@@ -49,12 +49,12 @@ def commit_without_group(source_id: str, source: GroupSource, own: Mapping[Queue
     """Commit the positions of queues to a broker, from a job that is no member of the group."""
     try:
         source.commit(own)
-    except RetriableError as error:  # what is not committed is read again, which costs time but no data
+    except RetriableError as error:  # uncommitted records are read again, which costs time but no data
         logger.warning("source %s: not committed: %s", source_id, error.message)
 
 
 def tell_stored(source_id: str, source: Source, own: Mapping[Queue, ReadPosition]) -> None:
-    """Tell a source that is no group which positions are in a stored checkpoint."""
+    """Tell a source that is not a group which positions are in a stored checkpoint."""
     try:
         source.stored(own)
     except RetriableError as error:  # its server keeps more until the next checkpoint

@@ -202,12 +202,12 @@ class CheckpointDirectory:
                 raise CheckpointError(
                     f"{file} is missing, but there is {logs[0]}, which belongs to it",
                     job=self._job,
-                    hint="restore it from a backup, or begin anew with another directory",
+                    hint="restore it from a backup, or start from the beginning with another checkpoint directory",
                 ) from None
             return StoredCheckpoint()
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise CheckpointError(
                 f"{file} is damaged: {error}",
                 job=self._job,
-                hint="restore it from a backup, or begin anew with another directory",
+                hint="restore it from a backup, or start from the beginning with another checkpoint directory",
             ) from error

@@ -212,7 +212,7 @@ class Engine:
         )
 
     def report(self) -> JobReport:
-        """Return what the job did. Raises JobFailedError when it failed."""
+        """Return the report of the job. Raises JobFailedError if it failed."""
         if self._error is not None:
             known = self._error if isinstance(self._error, HeadraceError) else HeadraceError(repr(self._error))
             made = JobFailedError(f"the job failed: {known.message}", job=self.job_name, hint=known.hint)
@@ -251,7 +251,7 @@ class Engine:
             logger.debug("job %s failed", self.job_name, exc_info=True)
             self._error, self._state = error, JobState.FAILED
             if isinstance(error, MemoryError):
-                traceback.clear_frames(error.__traceback__)  # what they hold is needed to end the job
+                traceback.clear_frames(error.__traceback__)  # objects in these frames are needed to end the job
         finally:
             use_the_collector_again(self)
             self._seconds = self._clock.monotonic() - self._begun
@@ -532,13 +532,13 @@ class Engine:
             end(store())
 
     def _store_checkpoint(self, made: StoredCheckpoint, saving: Saving) -> StoredCheckpoint:
-        """Store the state, then the checkpoint that stands on it. May be called by another thread."""
+        """Store the state, then the checkpoint that refers to it. May be called by another thread."""
         made = replace(made, states=saving.store())
         self._storing.until_stored(partial(self._directory.save, made))
         return made
 
     def _end_checkpoint(self, begun: float, queues: Collection[Queue], made: StoredCheckpoint) -> None:
-        """A checkpoint is stored: what is older is not needed any more, and brokers are told. ``queues``: those that were read then."""
+        """A checkpoint is stored: remove older files, and commit to brokers. ``queues``: those that were read at that time."""
         self._checkpoint = made
         self._stages.saved(made.id)
         fault_point("checkpoint.after_save")

@@ -48,11 +48,12 @@ def check_memberships(plan: Plan) -> None:
             other = members.setdefault(name, source_id)
             if other != source_id:
                 raise PlanError(
-                    f"the sources {other!r} and {source_id!r} are members of the same {name}: each would get only a part of the records",
+                    f"the sources {other!r} and {source_id!r} are members of the same {name}: each of them would get only a part of the "
+                    "records",
                     job=plan.job_name,
                     plugin=source_id,
                     option="group",
-                    hint="leave out the group of one of them, or give it another one; or begin once and use the stream twice",
+                    hint="leave out the group of one source, or give it another group; or read the source once, and use the stream twice",
                 )
 
 

@@ -1,4 +1,4 @@
-"""The memory that a process may take: what is done before the system ends it."""
+"""A limit for the memory of the process, and the actions before the system would end it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _NODES_SECONDS = 10.0
 
 
 class Held(Protocol):
-    """Tells what a job holds in memory: see ``HeldMemory``."""
+    """Returns the memory that a job holds: see ``HeldMemory``."""
 
     def in_workers(self) -> int: ...
     def read_ahead(self) -> int: ...
@@ -93,7 +93,7 @@ class MemoryBudget:
     def check(self, held: Held | None = None) -> None:
         """Look at the memory now and then, and act. Raises JobFailedError when the budget is not enough, and what sinks raise.
 
-        ``held`` tells what the parts of the job hold.
+        ``held`` returns the memory of the parts of the job.
         """
         self._held = held
         now = self._clock.monotonic()
@@ -115,7 +115,9 @@ class MemoryBudget:
         if not self._warned:
             self._warned = True
             self._find_nodes(now)
-            logger.warning("job %s: %s; from %.0f %% on, less is read", self._job, self._told(used), 100 * _PRESSED)
+            logger.warning(
+                "job %s: %s; from %.0f %% on, the job reads less", self._job, self._told(used), 100 * _PRESSED
+            )
         if part >= _PRESSED:
             self._relieve(now)
         else:
@@ -130,7 +132,7 @@ class MemoryBudget:
             self._smaller = min(2 * self._smaller, 1 << 20)
             gc.collect()
         elif not waits:
-            return  # allocators give back with a delay what was given to them
+            return  # allocators return freed memory with a delay
         trim_freed_memory()
         used = self._taken()
         if used <= self._bytes_max:
@@ -140,12 +142,11 @@ class MemoryBudget:
         if now - self._over_since >= _OVER_SECONDS_MAX:
             self._find_nodes(now)
             raise JobFailedError(
-                f"{self._told(used)}, although caches are empty and batches small",
+                f"{self._told(used)}, although caches are empty and batches are small",
                 job=self._job,
                 option="memory_max_bytes",
-                hint="give it more, or let it keep less: fewer keys, shorter windows, a smaller dimension table, smaller records, "
-                "fewer workers; "
-                "started again, it goes on at its checkpoint",
+                hint="raise the limit, or reduce what the job keeps: fewer keys, shorter windows, a smaller dimension table, smaller "
+                "records, fewer workers; when the job is started again, it continues from its checkpoint",
             )
 
     def _taken(self) -> int:
@@ -190,7 +191,7 @@ def budget_of(plan: Plan, bytes_max: int, clock: Clock, outlets: Outlets) -> Mem
             f"the process takes {_megabytes(used)} before the job begins",
             plugin="light",
             option="memory_max_bytes",
-            hint="Python and its libraries need about 150 MiB, dimension tables and rules what they hold",
+            hint="Python and its libraries need about 150 MiB; dimension tables and rules come on top",
         )
     return MemoryBudget(
         plan.job_name, bytes_max, clock, plan.meter, waiting=outlets.waiting_bytes, write_out=outlets.flush

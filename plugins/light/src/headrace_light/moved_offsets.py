@@ -24,7 +24,7 @@ def opened(checkpoint: str) -> Iterator[tuple[CheckpointDirectory, StoredCheckpo
         raise CheckpointError(
             f"{os.fspath(Path(checkpoint))!r} is not a checkpoint of a job that has started",
             option="checkpoint",
-            hint="a job that has no checkpoint yet begins where its sources say (start=…)",
+            hint="a job without a checkpoint starts at the position that its sources name (start=…)",
         )
     directory = CheckpointDirectory(checkpoint, job)
     stored = directory.open()
@@ -40,9 +40,9 @@ def moved_checkpoint(
     """Return the checkpoint with other offsets, by ``source/queue``. Raises CheckpointError where this would not be right."""
     if stored.sequence is not None or has_begun:
         raise CheckpointError(
-            "the job has keyed state, which belongs to the offsets at which it was stored",
+            "the job has keyed state, which fits only the offsets at which it was stored",
             option="offsets",
-            hint="start from a savepoint of the wanted time, or reset the job: it begins anew without state",
+            hint="start from a savepoint of the wanted time, or reset the job: it then starts from the beginning, without state",
         )
     known = {queue.id: queue for queue in stored.positions}
     positions = dict(stored.positions)
@@ -54,21 +54,21 @@ def moved_checkpoint(
                 hint=did_you_mean(name, known, known="queues"),
             )
         if offset < 0:
-            raise CheckpointError(f"{offset} is no offset", queue=name, option="offsets")
+            raise CheckpointError(f"{offset} is not an offset", queue=name, option="offsets")
         source = plan.sources.get(known[name].source)
         if source is not None and isinstance(source.source, GroupSource):
             raise CheckpointError(
-                "the broker keeps the offsets of the job's group, which count more than those of the checkpoint",
+                "the broker stores the offsets of the job's group, and the job uses those instead of the checkpoint's",
                 queue=name,
                 option="offsets",
-                hint="while the job is stopped, set them with the broker's own tool",
+                hint="stop the job, and set them with the broker's own tool",
             )
         if stored.positions[known[name]].hint:
             raise CheckpointError(
-                "the source of this queue needs more than an offset to continue (a file: the place in bytes)",
+                "the source of this queue needs more than an offset to continue (for example, a file needs the position in bytes)",
                 queue=name,
                 option="offsets",
-                hint="reset the job: it begins where its source says (start=…)",
+                hint="reset the job: it then starts at the position that its source names (start=…)",
             )
         positions[known[name]] = ReadPosition(offset)
     return replace(stored, id=stored.id + 1, positions=positions)

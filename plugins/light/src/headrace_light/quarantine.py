@@ -35,7 +35,7 @@ class Quarantine(BrokenQueues):
         self._stops = options.broken_queues == "stop"
         self._tells_dead_letters = plan.dead_letters_id is not None
         self._deliver = deliver
-        #: Queues without a reader that the keyed stages were told not to wait for.
+        #: Queues without a reader for which the keyed stages do not wait.
         self._told_idle: set[Queue] = set()
 
     def take(self, queue: Queue, error: BrokenQueueError, position: ReadPosition | None) -> None:

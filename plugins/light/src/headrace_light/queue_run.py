@@ -24,7 +24,7 @@ _REPEAT_WAIT = timedelta(seconds=30)
 class QueueRun:
     """Polls one queue through its lane. ``bounded``: it is done at the end that the queue had when it was opened.
 
-    A queue whose end could not be told, because it is damaged before it, is read until the reader says so.
+    A queue whose end is unknown, because it is damaged before it, is read until the reader reports the damage.
     """
 
     def __init__(self, queue: Queue, reader: Reader, lane: Lane, *, bounded: bool, clock: Clock) -> None:
@@ -48,7 +48,7 @@ class QueueRun:
         self._clock = clock
         #: The batch that was read but could not be processed by the lane yet.
         self._unfinished: RawBatch | None = None
-        #: With worker processes: from where it is read next, and what was read but could not be processed yet, with where it begins.
+        #: With worker processes: the next position to read, and records that were read but not processed yet, with their position.
         self._read_to: ReadPosition = self.position
         self._again: deque[tuple[ReadPosition, RawBatch]] = deque()
         #: Before this offset ranges are read here: another process could not, or a server that an operator needs was away.
@@ -87,7 +87,7 @@ class QueueRun:
         came: Callable[[Queue, RawBatch], None] | None = None,
         first: Callable[[QueueRun], None] | None = None,
     ) -> Sequence[Delivery] | None:
-        """Read and process the next records; None when there were none. Before that ``on_read`` is told the range, ``came`` the batch.
+        """Read and process the next records; None if there were none. Before that ``on_read`` gets the range, ``came`` the batch.
 
         ``first`` is called before these, when there are records. It may look for records of other queues.
 
@@ -126,7 +126,7 @@ class QueueRun:
         return deliveries
 
     def look(self, max_records: int, *, ahead: bool) -> bool:
-        """Return whether there are records, and keep what was read for the next ``poll``, or ``read_ahead`` if ``ahead``.
+        """Return whether there are records, and keep the read ones for the next ``poll``, or ``read_ahead`` if ``ahead``.
 
         Raises as readers do.
         """
@@ -144,7 +144,7 @@ class QueueRun:
         return True
 
     def _polled(self, start: ReadPosition, max_records: int, wait: timedelta) -> RawBatch | None:
-        """Return what the reader gives from ``start``, where it stands, on: nothing behind the end of a bounded run."""
+        """Return the records of the reader from ``start``, its present position; none beyond the end of a bounded run."""
         if self._end is not None:
             max_records = min(max_records, self._end - start.offset)
         raw = self._reader.poll(max_records, wait)
@@ -182,9 +182,9 @@ class QueueRun:
         return start, raw
 
     def plan_ahead(self, max_records: int, *, outstanding: bool) -> tuple[ReadPosition, ReadPosition] | None:
-        """Return begin and end of a range of the next records, for another process to read, and go on behind it.
+        """Return begin and end of a range of the next records, for another process to read, and continue after it.
 
-        None where records are read here by ``read_ahead``: near the end of what is known to be there, and where a reader says so.
+        None if records are read here by ``read_ahead``: near the known end of the queue, and if a reader says so.
         """
         if self._again:
             return None
@@ -210,7 +210,7 @@ class QueueRun:
         self._again.extendleft(reversed(batches))
 
     def go_back(self, start: ReadPosition, end: ReadPosition, *, operator_away: bool) -> None:
-        """Read from ``start`` again; what lies before ``end`` in this process. ``operator_away``: why it comes again."""
+        """Read from ``start`` again; records before ``end`` in this process. ``operator_away``: the reason for the repetition."""
         self._again.clear()
         self._reader.seek(start)
         self._read_to, self._here_until, self._operator_away = start, end.offset, operator_away
@@ -237,7 +237,7 @@ class QueueRun:
                 continue  # a reader that shares its connection returns early when records of other queues come
             if raw is None:
                 raise DataError(
-                    f"records {start.offset} to {end.offset} were read before, but now the queue has nothing after "
+                    f"records {start.offset} to {end.offset} were read before, but the queue now has no records after "
                     f"{self.position.offset}",
                     queue=self.queue.id,
                     offset=self.position.offset,

@@ -70,7 +70,7 @@ def begin_at(
     """Take over positions and state of a savepoint; return the job's first checkpoint, which the caller stores.
 
     ``checkpoint`` has the positions. The sinks are open, and are asked whether they are ahead. Raises CheckpointError; RetriableError when
-    a server stays away.
+    a server is not available in time.
     """
     shards = stages.shard_counts
     start.tell(shards)
@@ -92,7 +92,7 @@ def not_all_queues(plan: Plan, groups: Collection[str], read: Collection[Queue])
         own = {queue.name for queue in read if queue.source == source_id}
         if known - own:
             return CheckpointError(
-                f"other instances of the job read {', '.join(sorted(known - own)[:3])}: this instance knows only a part of the positions",
+                f"other instances of the job read {', '.join(sorted(known - own)[:3])}: this instance has only a part of the positions",
                 job=plan.job_name,
                 plugin=source_id,
                 hint="stop the other instances first",

@@ -46,7 +46,7 @@ class OpenSavepoint:
             self._answer.set_result(path)
 
     def abandon(self, error: Exception) -> None:
-        """Remove what was written, and raise the error in the caller who asked."""
+        """Remove the written files, and raise the error in the calling thread."""
         writer, self._writer = self._writer, None
         if writer is not None:
             writer.abandon()

@@ -79,7 +79,8 @@ class LightSettings(Settings, frozen=True, kw_only=True):
         size = self.state_memory_bytes
         if size is not None and size < _STATE_MEMORY_MIN:
             raise OptionError(
-                f"unusable value {self.state_memory!r}: with less than 1 MB of memory for its state a job would do nothing but read it",
+                f"unusable value {self.state_memory!r}: the minimum is 1 MB: with less memory for its state, a job would only read state "
+                "from disk",
                 option="state_memory",
                 hint="give a number of bytes, or a text with a unit, such as '1 GB'",
             )

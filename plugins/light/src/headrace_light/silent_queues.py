@@ -63,7 +63,7 @@ class SilentQueues:
         always = run in self._silent and len(self._silent) <= FEW_QUEUES
         if begun < self._next_look_seconds and not always:
             return
-        self._looking = True  # a look into a group may take queues away, which takes what was read of them
+        self._looking = True  # a poll of a group may revoke queues, and with them the records that were read
         try:
             found = [each for each in list(self._silent) if each is not run and self._look(each)]
         finally:

@@ -1,4 +1,4 @@
-"""Keyed state with a limit for its memory: what it needs of a job, and its local store on disk."""
+"""Keyed state with a limit for its memory: its requirements for a job, and its local store on disk."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from headrace.runtime.shard import Shard
 
 logger = logging.getLogger(__name__)
 _STORE = "rocksdb"
-#: So much of the memory is for the local store: its caches, indexes and what it has not written yet.
+#: The share of the memory for the local store: its caches, indexes and unwritten rows.
 _STORE_SHARE = 0.4
 
 
@@ -78,7 +78,7 @@ class StateMemory:
         try:
             return kind(str(directory), memory_bytes)
         except CheckpointError as error:
-            logger.warning("job %s: %s; it is made anew from the checkpoint", self._plan.job_name, error.message)
+            logger.warning("job %s: %s; it is rebuilt from the checkpoint", self._plan.job_name, error.message)
             shutil.rmtree(directory, ignore_errors=True)
             make_private_directory(directory)
             return kind(str(directory), memory_bytes)
@@ -104,7 +104,7 @@ class StateMemory:
         )
 
     def trim(self) -> None:
-        """Let go of what is resident of mapped files, if it is too much. Called behind each piece of work of a shard."""
+        """Release resident memory of mapped files if it is too much. Called after each piece of work of a shard."""
         if self._mapped is not None:
             self._mapped.trim()
 
@@ -133,7 +133,7 @@ def check_spills(plan: Plan) -> None:
                     f"the state of {name!r} cannot leave memory: {reason}",
                     job=plan.job_name,
                     option="state_memory",
-                    hint="leave state_memory out, or make that verb a job of its own",
+                    hint="leave state_memory out, or move that verb into its own job",
                 )
 
 

@@ -21,7 +21,7 @@ T = TypeVar("T")
 class Storing:
     """Repeats what could not be stored, for the time limit that also holds for servers that are not available. Used by the engine's thread.
 
-    Nothing is read meanwhile, so that nothing is lost or done twice. A job that is to stop tries once more and then fails.
+    Nothing is read until it succeeds, so that nothing is lost or done twice. A stopping job tries once more and then fails.
     """
 
     def __init__(

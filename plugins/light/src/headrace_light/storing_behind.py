@@ -1,4 +1,4 @@
-"""A checkpoint that is stored by another thread while the engine goes on."""
+"""A checkpoint that is stored by another thread while the engine continues."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ BEHIND_ROWS_MIN = 20_000
 
 
 class _Storing:
-    """What a thread stores, and what came of it."""
+    """The work of a storing thread, and its result."""
 
     def __init__(self, store: Callable[[], Any], then: Callable[[Any], None]) -> None:
         self._store = store

@@ -16,9 +16,9 @@ def parts_of(url: str, *, default_port: int, options: tuple[str, ...] = ()) -> t
         raise OptionError(f"unusable URL: {error}", option="metrics") from None
     if parts.username is not None or parts.password is not None:
         raise OptionError(
-            "a URL of an exporter has no user and password",
+            "the URL of an exporter must not contain user and password",
             option="metrics",
-            hint="a token for Prometheus goes into a file (?token_file=…), headers for OTLP into OTEL_EXPORTER_OTLP_HEADERS",
+            hint="write a token for Prometheus into a file (?token_file=…), and headers for OTLP into OTEL_EXPORTER_OTLP_HEADERS",
         )
     given = dict(parse_qsl(parts.query, keep_blank_values=True))
     for name in given:

@@ -150,14 +150,14 @@ class OpenTelemetryExporter(MetricsExporter):
         with self._sending:
             result = self._metrics.export(self._data_of(listed))
         if result is not MetricExportResult.SUCCESS:
-            logger.warning("figures of %d jobs could not be sent", len(listed))
+            logger.warning("metrics of %d jobs could not be sent", len(listed))
 
     def _send_for_ever(self) -> None:
         while not self._clock.wait(self._closing, self._send_seconds):
             try:
                 self.send()
             except Exception as error:  # the next attempt may succeed; the job is not to be disturbed
-                logger.warning("figures could not be sent: %s: %s", type(error).__name__, error)
+                logger.warning("metrics could not be sent: %s: %s", type(error).__name__, error)
 
     def _data_of(self, snapshots: Iterable[Snapshot]) -> MetricsData:
         now = int(self._clock.now() * _NANOSECONDS)

@@ -89,7 +89,7 @@ class PrometheusExporter(MetricsExporter):
             raise OptionError(f"the token has fewer than {_TOKEN_LENGTH_MIN} characters", option="token")
         if token is None and not is_loopback(host):
             raise OptionError(
-                f"{host} is reached from other machines, and there is no token",
+                f"{host} can be reached from other machines, so a token is required",
                 option="metrics",
                 hint="bind 127.0.0.1, or name a file that holds a token: prometheus://HOST:PORT?token_file=PATH",
             )
@@ -107,7 +107,7 @@ class PrometheusExporter(MetricsExporter):
         parts, port, options = parts_of(url, default_port=DEFAULT_PORT, options=("token_file",))
         if parts.path.strip("/"):
             raise OptionError(
-                f"unusable path {parts.path!r}: figures are at /metrics, which the URL does not name", option="metrics"
+                f"unusable path {parts.path!r}: metrics are always at /metrics; leave the path out", option="metrics"
             )
         token = None
         if "token_file" in options:
@@ -177,9 +177,9 @@ class PrometheusExporter(MetricsExporter):
                 return refuse("401 Unauthorized", "a token is needed", ("WWW-Authenticate", "Bearer"))
         elif not is_loopback(urlsplit(f"//{environ.get('HTTP_HOST', '')}").hostname or ""):
             # A page of another host, whose name was made to lead here, must not read it in the user's browser.
-            return refuse("403 Forbidden", "this endpoint answers to the names of this machine only")
+            return refuse("403 Forbidden", "this endpoint accepts only the names of this machine in the Host header")
         if environ["PATH_INFO"] != "/metrics" or environ["REQUEST_METHOD"] not in ("GET", "HEAD"):
-            return refuse("404 Not Found", "figures are at /metrics")
+            return refuse("404 Not Found", "metrics are at /metrics")
         return make_wsgi_app(self._registry)(environ, start_response)
 
 

@@ -15,7 +15,7 @@ from headrace_pipeline.case_jobs import jobs_of
 from headrace_pipeline.clear_secrets import clear_secrets
 from headrace_pipeline.compiling import PipelineFile
 
-#: A file is a pipeline if one of these begins a line. It need not be right: a mistake in it is told when it is compiled.
+#: A file is a pipeline if one of these begins a line. It may contain errors: they are reported when it is compiled.
 _PIPELINE_KEY = re.compile(rb"""^["']?(?:sources|steps|sinks)["']?[ \t]*:""", re.MULTILINE)
 
 
@@ -41,10 +41,10 @@ class PipelineLanguage(hr.Language):
         return pipeline(source, **options)
 
     def table(self, name: str, **options: Any) -> NoReturn:
-        raise JobError("pipelines define no tables", hint="tables belong to SQL texts: headrace.table")
+        raise JobError("pipelines cannot define tables", hint="use headrace.table in SQL texts")
 
     def register(self, name: str, data: Any, **options: Any) -> NoReturn:
-        raise JobError("pipelines read no frames of Python", hint="frames are for SQL texts: headrace.register")
+        raise JobError("pipelines cannot read frames of Python", hint="use headrace.register in SQL texts")
 
     def lint(self, path: str, parameters: Mapping[str, str]) -> list[str]:
         file = PipelineFile.of(Path(path), parameters)

@@ -36,7 +36,7 @@ class Case:
 
 
 def cases_of(root: Section) -> list[Case]:
-    """Return the cases of a pipeline file. Raises PipelineError for what is wrong with one, and for one that expects nothing."""
+    """Return the cases of a pipeline file. Raises PipelineError for a case with an error, and for one that expects nothing."""
     given = root.get("cases")
     if given is None or is_nothing(given):
         return []

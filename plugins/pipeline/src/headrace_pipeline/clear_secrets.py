@@ -1,4 +1,4 @@
-"""Secrets that stand in a pipeline file in clear: what ``headrace lint`` says of them."""
+"""Unencrypted secrets in a pipeline file: the notices of ``headrace lint`` about them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from headrace_pipeline.variables import is_secret_place
 
 #: Properties whose names have a word such as "token" in them, but say where the secret is.
 _PLACE_NAME = re.compile(r"(?:url|uri|location|path|file|class|endpoint|type|anon)$", re.IGNORECASE)
-#: Values that are no secrets: what stands for "none", and what lets anybody in.
+#: Values that are not secrets: words for "none", and values that allow everybody.
 _NO_SECRETS = frozenset({"", "anon", "anonymous", "none", "true", "false"})
 
 

@@ -1,4 +1,4 @@
-"""What a case expected beside what it got, as lines for a person."""
+"""The expected and the actual results of a case, as lines for people."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ class PipelineFile:
 
     @classmethod
     def of(cls, path: Path, variables: Mapping[str, str]) -> PipelineFile:
-        """Read a file. Raises PipelineError for what is no YAML, for unknown keys, and for required ones that are missing."""
+        """Read a file. Raises PipelineError if it is not YAML, for unknown keys, and for missing required keys."""
         root = read(path, variables)
         check_section(root, PIPELINE, of="a pipeline")
         for key in ("sources", "sinks"):
@@ -41,7 +41,7 @@ class PipelineFile:
         return cls(root)
 
     def job(self, ends: Ends | None = None) -> hr.Job:
-        """Return the job. ``ends`` stand for the sources and sinks of the file. Raises PipelineError, or RetriableError where a
+        """Return the job. ``ends`` replace the sources and sinks of the file. Raises PipelineError, or RetriableError where a
         server is asked for columns and is away.
         """
         return _Compiler(self.root, ends or Connectors()).job()

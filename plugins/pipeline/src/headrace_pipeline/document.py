@@ -49,7 +49,7 @@ _Loader.add_implicit_resolver(
 
 @dataclass(frozen=True)
 class Source:
-    """The file: its name for messages, its lines, and what its ``${NAME}`` stand for."""
+    """The file: its name for messages, its lines, and the values of its ``${NAME}``."""
 
     name: str
     lines: tuple[str, ...]
@@ -175,7 +175,7 @@ class Scalar(Value):
 
 @dataclass(frozen=True)
 class KeyText(Scalar):
-    """A key. What stands behind a wrong one is not shown: it may be a misspelt ``password``."""
+    """A key. The value of a wrong key is not shown: the key may be a misspelt ``password``."""
 
     def _shown_until(self) -> int:
         return self.place.column + len(self.source) + (2 if self.style else 0) + 1
@@ -256,7 +256,7 @@ def is_nothing(value: Value) -> bool:
 
 
 def read(path: Path, given: Mapping[str, str]) -> Section:
-    """Return the content of a pipeline file. Raises PipelineError for what is no YAML, for a key that comes twice, and for tags."""
+    """Return the content of a pipeline file. Raises PipelineError if it is not YAML, for a key that comes twice, and for tags."""
     name = str(path)
     try:
         content = path.read_bytes()
@@ -291,7 +291,7 @@ def read(path: Path, given: Mapping[str, str]) -> Section:
 
 
 class _Converter:
-    """Makes values of nodes, and counts them: an alias counts as all that it stands for."""
+    """Makes values from nodes, and counts them: an alias counts as all values that it refers to."""
 
     def __init__(self, file: Source) -> None:
         self._file = file
@@ -336,7 +336,7 @@ class _Converter:
             try:
                 value = float(source)
             except ValueError:
-                Value(self._file, place).fail(f"{source!r} is no number")
+                Value(self._file, place).fail(f"{source!r} is not a number")
         elif tag == f"{_TAG}str":
             value = source
         else:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from headrace.foundation.errors import JobError
 from headrace.foundation.secrecy import is_secret_name, masked
 
-#: A key and what stands behind it: in lines of its own, and within braces.
+#: A key and its value: in separate lines, and within braces.
 _KEYED = re.compile(r"""["']?(?P<key>[\w.\-]+)["']?\s*:(?P<value>.*)$""")
 _LENGTH_MAX = 140
 

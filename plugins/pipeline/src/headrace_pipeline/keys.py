@@ -1,4 +1,4 @@
-"""The keys of a pipeline file: what is allowed, what is required, and what the reference in the docs shows."""
+"""The keys of a pipeline file: which are allowed, which are required, and the texts of the reference in the docs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from headrace_pipeline.document import Section
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """One key: what its value is, and what it means."""
+    """One key: the type of its value, and its meaning."""
 
     name: str
     form: str

@@ -41,23 +41,25 @@ class ParseFormat(hr.OperatorSpec):
             raise hr.OptionError(f"format {format!r} needs a schema", plugin=self.name, option="schema")
         if self._codec.changes() is not None or self._codec.header_fields:
             raise hr.OptionError(
-                f"format {format!r} reads more than one text, or makes several rows of it", plugin=self.name,
-                option="format", hint="name it as the format of a source",
+                f"format {format!r} reads more than one text, or returns several rows for one text", plugin=self.name,
+                option="format", hint="use it as the format of a source",
             )  # fmt: skip
         self._fields = fields
-        self._codec.decoder(fields)  # says now what the format cannot do with these columns
+        self._codec.decoder(fields)  # raises now if the format cannot handle these columns
 
     def output_schema(self, schema: hr.Schema | None, output: str = "") -> hr.Schema | None:
         """Return the columns before and those of the format behind them. Raises PlanError if they do not fit together."""
         if schema is None:
             raise hr.PlanError(
-                "the columns are not known here", plugin=self.name, hint="declare them: map(function, schema={…})"
+                "the columns are not known when the job is built",
+                plugin=self.name,
+                hint="declare them: map(function, schema={…})",
             )
         if self.on not in schema:
             hint = did_you_mean(self.on, schema, known="columns")
             raise hr.PlanError(f"unknown column {self.on!r}", plugin=self.name, hint=hint)
         if schema[self.on] not in (pl.String(), pl.Binary()):
-            raise hr.PlanError(f"column {self.on!r} holds no texts", plugin=self.name, hint="cast it to string")
+            raise hr.PlanError(f"column {self.on!r} does not contain text", plugin=self.name, hint="cast it to string")
         taken = [name for name in self._fields if name in schema]
         if taken:
             raise hr.PlanError(
@@ -66,7 +68,7 @@ class ParseFormat(hr.OperatorSpec):
         return hr.Schema({**schema, **self._fields}, json_columns=schema.json_columns | self._fields.json_columns)
 
     def required_columns(self, wanted: Collection[str] | None, schema: hr.Schema) -> Collection[str] | None:
-        """Return the column of texts, which decides which rows go on, and the wanted columns that the format does not make."""
+        """Return the column of texts, which decides which rows are passed on, and the wanted columns that the format does not make."""
         if wanted is None:
             return None
         return [self.on, *(name for name in wanted if name in schema and name != self.on)]

@@ -14,7 +14,7 @@ from headrace_pipeline.errors import PipelineError, Place
 
 @contextmanager
 def placed(value: Value) -> Iterator[None]:
-    """Raise what a part of the file is made of as PipelineError: at the option or the expression that the error names, else here.
+    """Raise errors of a part of the file as PipelineError: at the option or the expression that the error names, otherwise here.
 
     Errors of servers that are away pass through as they are.
     """

@@ -1,4 +1,4 @@
-"""The tables of keys in docs/pipelines.md: ``python -m headrace_pipeline.reference docs/pipelines.md`` writes them anew."""
+"""The tables of keys in docs/pipelines.md: ``python -m headrace_pipeline.reference docs/pipelines.md`` updates them."""
 
 from __future__ import annotations
 

@@ -28,14 +28,16 @@ def report_cases(targets: Sequence[Path], variables: Mapping[str, str]) -> int:
             continue
         if not results:
             if is_named:
-                raise JobError(f"{file} has no cases, so nothing was tested", hint="write them below cases:")
+                raise JobError(f"{file} has no cases, so nothing was tested", hint="write them below the key cases:")
             print("  no cases")
         for result in results:
             _print(result)
         count += len(results)
         failed += sum(bool(result.differences) for result in results)
     if not count and not wrong:
-        raise JobError("no file has cases, so nothing was tested", hint="write them below cases: in a pipeline file")
+        raise JobError(
+            "no file has cases, so nothing was tested", hint="write test cases below the key cases: of a pipeline file"
+        )
     said = f"{count} case{'' if count == 1 else 's'}, {failed} failed"
     print(said + (f", {wrong} file{'' if wrong == 1 else 's'} wrong" if wrong else ""))
     return WRONG if wrong else DIFFERENT if failed else AS_EXPECTED

@@ -40,7 +40,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Verb:
-    """A verb: what makes its stream, what its value looks like, and what it does."""
+    """A verb: the function that makes its stream, the form of its value, and a description."""
 
     make: Callable[[Step], hr.Stream]
     form: str

@@ -1,4 +1,4 @@
-"""What ``${NAME}`` in a pipeline file stands for."""
+"""The values of ``${NAME}`` in a pipeline file."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Variables:
             name, place = found["name"], scalar.place_of(found.start())
             if not _NAME.fullmatch(name):
                 raise scalar.error(
-                    f"{found[0]!r} is no variable", place=place, hint=f"write ${found[0]} for the text itself"
+                    f"{found[0]!r} is not a variable", place=place, hint=f"write ${found[0]} for the text itself"
                 )
             if is_secret_name(name):
                 raise scalar.error(

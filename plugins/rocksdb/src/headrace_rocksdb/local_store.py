@@ -91,13 +91,13 @@ class RocksLocalStore(LocalStore):
                 f"the local rows of the state in {self._directory!r} cannot be {what}: {trouble[0]}",
                 plugin="rocksdb",
                 option="state_memory",
-                hint=f"{trouble[1]}, or give the job a checkpoint directory on a larger one; it goes on from its checkpoint",
+                hint=f"{trouble[1]}, or move the job's checkpoint directory to a larger disk; the job continues from its checkpoint",
             )
         return CheckpointError(
             f"the local rows of the state in {self._directory!r} cannot be {what}: {error}",
             plugin="rocksdb",
             option="state_memory",
-            hint="they are a copy of what the checkpoint has: check the disk, or remove the directory while the job does not run",
+            hint="these files are a copy of the checkpoint's state: check the disk, or remove the directory while the job is stopped",
         )
 
 

@@ -92,7 +92,7 @@ class RocksStateStore(StateStore):
                     f"the state in {self._settings.path!r} cannot be opened: {error}",
                     plugin="rocksdb",
                     option="path",
-                    hint="another process may have opened it; if not, restore it from a backup",
+                    hint="check whether another process has opened it; if not, restore it from a backup",
                 ) from error
             writing = WriteOptions()
             writing.sync = self._settings.sync

@@ -112,7 +112,7 @@ def choice(needs: list[Need]) -> Need | None:
 
 
 def cheapest(need: Need, cost: Callable[[Atom], float]) -> tuple[float, frozenset[Atom]]:
-    """Return the atoms of a need that cost least, and what they cost together."""
+    """Return the cheapest atoms of a need, and their total cost."""
     if type(need) is Atoms:
         return sum(map(cost, need.atoms)), need.atoms
     parts = [cheapest(part, cost) for part in need.needs]  # type: ignore[union-attr]  # faster than isinstance

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 #: How long such a thread keeps the interpreter's lock when another thread waits for it. Python's default is 5 ms. A batch
 #: would wait for so long after each of its calls of polars, because each call releases the lock.
 _SWITCH_SECONDS = 0.0002
-#: How long such a thread works, in seconds of its own CPU time, and how long it then sleeps without the lock.
+#: How long such a thread works, in seconds of CPU time, and how long it then sleeps without the lock.
 _WORK_SECONDS = 0.0004
 _PAUSE_SECONDS = 0.0015
 

@@ -136,7 +136,7 @@ def _coded_texts(column: pl.Series) -> Coded | None:
         begin = column.head(_LOOKED_AT)
         if begin.n_unique() > 2 * _DISTINCT_MAX * len(begin):
             return None
-    # Categories of its own: they are freed with it.
+    # It has its own categories, which are freed with it.
     numbers = column.cast(pl.Categorical(pl.Categories.random())).to_physical()
     missing = int(numbers.max()) + 1  # type: ignore[arg-type]
     if missing > _DISTINCT_MAX * height:

@@ -46,7 +46,7 @@ def check(
     ] = None,
     debug: Debug = False,
 ) -> None:
-    """Check every rule of a file and tell what is wrong with each. Exit code 2 when a rule is wrong.
+    """Check every rule of a file and print the errors of each. Exit code 2 if a rule is wrong.
 
     If neither columns nor a job nor messages are given, only the syntax is checked.
     """
@@ -67,7 +67,7 @@ def explain(
     columns: Columns = None,
     debug: Debug = False,
 ) -> None:
-    """Show why a rule matches a message or not: each clause, the trigger, and what it costs."""
+    """Show why a rule matches a message or not: each clause, the trigger, and its cost."""
     from headrace_console import reporting
 
     with reporting.errors_as_messages(debug=debug):

@@ -83,7 +83,7 @@ class ConditionCache:
         try:
             stored = self._decoder.decode(content)
         except msgspec.MsgspecError as error:
-            logger.warning("stored conditions cannot be read, they are parsed again: %s", error)
+            logger.warning("the cache of parsed conditions cannot be read, so conditions are parsed again: %s", error)
             return {}
         if len(stored) != len(pack.texts):
             return {}

@@ -163,7 +163,7 @@ def _costs(engine: RuleEngine, frame: pl.DataFrame) -> Any:
 
 
 def _echo_saved(engine: RuleEngine, lines: Sequence[bytes], ids: Sequence[str]) -> None:
-    """Say what the scan before parsing would save, and which rules it decodes most bodies for."""
+    """Print the savings of the scan before parsing, and the rules for which it decodes most bodies."""
     found = saved(engine, Bodies.of(lines)) if lines else None
     if found is None:
         typer.echo("raw_scan=True would save nothing: a rule has no text or whole number to look for, or can fail")

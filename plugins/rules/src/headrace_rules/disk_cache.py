@@ -52,7 +52,7 @@ class DiskCache:
         begin = len(self.magic)
         checksum, content = stored[begin : begin + 32], stored[begin + 32 :]
         if stored[:begin] != self.magic or hashlib.sha256(content).digest() != checksum:
-            logger.warning("the compiled rules in %s are damaged: they are compiled again", path)
+            logger.warning("the compiled rules in %s are damaged, so the rules are compiled again", path)
             return None
         return content
 

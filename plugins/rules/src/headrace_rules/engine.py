@@ -40,7 +40,7 @@ class EngineOptions:
     sample_rows: int = 3_000
     #: Rows between two checks whether triggers are found too often; doubled whenever triggers are chosen again.
     drift_rows: int = 100_000
-    #: Whether a thread of its own chooses triggers again and prepares new rules; else the batches wait for it.
+    #: Whether a separate thread chooses triggers again and prepares new rules; otherwise batches wait for that.
     background: bool = True
     #: Results of conditions with user functions that are kept; 0: none.
     verdict_cache_entries: int = 0

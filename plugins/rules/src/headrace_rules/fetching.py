@@ -44,7 +44,7 @@ class ServerRules:
 
     Made by the program of a box before its job, whose verb reads the file: ``stream.rules(file, reload_interval="10 s")``. ``start``
     fetches them once, and then every ``interval`` in a thread of this process. The file is replaced as a whole, and only by a text that
-    holds rules. While the server is away, and over restarts of the box, the file stays: the box goes on with the rules that it has.
+    holds rules. While the server is not available, and over restarts of the machine, the file stays: the job keeps its present rules.
 
     ``token``: of the server, or its place such as ``"${HEADRACE_TOKEN}"``; it is sent over https, or to this machine. ``ssl_ca``: file
     with the trusted certificates; default: those of the system. Raises OptionError for options that do not fit.
@@ -66,11 +66,11 @@ class ServerRules:
             raise OptionError("expected an address such as https://headrace.example", plugin="rules", option="server")
         if parts.scheme == "http" and not is_loopback(parts.hostname):
             raise OptionError(
-                "the token would be sent in clear", plugin="rules", option="server", hint="write https://"
+                "the token would be sent unencrypted", plugin="rules", option="server", hint="write https://"
             )
         self.file = Path(file)
         if self.file.suffix not in (".yaml", ".sql"):
-            raise OptionError("its name ends in .yaml or .sql", plugin="rules", option="file")
+            raise OptionError("its name must end in .yaml or .sql", plugin="rules", option="file")
         self.address = f"{server.rstrip('/')}/v1/jobs/{quote(job)}/rules/text"
         self._token = token if isinstance(token, Secret) else Secret(token)
         self._interval_seconds = parse_duration(interval).total_seconds()
@@ -85,7 +85,7 @@ class ServerRules:
     def fetch(self) -> bool:
         """Fetch the rules once; return whether the file has changed.
 
-        Raises RetriableError if the server does not answer, JobError if it refuses, or what it has are no rules. The file stays then.
+        Raises RetriableError if the server does not answer, JobError if it refuses, or if it returns no rules. Then the file stays.
         """
         text = self._asked()
         try:
@@ -102,12 +102,12 @@ class ServerRules:
         for one in found.rejections:
             logger.warning("rules of %s: %s", self.address, one)
         if not found.rules:
-            raise JobError(f"{self.address} holds no rules", plugin="rules", hint="the rules in use stay")
+            raise JobError(f"{self.address} returned no rules", plugin="rules", hint="the present rules stay in use")
         replace_durably(self.file, text)
         return True
 
     def start(self) -> ServerRules:
-        """Fetch the rules, and go on doing so. Raises JobError, or RetriableError, if that fails and there is no file yet."""
+        """Fetch the rules now and repeatedly. Raises JobError or RetriableError if the first try fails and there is no file yet."""
         try:
             self.fetch()
         except HeadraceError as error:
@@ -140,7 +140,7 @@ class ServerRules:
                     logger.info("new rules in %s", self.file)
                 told = ""
             except (HeadraceError, OSError) as error:
-                if str(error) != told:  # an outage is told once
+                if str(error) != told:  # an outage is logged once
                     logger.warning("the rules in %s stay: %s", self.file, error)
                 told = str(error)
 
@@ -161,7 +161,9 @@ class ServerRules:
             found: Any = json.loads(body) if len(body) <= _TEXT_MAX_BYTES else None
             text, suffix = found["text"].encode(), found["suffix"]
         except (ValueError, TypeError, KeyError, AttributeError) as error:
-            raise JobError(f"{self.address} is no server of headrace", plugin="rules") from error
+            raise JobError(f"{self.address} is not a server of headrace", plugin="rules") from error
         if suffix != self.file.suffix:
-            raise JobError(f"the rules are {suffix}, and the file is {self.file.name}", plugin="rules")
+            raise JobError(
+                f"the server's rules are in {suffix} format, but the file is {self.file.name}", plugin="rules"
+            )
         return bytes(text)

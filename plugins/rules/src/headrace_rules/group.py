@@ -170,7 +170,7 @@ class _Memory(threading.local):
 
 
 class GroupRun:
-    """Evaluates the rules of all members. Each combination of their versions has an engine of its own."""
+    """Evaluates the rules of all members. Each combination of their versions has its own engine."""
 
     def __init__(
         self, group: RuleGroup, schema: Schema, clock: Clock | None = None, preparer: Preparer | None = None
@@ -323,7 +323,7 @@ class GroupRun:
     def _build(self, numbers: tuple[int, ...], *, politely: bool = False) -> None:
         """Make the engine of new versions, while the engine of the old ones is still in use.
 
-        ``politely``: called in a thread of its own, which sleeps now and then so that batches get the interpreter's lock.
+        ``politely``: called in a separate thread, which sleeps now and then so that batches get the interpreter's lock.
         """
         try:
             self._renew_preparer()

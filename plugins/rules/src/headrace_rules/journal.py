@@ -101,7 +101,7 @@ class RuleJournal:
             raise CheckpointError(
                 f"version {number} of the rules cannot be read from {path}: {error}",
                 plugin="rules",
-                hint="remove the directory: the job then starts with the rules of its own code",
+                hint="remove the directory: the job then starts with the rules in its code",
             ) from error
 
     def begin(self, rules: RuleSet, *, at: str) -> None:
@@ -184,7 +184,7 @@ class RuleJournal:
         found = self.directory.stat()
         if found.st_uid not in (os.getuid(), 0) or found.st_mode & 0o022:
             raise JobError(
-                f"{self.directory} can be written to by others: rules are not read from it",
+                f"{self.directory} can be written by other users, so rules are not read from it",
                 plugin="rules",
                 hint=f"chmod go-w {self.directory}",
             )

@@ -1,4 +1,4 @@
-"""Which texts become a given text in lower or upper case: what a scanner that knows the case of ASCII letters only must look for.
+"""The texts that become a given text in lower or upper case: a scanner that ignores only the case of ASCII letters must search for them.
 
 The tables are made by the same function that changes the case of columns, so that they agree with it whatever version of
 Unicode it has. They are made when the first text outside of ASCII is looked for.

@@ -156,11 +156,11 @@ class _Loader(yaml.SafeLoader):
             return None
         if isinstance(event, yaml.AliasEvent):
             if id(node) not in self._sizes:
-                raise _refused("an alias stands for a value that contains the alias", event)
+                raise _refused("a YAML alias stands for a value that contains the alias itself", event)
         else:
             self._sizes[id(node)] = 1 + sum(self._sizes[id(each)] for each in _children(node))
         if self._sizes[id(node)] > self._values_max:
-            raise _refused("aliases stand for too many values", event)
+            raise _refused("its YAML aliases expand to too many values", event)
         return node
 
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
@@ -170,7 +170,7 @@ class _Loader(yaml.SafeLoader):
             # The library reads dates and numbers by functions of Python, and lets their errors pass.
             if node.tag == _TIMESTAMP:
                 return node.value  # 2026-02-30 is a text
-            raise _refused(f"{str(node.value)!r:.40} is no value of {node.tag}: {error}", node) from None
+            raise _refused(f"{str(node.value)!r:.40} is not a value of {node.tag}: {error}", node) from None
 
 
 def _refused(problem: str, at: Any) -> yaml.YAMLError:
@@ -184,7 +184,7 @@ def _children(node: yaml.Node) -> Iterable[yaml.Node]:
 
 
 def documents_of(path: Path) -> list[tuple[Any, str]]:
-    """Return what the documents of a YAML file hold, each rule with the place that messages name: for readers of other kinds of rules.
+    """Return the content of the documents of a YAML file, each rule with its place for messages: for readers of other kinds of rules.
 
     Raises JobError when the file cannot be read, RulesError when it is not valid YAML.
     """
@@ -234,7 +234,7 @@ def _load_yaml(path: Path, text: str, loaded: Loaded) -> None:
 
 
 def rule_of(entry: Any, place: str) -> Rule | Rejection:
-    """Return the rule that a mapping describes, or what is wrong with it."""
+    """Return the rule that a mapping describes, or its error."""
     if not isinstance(entry, Mapping):
         return Rejection("", f"a rule is a mapping with id and expression, not {entry!r:.80}", place)
     rule_id = entry.get("id")

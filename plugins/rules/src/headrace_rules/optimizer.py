@@ -128,7 +128,7 @@ def _grouped(plan: Plan, nodes: Sequence[OperatorNode], place: str, changes: dic
 
 
 def _reliances(plan: Plan, node: OperatorNode) -> Reliances:
-    """Return what the verbs behind a node rely on."""
+    """Return the rules and columns on which the verbs behind a node rely."""
     behind: dict[int, Node] = {}
     found: list[Node] = [node]
     while found:

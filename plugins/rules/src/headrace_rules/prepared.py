@@ -142,7 +142,7 @@ class Preparer:
             try:
                 self.prepare(text)
             except HeadraceError:
-                continue  # ``prepare`` raises it again for who asks for this one
+                continue  # ``prepare`` raises it again when this one is requested
         if self.stored is not None:
             self.stored.write(packs, self._prepared, self.functions)
 

@@ -49,7 +49,7 @@ _PAUSE_BATCHES_MAX = 640
 #: The bytes that can stand in front of a value in an object, and those that can stand behind a number (RFC 8259, section 2).
 _BEFORE_VALUE = (b":", b" ", b"\t", b"\n", b"\r")
 _BEHIND_NUMBER = (b",", b"}", b" ", b"\t", b"\n", b"\r")
-#: A number of so many digits is seldom the beginning of a longer one, so what stands behind it is not looked for.
+#: A number of so many digits is seldom the beginning of a longer one, so the byte after it is not checked.
 _RARE_DIGITS = 4
 _ESCAPES = {'"': '\\"', "\\": "\\\\", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
@@ -158,7 +158,7 @@ class Saved:
 
 
 def saved(engine: RuleEngine, bodies: Bodies) -> Saved | None:
-    """Return what the scan saves, for who looks at rules; None when a rule has no usable trigger."""
+    """Return the savings of the scan, for people who inspect rules; None if a rule has no usable trigger."""
     wanted = _wanted(engine, bodies)
     if wanted is None:
         return None

@@ -1,4 +1,4 @@
-"""Verbs behind ``rules`` that name rules by their ids, such as ``correlate``: what a replacement of the rules must leave them."""
+"""Verbs behind ``rules`` that name rules by their ids, such as ``correlate``: a replacement of the rules must keep these ids."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Reliance(Protocol):
     """What one verb relies on. It is pickled with the plan."""
 
     def rule_ids(self) -> Mapping[str, str]:
-        """Return the ids of rules that the verb needs, and who needs each, as a message names it."""
+        """Return the ids of rules that the verb needs, each with the name of what needs it, for messages."""
 
     def entry_ids(self) -> Collection[str]:
         """Return the ids of the entries that the verb has read itself, such as correlations."""
@@ -33,7 +33,7 @@ class ReliesOnRules(Protocol):
     """A spec of a verb that reads ids of rules."""
 
     def reliance(self) -> Reliance:
-        """Return what the verb relies on. Called when a job is started."""
+        """Return the ids on which the verb relies. Called when a job is started."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -64,7 +64,7 @@ def _condition(detection: Any, options: SigmaOptions) -> str:
         raise SigmaError("detection must be a mapping")
     searches = {name: value for name, value in detection.items() if name not in ("condition", "timeframe")}
     if "timeframe" in detection:
-        raise SigmaError("timeframe is not supported: rules look at one row")
+        raise SigmaError("timeframe is not supported: a rule is evaluated on one row")
     condition = detection.get("condition")
     if isinstance(condition, list):
         return joined([f"({_Conditions(str(one), searches, options).parse()})" for one in condition], "OR")
@@ -92,7 +92,7 @@ class _Conditions:
 
     def _next(self) -> str:
         if not self._tokens:
-            raise SigmaError("the condition ends too early")
+            raise SigmaError("the condition is incomplete")
         return str(self._tokens.pop(0))
 
     def _peek(self) -> str:
@@ -141,11 +141,11 @@ class _Conditions:
             pattern = self._next()
             names = [n for n in self._searches if _meant(pattern, n)]
             if not names:
-                raise SigmaError(f"no search is called {pattern!r}")
+                raise SigmaError(f"there is no search identifier {pattern!r}")
             tests = [_search(self._searches[name], self._options) for name in names]
             return joined(tests, "AND" if token.lower() == "all" else "OR")
         if token not in self._searches:
-            raise SigmaError(f"no search is called {token!r}")
+            raise SigmaError(f"there is no search identifier {token!r}")
         return _search(self._searches[token], self._options)
 
 
@@ -158,7 +158,7 @@ def _meant(pattern: str, name: str) -> bool:
 def _search(search: Any, options: SigmaOptions) -> str:
     if isinstance(search, Mapping):
         if not search:
-            raise SigmaError("a search has no fields")
+            raise SigmaError("a search identifier has no fields")
         return joined([field_condition(name, value, options) for name, value in search.items()], "AND")
     if isinstance(search, list) and search:
         words = [one for one in search if not isinstance(one, Mapping)]

@@ -40,7 +40,7 @@ _PLAIN_NAME = re.compile(r"[^\"]+")
 
 @dataclass(frozen=True, slots=True)
 class SigmaOptions:
-    """What Sigma rules leave open: see docs/rules.md. ``of`` makes it from what a job says."""
+    """Settings that Sigma rules leave open: see docs/rules.md. ``of`` makes it from the job's option."""
 
     #: Columns by the name of the field. A text that begins with a double quote is the name as SQL has it.
     fields: Mapping[str, str | Sequence[str]] = field(default_factory=dict)
@@ -77,7 +77,7 @@ class SigmaOptions:
         return cls(**made)
 
     def applies(self, rule_source: Any) -> bool:
-        """Return whether rules with this ``logsource`` are meant for rows like these: what it names must be what the rows are."""
+        """Return whether rules with this ``logsource`` are for these rows: each entry that it names must match the rows' source."""
         return not is_left_out(self.logsource, rule_source)
 
     def columns(self, name: str) -> list[str]:
@@ -232,7 +232,7 @@ def field_condition(key: Any, value: Any, options: SigmaOptions) -> str:
 def _keyword_columns(options: SigmaOptions) -> list[str]:
     if not options.keywords:
         raise SigmaError(
-            "keywords are texts without a field: the option 'keywords' must name the columns to search, for example"
+            "keywords are values without a field: the option 'keywords' must name the columns to search, for example"
             ' sigma={"keywords": ["message"]}'
         )
     return [column_of(name) for name in options.keywords]

@@ -146,7 +146,7 @@ def _source_of(given: Mapping[str, Any], *, alone: bool) -> LogSource:
 def sources_for(sources: Sequence[LogSource], rule_source: Any) -> Sequence[LogSource] | None:
     """Return which of some sources a rule with this ``logsource`` is for; None: all rows; an empty list: none of them.
 
-    A source that is exactly what the rule names is taken before those that are more than it names.
+    A source that is exactly the rule's is preferred to sources that are more specific.
     """
     if not sources or not isinstance(rule_source, Mapping):
         return None

@@ -80,7 +80,7 @@ def like_any(slot: int, given: Sequence[str], escape: str | None, *, lowered: bo
 
 
 def listed(slot: int, items: frozenset[Any], elsewhere: bool | None = False) -> Condition:
-    """Return IN as a function. ``elsewhere``: what it gives for a value that is no item."""
+    """Return IN as a function. ``elsewhere``: the result for a value that is not an item."""
 
     def is_listed(
         row: Sequence[Any], slot: int = slot, items: frozenset[Any] = items, elsewhere: bool | None = elsewhere

@@ -1,6 +1,6 @@
-"""Finds the triggers of a condition in its syntax tree: what a row must have so that the condition can be true.
+"""Finds the triggers of a condition in its syntax tree: texts that a row must contain so that the condition can be true.
 
-See ``atoms`` for what a trigger is made of.
+See ``atoms`` for the parts of a trigger.
 """
 
 from __future__ import annotations

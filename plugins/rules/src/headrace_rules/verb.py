@@ -176,7 +176,7 @@ class Rules(GroupedSpec):
             raise OptionError(f"unknown scanner {scanner!r}", plugin="rules", option="scanner", hint=hint)
         if raw_scan and output == "tag":
             raise OptionError(
-                'output="tag" gives all rows, so no row can be left unparsed', plugin="rules", option="raw_scan"
+                'output="tag" returns all rows, so all of them must be parsed', plugin="rules", option="raw_scan"
             )
         self.sigma = SigmaOptions.of(sigma)
         self.rules: RuleSet = load_strictly(rules, self.sigma)
@@ -316,7 +316,7 @@ def _interval(given: str | float | timedelta | None, rules: RulesInput) -> timed
     if isinstance(rules, Mapping) or not (
         isinstance(rules, str | os.PathLike) or any(isinstance(one, str | os.PathLike) for one in rules)
     ):
-        raise PlanError("reload_interval is for rules that are read from files", plugin="rules")
+        raise PlanError("reload_interval can be used only for rules that are read from files", plugin="rules")
     return interval
 
 

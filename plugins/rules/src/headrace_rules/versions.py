@@ -158,7 +158,7 @@ class MemberVersions:
                 update(self.journal, self._first, load(self._watched, self._sigma), self.preparer, who=f"{whoami()} (files)",
                        at=now_text(self._clock), since=self._since, reliances=self._reliances)  # fmt: skip
         except HeadraceError as error:
-            logger.warning("rules: the files cannot be read, the rules in use stay: %s", error)
+            logger.warning("rules: the files cannot be read, the present rules stay in use: %s", error)
         except Exception:
             # The rules in use stay; the files are read again when they change the next time.
             logger.exception("rules: changed files could not be loaded")
@@ -196,7 +196,7 @@ def update(
 
     If a rule is wrong and the version before has a rule with that id, the old rule stays. If a file is not valid YAML, or one
     of its rules has no usable id, all old rules of the file stay whose ids are not in the new rules. A rule that a verb behind
-    names stays too, and is told among the rejected. Raises RulesError when no rule is left.
+    names stays too, and is listed among the rejected. Raises RulesError when no rule is left.
     """
     good, wrong = check_rules(given.rules, preparer)
     rejections = [*given.rejections, *wrong]
@@ -205,7 +205,7 @@ def update(
     before = journal.read(journal.latest()).rules
     rules = RuleSet([*good, *_kept(before, good, rejections)])
     if not rules:
-        raise RulesError(rejections, total=given.total, hint="the rules in use stay")
+        raise RulesError(rejections, total=given.total, hint="the present rules stay in use")
     relied_upon, told = reliances.kept(before, rules)
     rules = RuleSet([*rules, *relied_upon])
     rejections += [*told, *reliances.changed(given.correlations)]

@@ -75,7 +75,7 @@ class ServerOptions:
     tls: TLSOptions | None = None
     #: Browsers come by https through a proxy on this machine, which says in X-Forwarded-For where they are.
     behind_proxy: bool = False
-    #: What becomes of the jobs when the server is told to end: ``leave`` lets their processes go on.
+    #: What happens to jobs when the server is asked to end: ``leave`` lets their processes continue.
     on_stop: Literal["stop", "leave"] = "stop"
     #: Its name among the servers of a registry; None: that of the machine, or ``main`` for one that is alone on its registry.
     name: str | None = None
@@ -97,7 +97,9 @@ class HeadraceServer:
         self._options = options
         clock = clock or SystemClock()
         if not options.jobs.is_dir() and options.reads_jobs:
-            raise OptionError(f"{options.jobs} is not a directory", option="jobs", hint="make it, and put jobs into it")
+            raise OptionError(
+                f"{options.jobs} is not a directory", option="jobs", hint="create the directory, and put jobs into it"
+            )
         tls = _checked_tls(options)
         self.name = _checked_name(options)
         self.data = DataDirectory(options.data, shared=options.shared)
@@ -167,9 +169,9 @@ class HeadraceServer:
         return member
 
     def run(self) -> None:
-        """Serve until SIGTERM or SIGINT. Raises what has ended the supervision, if that was an error; runners go on then."""
+        """Serve until SIGTERM or SIGINT. Raises the error that ended the supervision, if there was one; runners continue then."""
         with contextlib.ExitStack() as signals:
-            # Before anybody can know of this server: who ends it at once must find the handlers.
+            # Before anybody can know of this server: a signal that comes at once must find the handlers.
             signals.enter_context(self._http.ended_by_signals())
             thread = self._begin()
             try:
@@ -209,7 +211,7 @@ class HeadraceServer:
                 self.member.leave(restarts=self._options.on_stop == "leave")
             self.registry.end_server(self.name)
         except (HeadraceError, SQLAlchemyError) as error:
-            logger.warning("the registry does not know that this server has ended: %s", error)
+            logger.warning("the registry could not be told that this server has stopped: %s", error)
 
     def stop(self) -> None:
         """End the server: also what signals do."""
@@ -274,9 +276,9 @@ def _checked_name(options: ServerOptions) -> str:
     """Return the name of the server among those of its registry. Raises OptionError for one that cannot be."""
     if options.registry is None and options.shared is not None:
         raise OptionError(
-            "a directory is shared by servers of one registry",
+            "a shared directory needs a registry that the servers share",
             option="shared",
-            hint="give --registry too, the same for each",
+            hint="give --registry too, with the same value for each server",
         )
     found = options.name or ("main" if options.registry is None else socket.gethostname())
     if not _NAME.fullmatch(found):
@@ -292,13 +294,13 @@ def _checked_tls(options: ServerOptions) -> dict[str, Any]:
     """Return the options of TLS for uvicorn. Raises OptionError for an address that others reach without encryption."""
     if options.tls is None and options.host not in _LOOPBACK:
         raise OptionError(
-            "the server speaks without encryption, so it listens on this machine only",
+            "the server has no TLS, so it may listen only on a loopback address",
             option="host",
-            hint="give --tls-certificate and --tls-key, or put a proxy with TLS before it and give --behind-proxy",
+            hint="give --tls-certificate and --tls-key, or put a proxy with TLS in front of it and give --behind-proxy",
         )
     if options.behind_proxy and options.host not in _LOOPBACK:
         raise OptionError(
-            "a proxy is trusted only on this machine: others could say that they are somebody else",
+            "--behind-proxy needs a loopback address: from other machines, anybody could send the headers that only the proxy may send",
             option="behind_proxy",
             hint="let the server listen on a loopback address",
         )
@@ -334,6 +336,6 @@ def _listening(host: str, port: int, option: str) -> socket.socket:
         raise OptionError(
             f"cannot listen on {host}:{port}: {error.strerror}",
             option=option,
-            hint=f"choose another with --{option.replace('_', '-')}",
+            hint=f"choose another one with --{option.replace('_', '-')}",
         ) from error
     return made

@@ -95,7 +95,7 @@ def test_a_secret_in_the_address_is_refused(world: World, query: str) -> None:
     answer = world.ask("GET", "/v1/jobs", world.bearer(), query=query)
     assert answer.status == 400
     assert "address" in answer.detail
-    assert b"revoke it" in answer.body
+    assert b"revoke the secret" in answer.body
     assert world.reached == []
 
 

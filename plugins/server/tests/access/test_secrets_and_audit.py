@@ -35,7 +35,7 @@ def test_a_file_that_others_can_open_is_refused(tmp_path: Path, mode: int) -> No
     file = tmp_path / "db"
     file.write_text("hush")
     file.chmod(mode)
-    with pytest.raises(OptionError, match="by others") as caught:
+    with pytest.raises(OptionError, match="by other users") as caught:
         SecretPlaces({"db": f"${{file:{file}}}"}).reveal("db")
     assert "chmod 600" in str(caught.value)
     with pytest.raises(OptionError, match="No such file"):
@@ -44,7 +44,7 @@ def test_a_file_that_others_can_open_is_refused(tmp_path: Path, mode: int) -> No
 
 @pytest.mark.parametrize("place", ["hush", "${}", "a${B}", "${file:}", "${B}hush", ""])
 def test_a_secret_itself_is_refused_without_being_shown(place: str) -> None:
-    with pytest.raises(OptionError, match="is not given by its place") as caught:
+    with pytest.raises(OptionError, match="must be given by the place where it is stored") as caught:
         SecretPlaces({"db": place})
     assert "hush" not in str(caught.value)
 

@@ -52,7 +52,7 @@ class Running(uvicorn.Server):
 def test_a_key_that_others_can_read_is_refused(certificates: Certificates) -> None:
     tls = options(certificates)
     Path(tls.key).chmod(0o644)
-    with pytest.raises(OptionError, match="others can read the key"):
+    with pytest.raises(OptionError, match="other users can read the key"):
         tls.context()
 
 
@@ -62,7 +62,7 @@ def test_a_key_of_root_may_be_read_by_a_group_as_kubernetes_mounts_secrets(certi
     Path(tls.key).chmod(0o440)
     tls.context()
     os.chown(tls.key, 1, -1)
-    with pytest.raises(OptionError, match="others can read the key"):
+    with pytest.raises(OptionError, match="other users can read the key"):
         tls.context()
 
 

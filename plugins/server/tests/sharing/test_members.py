@@ -212,7 +212,7 @@ def test_a_server_that_drains_gives_its_units_away_and_one_that_restarts_keeps_t
 
 def test_a_second_server_of_the_same_name_is_refused_unless_it_has_the_data_of_the_first(servers: Servers) -> None:
     servers.add("a")
-    with pytest.raises(OptionError, match="a server with the name 'a' runs already"):
+    with pytest.raises(OptionError, match="a server with the name 'a' already uses"):
         _join_while_the_first_lives(servers)
     again = servers.add("a", data="data-a")  # its data directory is locked by one process: the first one is dead
     assert again.is_live("a") or again.has_looked is False

@@ -50,7 +50,7 @@ class Known:
         self._columns: dict[str, list[str]] = {}
 
     def forget(self) -> None:
-        """Forget what has been asked: a statement may have changed it."""
+        """Drop cached answers: a statement may have changed them."""
         self._columns.clear()
 
     def tables(self) -> list[str]:

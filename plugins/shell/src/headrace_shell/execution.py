@@ -31,7 +31,7 @@ class Settings:
     """What the user has chosen for the runs of a shell."""
 
     backend: str = "light"
-    #: "end": read what is there; "never": until Ctrl-C; "auto": until the end, if all sources have one.
+    #: "end": read the present input; "never": until Ctrl-C; "auto": until the end, if all sources have one.
     until: str = "auto"
     checkpoint: str | None = None
     variables: dict[str, str] = field(default_factory=dict)
@@ -66,7 +66,7 @@ class Execution:
 
     @property
     def is_streaming(self) -> bool:
-        """Whether the job goes on until it is stopped."""
+        """Whether the job runs until it is stopped."""
         if self._settings.until != "auto":
             return self._settings.until == "never"
         plan = self._job.plan() if self._job.sink_nodes else None
@@ -75,7 +75,7 @@ class Execution:
     def run(
         self, looked_at: Callable[[Execution, float], None] | None = None, *, show_progress: bool = False
     ) -> Result:
-        """Run the job to its end, or until Ctrl-C. ``looked_at`` is called now and then meanwhile. Raises JobError."""
+        """Run the job to its end, or until Ctrl-C. ``looked_at`` is called from time to time while it runs. Raises JobError."""
         begun = time.perf_counter()
         if not self.script.is_job:
             frames = [(name, query.answer) for name, query in self._queries() if query.answer is not None]

@@ -23,10 +23,10 @@ from matplotlib.figure import Figure
 from headrace_shell.execution import Execution, Settings
 from headrace_shell.views import View
 
-#: IPython says no types of what it takes.
+#: IPython does not declare types.
 _display: Any = ipython.display
 _image: Any = ipython.Image
-#: A picture is drawn anew so often at most, in seconds, and a table shows so many rows while it changes.
+#: The minimum seconds between two drawings of a picture, and the number of rows that a changing table shows.
 _PAUSE_SECONDS = 0.5
 _ROWS_SHOWN = 20
 #: So many bars have room beside each other.
@@ -34,7 +34,7 @@ _BARS_MAX = 40
 
 
 class _Arguments(argparse.ArgumentParser):
-    """What stands behind ``%%headrace``. A mistake is shown, and does not end the kernel."""
+    """The code of ``%%headrace``. An error is shown, and does not end the kernel."""
 
     def error(self, message: str) -> NoReturn:
         raise UsageError(f"{message}\n{self.format_usage()}")
@@ -64,7 +64,7 @@ class CellMagic:
     def run(self, line: str, cell: str) -> pl.DataFrame | None:
         """Run a SQL text. Definitions are known to later cells and to hr.sql; the rows of its last SELECT are the result.
 
-        ``${NAME}`` in the text stands for the variable NAME of the notebook. Called by IPython for each cell. Raises UsageError.
+        ``${NAME}`` in the text is replaced by the variable NAME of the notebook. Called by IPython for each cell. Raises UsageError.
         """
         asked = _arguments().parse_args(shlex.split(line))
         settings = Settings(asked.backend, asked.until, variables=_variables(cell, self._namespace))
@@ -100,7 +100,7 @@ def _variables(text: str, namespace: dict[str, Any]) -> dict[str, str]:
 
 
 def _told(report: JobReport) -> str:
-    """Return what a job has read and written, and how many records it did not use, and why."""
+    """Return the numbers of records that a job has read, written and not used, with the reasons."""
     rows = "".join(
         f", {count:,} rows to {name}" for name, count in report.rows_written.items() if "collect_" not in name
     )
@@ -144,7 +144,7 @@ class _Picture:
         self._x, self._y = x, y
 
     def drawn(self, frame: pl.DataFrame, title: str) -> bytes:
-        """Return a PNG. Raises OptionError for a column that the rows do not have, or that is no number."""
+        """Return a PNG. Raises OptionError for a column that the rows do not have, or that is not a number."""
         x = self._x or frame.columns[0]
         wanted = [each.strip() for each in (self._y or "").split(",") if each.strip()]
         for name in (x, *wanted):
@@ -153,7 +153,7 @@ class _Picture:
         numbers = [name for name, kind in frame.schema.items() if kind.is_numeric() and name != x]
         wanted = wanted or numbers
         if not wanted or not set(wanted) <= set(numbers):
-            raise OptionError("a picture needs a column of numbers", hint=f"numbers: {', '.join(numbers) or 'none'}")
+            raise OptionError("a chart needs a numeric column", hint=f"numbers: {', '.join(numbers) or 'none'}")
         figure = Figure(figsize=(8, 3.5), layout="constrained")
         FigureCanvasAgg(figure)
         axes = figure.subplots()

@@ -1,4 +1,4 @@
-"""The shell without a terminal: takes what is typed, statement by statement, and the commands that begin with a backslash."""
+"""The shell without a terminal: runs typed text statement by statement, and commands that begin with a backslash."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Leave(Exception):
 
 
 class Shell:
-    """Runs statements in one session, and shows what they give."""
+    """Runs statements in one session, and shows their results."""
 
     def __init__(
         self, output: Output, settings: Settings, session: SqlSession | None = None, *, errors: Console | None = None
@@ -64,11 +64,11 @@ class Shell:
         self.output, self.settings = output, settings
         self.errors = errors if errors is not None else Console(stderr=True, highlight=False)
         self.timing = False
-        #: Called after each statement: what is known may be other than before.
+        #: Called after each statement: definitions may have changed.
         self.changed: Callable[[], None] = lambda: None
 
     def take(self, text: str) -> bool:
-        """Run what is typed. Returns whether all of it has worked; what has not is told. Raises Leave."""
+        """Run typed text. Returns whether all of it has worked; errors are printed. Raises Leave."""
         stripped = text.strip()
         if stripped.startswith("\\"):
             return self._guarded(lambda: self._command(stripped))
@@ -94,7 +94,7 @@ class Shell:
         return True
 
     def run(self, text: str) -> Result:
-        """Run a text as a whole, and show what it gives. Raises JobError."""
+        """Run a text as a whole, and show its results. Raises JobError."""
         begun = time.perf_counter()
         execution = Execution(text, self.session, self.settings)
         if execution.script.is_job and self._is_live:

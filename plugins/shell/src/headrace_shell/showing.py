@@ -66,13 +66,15 @@ class Output:
             raise OptionError(f"unknown format {format!r}", option="format", hint=f"formats: {', '.join(FORMATS)}")
         if format == "parquet" and path is None:
             raise OptionError(
-                "parquet goes into a file", option="format", hint=r"--output FILE.parquet, or \o FILE.parquet"
+                "parquet can be written only to a file",
+                option="format",
+                hint=r"--output FILE.parquet, or \o FILE.parquet",
             )
         self.format, self.path = format, path
         self.console = console if console is not None else Console(highlight=False)
 
     def write(self, frames: Sequence[tuple[str, pl.DataFrame]]) -> list[str]:
-        """Write results. Returns what is to be said of it. Raises OptionError where the file cannot be written."""
+        """Write results. Returns a message about it. Raises OptionError if the file cannot be written."""
         if self.path is None:
             for _, frame in frames:
                 self._print(frame)

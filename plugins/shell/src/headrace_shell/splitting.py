@@ -12,7 +12,7 @@ _SET_ENDS = re.compile(r"(?is)\bEND\s*$")
 
 
 def statements_of(text: str) -> tuple[list[str], str]:
-    """Return the statements that end in a semicolon, and what stands behind the last one.
+    """Return the statements that end in a semicolon, and the text after the last one.
 
     A semicolon in a text, a name or a comment ends nothing; one in a statement set does not end the set.
     """
@@ -32,7 +32,7 @@ def statements_of(text: str) -> tuple[list[str], str]:
 
 
 def is_complete(text: str) -> bool:
-    """Return whether what is typed can be run: statements that end in a semicolon, or a command with a backslash."""
+    """Return whether typed text can be run: statements that end in a semicolon, or a command with a backslash."""
     stripped = text.strip()
     if not stripped or stripped.startswith("\\"):
         return True

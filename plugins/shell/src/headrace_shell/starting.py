@@ -27,7 +27,7 @@ def start(
     parameters: Sequence[str],
     timing: bool,
 ) -> None:
-    """Run what the command names, else standard input, else a shell on the terminal. Raises JobError."""
+    """Run the file or text of the command, else standard input, else a shell on the terminal. Raises JobError."""
     if until not in ("auto", "end", "never"):
         raise OptionError(f"--until {until}: auto, end or never")
     settings = Settings(

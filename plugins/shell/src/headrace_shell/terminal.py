@@ -20,7 +20,7 @@ from headrace_shell.splitting import is_complete
 
 
 def history_path() -> Path:
-    """Return the file that keeps what has been typed."""
+    """Return the file of the input history."""
     state = os.environ.get("XDG_STATE_HOME") or os.path.join(os.path.expanduser("~"), ".local", "state")
     return Path(state) / "headrace" / "sql-history"
 
@@ -65,7 +65,7 @@ def prompt_session(shell: Shell) -> PromptSession[str]:
 
 
 def loop(shell: Shell) -> None:
-    """Take statements until the user leaves by Ctrl-D, ``quit`` or ``\\q``. Ctrl-C throws away what is typed."""
+    """Take statements until the user leaves by Ctrl-D, ``quit`` or ``\\q``. Ctrl-C discards the typed text."""
     session = prompt_session(shell)
     shell.output.console.print(
         r"headrace sql: statements end in a semicolon; \? lists commands, Ctrl-D leaves.", style="dim"

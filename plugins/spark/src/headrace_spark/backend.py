@@ -87,7 +87,7 @@ def to_spark(job: Job, session: SparkSession, **options: Any) -> StreamingQuery:
     started = _starter_of(plan)(plan, run_options, settings)
     if not isinstance(started.query, StreamingQuery):
         raise JobError(
-            "the job reads batch DataFrames, so it has no StreamingQuery",
+            "the job reads batch DataFrames, so it does not have a StreamingQuery",
             job=job.name,
             hint="use job.run(backend='spark')",
         )

@@ -55,7 +55,7 @@ class SqlJob(Job):
     def collect(
         self, table: str | None = None, *, backend: str = "light", changes: bool = False, **options: Any
     ) -> Any:
-        """Run to the end of what is there and return the rows as a polars frame, instead of writing them to the sinks.
+        """Run to the end of the present input and return the rows as a polars frame, instead of writing them to the sinks.
 
         A text with several sinks gives a dict of frames by table unless ``table`` names one. Results that change are
         given as they are at the end; with ``changes`` each change is a row, its kind in the last column ``op`` (``+I``, ``-U``,
@@ -142,7 +142,7 @@ def table(
 
 
 def register(name: str, data: Any, *, session: SqlSession | None = None) -> None:
-    """Let queries of a session read rows under a name, in place of what had the name: a polars frame (also a lazy one), a pandas
+    """Let queries of a session read rows under a name (it replaces an earlier one): a polars frame (also a lazy one), a pandas
     frame, an Arrow table, a relation of DuckDB, the path of a Parquet file, or a stream of the DSL.
     """
     is_stream = isinstance(data, Stream)
@@ -162,7 +162,7 @@ def forget() -> None:
 def _session_of(session: SqlSession | None) -> SqlSession:
     if session is not None and not isinstance(session, SqlSession):
         raise OptionError(
-            f"{session!r:.100} is no session", option="session", hint="from headrace_sql import SqlSession"
+            f"{session!r:.100} is not a session", option="session", hint="from headrace_sql import SqlSession"
         )
     return _default if session is None else session
 

@@ -1,6 +1,6 @@
 """The documentation page of what of Flink SQL works here: ``python -m headrace_sql.support_docs docs/sql-support.md``.
 
-Each row of the page is made by running its text: it says what came of it.
+Each row of the page is made by running its text, and shows the result.
 """
 
 from __future__ import annotations

@@ -267,9 +267,9 @@ def test_options_of_flinks_runtime_are_taken_with_a_notice(connector: str, key: 
 @pytest.mark.parametrize(
     ("connector", "option", "message"),
     [
-        ("elasticsearch-7", "'connection.path-prefix' = '/v1'", "the path belongs to 'hosts'"),
+        ("elasticsearch-7", "'connection.path-prefix' = '/v1'", "write the path in 'hosts'"),
         ("elasticsearch-7", "'sink.delivery-guarantee' = 'exactly-once'", "at-least-once"),
-        ("filesystem", "'partition.default-name' = 'none'", "is what the directory of NULL is called"),
+        ("filesystem", "'partition.default-name' = 'none'", "is the name of the directory for NULL"),
         ("filesystem", "'csv.escape-character' = '/'", "a quote within a quoted field is doubled"),
         ("filesystem", "'csv.array-element-delimiter' = ','", "a list is written as JSON"),
         ("kafka", "'json.encode.ignore-null-fields' = 'true'", "a column that is NULL is written as null"),

@@ -178,9 +178,9 @@ def test_kinds_are_not_mixed_up(ask: Callable[[str], Any]) -> None:
         ("DROP TABLE v", "'v' is a view"),
         ("DROP VIEW n", "'n' is a table"),
         ("ALTER TABLE v SET ('a' = 'b')", "'v' is a view"),
-        ("CREATE TABLE c LIKE v", "'v' is no table"),
+        ("CREATE TABLE c LIKE v", "'v' is not a table"),
         ("SHOW CREATE TABLE v", "'v' is a view"),
-        ("INSERT INTO v SELECT 1", "'v' is no table"),
+        ("INSERT INTO v SELECT 1", "'v' is not a table"),
     ):
         with pytest.raises(ExpressionError, match=message):
             ask(text)

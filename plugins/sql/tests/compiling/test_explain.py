@@ -72,7 +72,7 @@ def test_what_stands_beside_it_runs(out: Path) -> None:
         ("EXPLAIN CREATE VIEW v AS SELECT k FROM u", "only queries, INSERTs and statement sets are explained"),
         ("EXPLAIN STATEMENT SET BEGIN INSERT INTO s SELECT k, n FROM u;", "EXPLAIN STATEMENT SET has no END"),
         ("EXPLAIN STATEMENT SET BEGIN SELECT k FROM u; END;", "a statement set has INSERTs only"),
-        ("EXPLAIN ESTIMATED_COST, CHANGELOG SELECT k FROM u", "CHANGELOG is no detail of EXPLAIN"),
+        ("EXPLAIN ESTIMATED_COST, CHANGELOG SELECT k FROM u", "CHANGELOG is not a detail of EXPLAIN"),
         ("EXPLAIN", "expected the statement to explain"),
     ],
 )

@@ -78,9 +78,9 @@ def test_a_key_of_an_object_that_is_null_is_a_dead_letter(tmp_path: Any, monkeyp
         ("PERCENTILE(x, 'half') FROM v", "a constant percentage from 0 to 1"),
         ("JSON_ARRAYAGG(x, k) FROM v", "takes one value"),
         ("x FROM v WHERE JSON_ARRAYAGG(x) = ''", "is an aggregate function"),
-        ("JSON_OBJECT(x > 1 VALUE x) FROM v", "a key is a text, not BOOLEAN"),
-        ("JSON_OBJECT(1 VALUE x) FROM v", "a key is a text, not"),
-        ("JSON_OBJECTAGG(x > 1 VALUE x) FROM v", "a key is a text, not BOOLEAN"),
+        ("JSON_OBJECT(x > 1 VALUE x) FROM v", "a key must be text, not BOOLEAN"),
+        ("JSON_OBJECT(1 VALUE x) FROM v", "a key must be text, not"),
+        ("JSON_OBJECTAGG(x > 1 VALUE x) FROM v", "a key must be text, not BOOLEAN"),
         ("PARSE_JSON(k) FROM v", "no type VARIANT"),
     ],
 )

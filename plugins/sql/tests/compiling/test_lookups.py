@@ -85,7 +85,7 @@ def test_a_table_that_is_not_read_anew_says_so(tmp_path: Path) -> None:
     define(tmp_path, ", 'lookup.cache.ttl' = '10 min'")
     assert any("read once" in notice for notice in hr.sql(f"{JOIN} AND d.v > r.v").notices)
     define(tmp_path, ", 'lookup.cache.ttl' = 'soon'")
-    with pytest.raises(ExpressionError, match="is no length of time"):
+    with pytest.raises(ExpressionError, match="is not a length of time"):
         hr.sql(JOIN)
 
 

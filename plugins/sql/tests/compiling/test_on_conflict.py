@@ -107,7 +107,7 @@ def test_what_is_taken_back_gives_way_to_the_row_before_it(action: str, wanted: 
     ("options", "message"),
     [
         (BLACKHOLE, "takes all changes as they are"),
-        ("'connector' = 'filesystem', 'path' = 'x', 'format' = 'json'", "takes rows that are only added"),
+        ("'connector' = 'filesystem', 'path' = 'x', 'format' = 'json'", "needs rows that are only added"),
     ],
 )
 def test_the_clause_is_for_sinks_that_write_by_key(options: str, message: str) -> None:

@@ -67,10 +67,10 @@ def test_the_first_rows_by_a_time_that_is_not_selected(table: str, query: str, e
 @pytest.mark.parametrize(
     ("query", "message"),
     [
-        ("SELECT a FROM t ORDER BY a", "by its time attribute first"),
-        ("SELECT a FROM t ORDER BY ts DESC", "by its time attribute first"),
-        ("SELECT a AS ts FROM t ORDER BY ts", "by its time attribute first"),
-        ("SELECT DISTINCT k FROM t ORDER BY ts LIMIT 2", "names what SELECT does not give"),
+        ("SELECT a FROM t ORDER BY a", "must begin with its time attribute"),
+        ("SELECT a FROM t ORDER BY ts DESC", "must begin with its time attribute"),
+        ("SELECT a AS ts FROM t ORDER BY ts", "must begin with its time attribute"),
+        ("SELECT DISTINCT k FROM t ORDER BY ts LIMIT 2", "uses an expression that is not in SELECT"),
     ],
 )
 def test_other_orders_are_refused(table: str, query: str, message: str) -> None:

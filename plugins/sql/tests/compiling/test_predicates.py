@@ -60,7 +60,7 @@ def test_conditions_on_subqueries(condition: str, expected: list[int]) -> None:
 
 
 def test_several_rows_for_one_value_end_the_job() -> None:
-    with pytest.raises(JobFailedError, match="stands for one value and gives several rows"):
+    with pytest.raises(JobFailedError, match="must return one value, but returns several rows"):
         hr.sql("SELECT (SELECT v FROM b WHERE b.k = a.k) FROM a").collect()
 
 
@@ -82,15 +82,16 @@ def test_a_derived_table_names_the_tables_before_it(text: str, expected: list[tu
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("SELECT 1 FROM a, LATERAL (SELECT COUNT(*) FROM b WHERE b.v > a.v) AS x(n)", "in equalities only"),
-        ("SELECT 1 FROM a, LATERAL (SELECT a.v + COUNT(*) FROM b WHERE b.k = a.k) AS x(n)", "names outer columns in WHERE only"),
+        ("SELECT 1 FROM a, LATERAL (SELECT COUNT(*) FROM b WHERE b.v > a.v) AS x(n)", "only in equalities"),
+        ("SELECT 1 FROM a, LATERAL (SELECT a.v + COUNT(*) FROM b WHERE b.k = a.k) AS x(n)", "can use columns of the outer query only in "
+            "WHERE"),
         ("SELECT 1 FROM a, LATERAL (SELECT v FROM b WHERE b.k = a.k LIMIT 1) AS x", "LIMIT needs ORDER BY"),
         ("SELECT 1 FROM a RIGHT JOIN LATERAL (SELECT v FROM b) AS x ON TRUE", "INNER, CROSS or LEFT JOIN"),
         (
             "SELECT 1 FROM a, LATERAL (SELECT n FROM (SELECT COUNT(*) AS n FROM b WHERE b.k = a.k)) AS x",
             "unknown table or column 'a'",
         ),
-        ("SELECT (v, k) IN (SELECT v, k FROM b) FROM a", "can only be joined to others by AND"),
+        ("SELECT (v, k) IN (SELECT v, k FROM b) FROM a", "can be combined with other conditions only by AND"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_done_is_said(text: str, message: str) -> None:

@@ -72,35 +72,35 @@ def test_the_condition_may_stand_in_where() -> None:
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        (FROM.format("", "a.p > b.p"), "within a bound on both sides"),
-        (FROM.format("", "a.p > b.ts"), "within a bound on both sides"),
-        (FROM.format("", "a.p BETWEEN b.ts - INTERVAL '5' SECOND AND b.ts"), "within a bound on both sides"),
-        (FROM.format("", "PROCTIME() > b.ts"), "within a bound on both sides"),
-        (FROM.format("", "CAST(a.p AS TIMESTAMP(3)) > b.ts"), "within a bound on both sides"),
-        ("SELECT a.v FROM t a JOIN u b ON a.k = b.k WHERE a.p > b.ts", "within a bound on both sides"),
+        (FROM.format("", "a.p > b.p"), "within a range with both bounds"),
+        (FROM.format("", "a.p > b.ts"), "within a range with both bounds"),
+        (FROM.format("", "a.p BETWEEN b.ts - INTERVAL '5' SECOND AND b.ts"), "within a range with both bounds"),
+        (FROM.format("", "PROCTIME() > b.ts"), "within a range with both bounds"),
+        (FROM.format("", "CAST(a.p AS TIMESTAMP(3)) > b.ts"), "within a range with both bounds"),
+        ("SELECT a.v FROM t a JOIN u b ON a.k = b.k WHERE a.p > b.ts", "within a range with both bounds"),
         ("SELECT v FROM t WHERE EXISTS (SELECT 1 FROM u WHERE u.k = t.k AND u.p > t.p)", "by processing time"),
         (
             "SELECT v FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY p ORDER BY v) AS rn FROM t) WHERE rn <= 2",
             "partition by processing time",
         ),
         ("SELECT k, SUM(v) OVER (PARTITION BY p ORDER BY ts) FROM t", "partition by processing time"),
-        ("SELECT v FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY k ORDER BY p, v) AS rn FROM t) WHERE rn <= 2", "in which they come"),
-        ("SELECT v FROM t ORDER BY p, v", "in which they come"),
-        ("SELECT v FROM t ORDER BY p DESC", "time attribute|sorts a stream"),
+        ("SELECT v FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY k ORDER BY p, v) AS rn FROM t) WHERE rn <= 2", "by their arrival"),
+        ("SELECT v FROM t ORDER BY p, v", "by their arrival"),
+        ("SELECT v FROM t ORDER BY p DESC", "time attribute"),
         ("SELECT v FROM TABLE(TUMBLE(TABLE t, DESCRIPTOR(p), INTERVAL '1' DAY))", "can only be aggregated"),
         (
             "SELECT * FROM t MATCH_RECOGNIZE (PARTITION BY k ORDER BY p, v MEASURES A.v AS x PATTERN (A) DEFINE A AS A.v > 0)",
-            "in which they come",
+            "by their arrival",
         ),
         (
             "SELECT * FROM t MATCH_RECOGNIZE (ORDER BY p MEASURES MATCH_ROWTIME() AS x PATTERN (A) DEFINE A AS A.v > 0)",
             "needs rows in event time",
         ),
-        ("SELECT * FROM t MATCH_RECOGNIZE (ORDER BY v MEASURES A.v AS x PATTERN (A) DEFINE A AS A.v > 0)", "no time attribute"),
+        ("SELECT * FROM t MATCH_RECOGNIZE (ORDER BY v MEASURES A.v AS x PATTERN (A) DEFINE A AS A.v > 0)", "not a time attribute"),
         (
             "SELECT SUM(v) FROM (SELECT a.v, a.ts FROM t a JOIN u b ON a.k = b.k AND a.p BETWEEN b.p AND b.p + INTERVAL '5' SECOND) "
             "GROUP BY TUMBLE(ts, INTERVAL '1' DAY)",
-            "no time attribute",
+            "not a time attribute",
         ),
     ],
 )  # fmt: skip
@@ -119,7 +119,7 @@ def test_what_cannot_go_by_the_clock_is_refused(text: str, reason: str) -> None:
         ("SELECT x, y FROM t MATCH_RECOGNIZE (ORDER BY p MEASURES A.v AS x, B.v AS y PATTERN (A B) DEFINE B AS B.v > A.v)", [(1, 2)]),
         ("SELECT x, m IS NULL FROM t MATCH_RECOGNIZE (ORDER BY p MEASURES A.v AS x, MATCH_PROCTIME() AS m PATTERN (A) DEFINE A AS A.v > 1)",
          [(2, False)]),
-        ("SELECT k, v FROM t ORDER BY p", [("a", 1), ("b", 2)]),  # the order in which they come
+        ("SELECT k, v FROM t ORDER BY p", [("a", 1), ("b", 2)]),  # the order ordered by their arrival
         ("SELECT a.k, b.v FROM t a JOIN u FOR SYSTEM_TIME AS OF a.p AS b ON a.k = b.k", [("a", 1), ("b", 2)]),
         ("SELECT k, SUM(v) OVER (PARTITION BY k ORDER BY p) AS s FROM t", [("a", 1), ("b", 2)]),
         (FROM.format("", "a.p BETWEEN b.p - INTERVAL '1' HOUR AND b.p + INTERVAL '1' HOUR"), [("a", 1, 1), ("b", 2, 2)]),

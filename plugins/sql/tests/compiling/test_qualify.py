@@ -80,7 +80,7 @@ def test_rows_that_are_kept(text: str, wanted: list[tuple[Any, ...]]) -> None:
 
 
 def test_a_condition_without_over_is_refused() -> None:
-    with pytest.raises(ExpressionError, match="QUALIFY is for what OVER gives"):
+    with pytest.raises(ExpressionError, match="QUALIFY needs a condition on an OVER expression"):
         rows_of("SELECT k FROM v QUALIFY x = 1")
 
 

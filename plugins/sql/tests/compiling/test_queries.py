@@ -164,7 +164,7 @@ def test_long_chain_of_unions_is_one_union() -> None:
     query = " UNION ALL ".join(["SELECT name FROM u"] * 1000)
     assert rows(query) == sorted([("A",), ("B",), ("C",)] * 1000)
     mixed = "SELECT k FROM u UNION ALL SELECT 1 FROM u UNION ALL SELECT k FROM u"
-    with pytest.raises(JobError, match="types that do not go together"):
+    with pytest.raises(JobError, match="types that cannot be combined"):
         hr.sql(mixed)
     assert len(rows("SELECT k FROM u UNION ALL SELECT k FROM u UNION SELECT k FROM u UNION ALL SELECT k FROM u")) == 6
 

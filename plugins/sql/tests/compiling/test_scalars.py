@@ -51,9 +51,9 @@ def test_a_scalar_subquery_is_a_value(text: str, expected: list[tuple[Any, ...]]
 @pytest.mark.parametrize(
     ("text", "message", "underlined"),
     [
-        ("SELECT k, (SELECT v, n FROM b) FROM a", "gives one column, not 2", "v, n"),
-        ("SELECT k FROM a WHERE (SELECT COUNT(*) FROM b WHERE b.v > a.v) = 2", "in equalities only", "b.v > a.v"),
-        ("SELECT a.k FROM a JOIN b ON a.v = (SELECT MAX(v) FROM b)", "a subquery cannot stand here", "MAX(v)"),
+        ("SELECT k, (SELECT v, n FROM b) FROM a", "must return one column, not 2", "v, n"),
+        ("SELECT k FROM a WHERE (SELECT COUNT(*) FROM b WHERE b.v > a.v) = 2", "only in equalities", "b.v > a.v"),
+        ("SELECT a.k FROM a JOIN b ON a.v = (SELECT MAX(v) FROM b)", "a subquery is not allowed here", "MAX(v)"),
     ],
 )
 def test_other_subqueries_are_refused(text: str, message: str, underlined: str) -> None:

@@ -106,7 +106,7 @@ def test_a_union_of_processing_times_has_windows() -> None:
 
 def test_processing_time_of_rows_that_change_is_refused() -> None:
     text = "SELECT a.v, a.p FROM t AS a LEFT JOIN t AS b ON a.v = b.v + 1"
-    with pytest.raises(PlanError, match="one that is taken back would have another time"):
+    with pytest.raises(PlanError, match="a retracted row would have another time"):
         hr.sql(text).collect()
     assert len(hr.sql(text.replace("a.v, a.p", "a.v")).collect()) == 6
 

@@ -104,7 +104,7 @@ def test_the_value_follows_rows_that_come_and_go(size: int, correlated: bool, ro
     [
         ("SELECT (SELECT b.k || MAX(n) FROM b WHERE b.k = a.k) FROM a", "neither grouped by nor in", "b.k || MAX"),
         ("SELECT (SELECT COUNT(*) + q FROM b) FROM a", "unknown column 'q'", "q FROM"),
-        ("SELECT (SELECT COUNT(*) + SUM(v) OVER () FROM b) FROM a", "OVER cannot stand beside", "SUM(v) OVER"),
+        ("SELECT (SELECT COUNT(*) + SUM(v) OVER () FROM b) FROM a", "OVER cannot be used with", "SUM(v) OVER"),
         ("SELECT (SELECT COUNT(*) + 1 FROM b LIMIT 1 OFFSET 1) FROM a", "LIMIT needs ORDER BY", ""),
     ],
 )

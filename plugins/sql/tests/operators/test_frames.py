@@ -30,5 +30,5 @@ def test_rows_of_many_kinds_are_read(kind: str, tmp_path: Path) -> None:
 
 
 def test_what_is_no_frame_is_refused() -> None:
-    with pytest.raises(OptionError, match="list is no frame"):
+    with pytest.raises(OptionError, match="list is not a frame"):
         hr.register("t", [1, 2])

@@ -98,12 +98,16 @@ def test_blink_is_known_by_its_options() -> None:
 @pytest.mark.parametrize(
     ("text", "message", "place"),
     [
-        ("SELEC a FROM t", "SELEC is no statement", (1, 1)),
+        ("SELEC a FROM t", "SELEC is not a statement", (1, 1)),
         ("CREATE TABLE t (\n  a INT,\n  b FOO) WITH ()", "expected the type of column b, not 'FOO'", (3, 5)),
         ("INSERT INTO s\nSELECT a FRM t", "unexpected 't'", (2, 14)),
         ("CREATE TABLE t (a INT) WITH ('connector' 'print')", "expected = behind the option's name", (1, 42)),
         ("CREATE TABLE t (a INT) LIKE", "expected a name", (1, 24)),
-        ("SELECT a FROM TABLE(JUMP(TABLE t, DESCRIPTOR(ts), INTERVAL '1' DAY))", "JUMP is no window function", (1, 21)),
+        (
+            "SELECT a FROM TABLE(JUMP(TABLE t, DESCRIPTOR(ts), INTERVAL '1' DAY))",
+            "JUMP is not a window function",
+            (1, 21),
+        ),
         ("SELECT CAST(a AS FOO) FROM t", "unknown type 'FOO'", (1, 18)),
         ("DROP t", "expected CATALOG, DATABASE, TABLE, VIEW or FUNCTION", (1, 6)),
         ("DELETE FROM t", "not supported: DELETE: rows in a sink are changed by", (1, 1)),

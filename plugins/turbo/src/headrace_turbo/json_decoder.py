@@ -89,7 +89,7 @@ class KernelJsonDecoder(Decoder):
                 return self._by_kernel(self._kernel, bodies)
             except KernelError as error:
                 logger.warning(
-                    "headrace-turbo decodes no more for this queue, and headrace's own decoder goes on: %s", error
+                    "headrace-turbo has failed for this queue, so headrace's own decoder is used instead: %s", error
                 )
                 self._kernel = None
         return self._plain.decode(bodies)

@@ -59,7 +59,7 @@ class KernelDecoder:
         self._schema = pa.schema([(str(place), each) for place, each in enumerate(types)])
         self._handle: int | None = kernel.headrace_turbo_decoder(description, len(description))
         if self._handle is None:
-            raise KernelError("the description of the columns is not understood")
+            raise KernelError("the compiled kernel cannot read the description of the columns")
 
     def __del__(self) -> None:
         if self._handle is not None:

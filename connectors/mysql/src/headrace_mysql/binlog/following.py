@@ -183,7 +183,7 @@ class LogReader:
     def _check_silence(self) -> None:
         if self._clock.monotonic() - self._heard > SILENCE_SECONDS:
             raise RetriableError(
-                f"MySQL at {self._settings.host}:{self._settings.port} has sent nothing of its log for {SILENCE_SECONDS} s",
+                f"MySQL at {self._settings.host}:{self._settings.port} has sent nothing from its binary log for {SILENCE_SECONDS} s",
                 plugin="mysql",
             )
 
@@ -235,7 +235,7 @@ class LogReader:
         return _without_first(rows, skipped) if skipped else rows
 
     def _move(self, scanner: Scanner, bases: Integers, done: int) -> None:
-        """Set the place behind what was scanned."""
+        """Set the place after the scanned events."""
         ended = len(bases) > 1
         if ended:
             self._skipped = 0
@@ -288,8 +288,8 @@ class LogReader:
                 plugin="mysql_changes",
                 option="table",
                 queue=self._queue,
-                hint="if the table was changed without a trace in the log, start with a new checkpoint; else leave the column "
-                "out with columns=",
+                hint="if the table was changed while the binary log was off, start with a new checkpoint; otherwise leave the column out "
+                "with columns=",
             )
         self._checked.add(key)
 

@@ -1,7 +1,7 @@
 """Which columns a table had at a place of the binary log, and how the log writes their values.
 
-A table map, which stands before the rows, has the type and length of each column. The names, whether numbers are unsigned, the texts
-of ENUM and SET and the character sets are not in it (unless ``binlog_row_metadata`` is FULL, which is no server's default). They come from
+A table map, which comes before the rows, has the type and length of each column. The names, whether numbers are unsigned, the texts
+of ENUM and SET and the character sets are not in it (unless ``binlog_row_metadata`` is FULL, not the default of servers). They come from
 the table's description at the begin, and from statements that change it.
 
 Source: https://dev.mysql.com/doc/dev/mysql-server/latest/classbinary__log_1_1Table__map__event.html
@@ -128,13 +128,14 @@ def _wire_column(kind: int, metadata: bytes, table: str) -> WireColumn:
         return WireColumn(kind, metadata[0])
     if kind not in _WIDTHS:
         raise JobError(
-            f"table {table} has a column of type {kind} in the binary log, which is not known", plugin="mysql"
+            f"table {table} has a column of type {kind} in the binary log, which this connector does not know",
+            plugin="mysql",
         )
     return WireColumn(kind)
 
 
 def misfit(column: TableColumn, wire: WireColumn) -> str | None:
-    """Return why a column cannot be what the log has at its place; None when it can."""
+    """Return why a column cannot be the one that the log has at its place; None if it can."""
     if wire.kind in _REFUSED:
         return f"{column.name!r} {column.full_type.upper()} {_REFUSED[wire.kind]}, which is not read"
     known = {BLOB} if column.kind in _BLOBS else {GEOMETRY} if column.kind in _SHAPES else _WIRE_TYPES.get(column.kind)

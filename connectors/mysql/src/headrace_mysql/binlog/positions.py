@@ -91,7 +91,7 @@ class MySQLPosition:
         for part in filter(None, (each.strip() for each in text.replace("\n", "").split(","))):
             source, *intervals = part.lower().split(":")
             if _UUID.fullmatch(source) is None or not intervals:
-                raise ValueError(f"{part!r} is no set of GTIDs")
+                raise ValueError(f"{part!r} is not a set of GTIDs")
             found = []
             for interval in intervals:
                 first, _, last = interval.partition("-")
@@ -167,11 +167,11 @@ def check_server(position: LogPosition, server: int) -> None:
     """Raise DataError when a position by file was named by another server than the one with this id."""
     if isinstance(position, FilePosition) and position.server not in (0, server):
         raise DataError(
-            f"the position {position} is of the server with the id {position.server}, and this one has the id {server}: files of their "
-            "logs have the same names and other content",
+            f"the position {position} is of the server with the id {position.server}, and this one has the id {server}: the log files of "
+            "both have the same names but different content",
             plugin="mysql",
-            hint="start with a new checkpoint, which reads the table anew, and an emptied target; positions by GTID (positions='gtid') "
-            "stay valid on a fail-over",
+            hint="empty the target and start with a new checkpoint: the job reads the whole table again; positions by GTID "
+            "(positions='gtid') stay valid after a fail-over",
         )
 
 
@@ -179,7 +179,7 @@ def file_number(file: str) -> int:
     """Return the number at the end of a file's name. Raises DataError when there is none."""
     number = file.rpartition(".")[2]
     if not number.isdigit():
-        raise DataError(f"{file!r} is no file of a binary log: its name has no number", plugin="mysql")
+        raise DataError(f"{file!r} is not a file of a binary log: its name has no number", plugin="mysql")
     return int(number)
 
 

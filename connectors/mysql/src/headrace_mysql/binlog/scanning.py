@@ -73,10 +73,10 @@ class Scanned:
 
 
 class Scanner:
-    """Scans packets of the stream, in their order. Made for a position; begins anew only with a new one.
+    """Scans packets of the stream, in their order. Made for one position; for another one make a new scanner.
 
-    ``on_statement(database, text)`` is told of each statement in the log that is neither a transaction's border nor a change of rows,
-    and returns what is kept with the rows after it (the table's columns then). It raises JobError when the stream cannot go on.
+    ``on_statement(database, text)`` is called for each statement in the log that is neither a transaction's border nor a change of rows,
+    and returns the value that is kept with the rows after it (the table's columns). It raises JobError if the stream cannot continue.
     """
 
     def __init__(
@@ -106,7 +106,7 @@ class Scanner:
         )
         #: The GTID of the transaction that is open; None between two.
         self._open: End | None = None
-        #: Whether it goes on until a commit; else the next statement is all of it.
+        #: Whether it lasts until a commit; otherwise it consists of the next statement only.
         self._begun = False
         self._xa = False
         self.in_transaction_with_rows = False
@@ -193,10 +193,10 @@ class Scanner:
         elif kind == _INCIDENT:
             raise DataError(f"the server lost events of its log after {self._log}", plugin="mysql")
         elif kind == _TAGGED_GTID:
-            raise JobError("the binary log has tagged GTIDs, which are not read", plugin="mysql")
+            raise JobError("the binary log has tagged GTIDs, which cannot be read", plugin="mysql")
         elif kind == _PAYLOAD:
             raise JobError(
-                "the binary log has compressed transactions, which are not read", plugin="mysql",
+                "the binary log has compressed transactions, which cannot be read", plugin="mysql",
                 hint="SET GLOBAL binlog_transaction_compression = OFF on the server, and start with a new checkpoint",
             )  # fmt: skip
         elif kind == _PARTIAL_UPDATE:
@@ -223,13 +223,13 @@ class Scanner:
             with memoryview(buffer) as view:
                 found = zlib.crc32(view[begin + 1 : end])
             if found != _PACKET.unpack_from(buffer, end)[0]:
-                raise DataError(f"an event after {self._log} has another checksum than it should", plugin="mysql")
+                raise DataError(f"an event after {self._log} has a wrong checksum", plugin="mysql")
 
     # ------------------------------------------------------------------------------------------------- transactions
 
     def _begin(self, gtid: End, begun: bool, xa: bool) -> None:
         if self._open is not None:
-            raise DataError(f"a transaction begins in the log within another one, {self._open}", plugin="mysql")
+            raise DataError(f"the log begins a transaction inside another one, {self._open}", plugin="mysql")
         self._open, self._begun, self._xa = gtid, begun, xa
         self.in_transaction_with_rows = False
 
@@ -242,7 +242,7 @@ class Scanner:
             before = self._numbers.get(domain, 0)
             if number <= before:
                 raise DataError(
-                    f"the GTIDs of domain {domain} do not grow in the log: {number} comes after {before}", plugin="mysql",
+                    f"the GTIDs of domain {domain} do not increase in the log: {number} comes after {before}", plugin="mysql",
                     hint="set gtid_strict_mode=ON on the server, or read with positions='file'",
                 )  # fmt: skip
             self._numbers[domain] = number
@@ -275,7 +275,7 @@ class Scanner:
         kind, extra, compressed = how
         if self._xa:
             raise JobError(
-                f"an XA transaction changes table {'.'.join(self._place)}; such transactions are not read",
+                f"an XA transaction changes table {'.'.join(self._place)}; such transactions cannot be read",
                 plugin="mysql",
             )
         at = body + 8
@@ -290,7 +290,7 @@ class Scanner:
             if int.from_bytes(buffer[at : at + size], "little") & (1 << count) - 1 != (1 << count) - 1:
                 raise JobError(
                     f"rows of table {'.'.join(self._place)} lack columns in the binary log", plugin="mysql",
-                    hint="SET GLOBAL binlog_row_image = FULL on the server, let all clients connect anew, and start with a new "
+                    hint="SET GLOBAL binlog_row_image = FULL on the server, let all clients reconnect, and start with a new "
                     "checkpoint",
                 )  # fmt: skip
             at += size
@@ -337,7 +337,7 @@ class Scanner:
         if word in _ROW_STATEMENTS and self._place[1].casefold() in statement.casefold():
             raise JobError(
                 f"the binary log has a statement instead of rows: {statement[:200]}", plugin="mysql",
-                hint="SET GLOBAL binlog_format = ROW on the server, let all clients connect anew, and start with a new checkpoint",
+                hint="SET GLOBAL binlog_format = ROW on the server, let all clients reconnect, and start with a new checkpoint",
             )  # fmt: skip
         self.state = self._on_statement(database, statement, self.state)
         if not self._begun:
@@ -376,5 +376,5 @@ def _inflated(value: bytes | bytearray) -> bytes:
     """Unpack MariaDB's compressed parts of events: a byte that says how many bytes have the length, the length, and zlib's bytes."""
     width = value[0] & 7
     if value[0] >> 4 & 7:
-        raise DataError("an event of the binary log is compressed in a way that is not known", plugin="mysql")
+        raise DataError("an event of the binary log is compressed by an unknown method", plugin="mysql")
     return zlib.decompress(bytes(value[1 + width :]))

@@ -64,7 +64,7 @@ class SchemaChanges:
         elif verb == "DROP" and words[1:2] in (["DATABASE"], ["SCHEMA"]):
             at = _skip(words, 2, "IF", "EXISTS")
             if tokens[at : at + 1] and tokens[at][0] == self._database:
-                raise self._refused(statement, "the table is gone")
+                raise self._refused(statement, "the table does not exist any more")
         elif (verb in ("DROP", "RENAME") and "TABLE" in words[1:4]) or (
             verb == "CREATE" and words[1:4] == ["OR", "REPLACE", "TABLE"]
         ):
@@ -140,7 +140,7 @@ class SchemaChanges:
     def _refused(self, statement: str, why: str, *, truncate: bool = False) -> JobError:
         more = ", or go on without it: ignore_truncate=True" if truncate else ""
         return JobError(
-            f"table {self._database}.{self._table} was changed by a statement that cannot be followed, as {why}: "
+            f"table {self._database}.{self._table} was changed by a statement that the job cannot follow: {why}: "
             f"{statement.strip()[:300]}",
             plugin="mysql_changes",
             option="table",

@@ -67,7 +67,7 @@ class LogStream:
                 buffer += part
         except OSError as error:
             raise RetriableError(
-                f"MySQL at {self._settings.host}:{self._settings.port}: the stream of the binary log was cut: {error}",
+                f"MySQL at {self._settings.host}:{self._settings.port}: the connection that reads the binary log was interrupted: {error}",
                 plugin="mysql",
             ) from error
         return len(buffer) - before
@@ -132,7 +132,7 @@ def _dump_by_gtids(position: MySQLPosition, server_id: int) -> bytes:
 
 
 def refusal(packet: bytes, position: LogPosition, settings: MySQLChangesSettings, queue: str, offset: int) -> Exception:
-    """Return the error for an error packet in the stream: what the server said, and how to go on."""
+    """Return the error for an error packet in the stream: the server's message, and how to continue."""
     error = pymysql.err.OperationalError
     code, text = struct.unpack_from("<H", packet, 1)[0], packet[3:].decode("utf-8", "replace").lstrip("#")
     lowered = text.lower()
@@ -147,12 +147,12 @@ def refusal(packet: bytes, position: LogPosition, settings: MySQLChangesSettings
         )
     if code == _NO_LOG:
         return DataError(
-            f"{where}: the server cannot give the binary log from {position} on: {text.strip()}. It was purged there, or the "
-            "server is another one",
+            f"{where}: the server does not have the binary log from {position} on: {text.strip()}. It was purged, or this is another "
+            "server",
             plugin="mysql",
             queue=queue,
             offset=offset,
-            hint="the changes since then are lost for this job: start with a new checkpoint, which reads the table anew, and let "
+            hint="the changes since then are lost for this job: start with a new checkpoint (the job reads the whole table again), and let "
             "the server keep its log longer (binlog_expire_logs_seconds, expire_logs_days)",
         )
     from headrace_mysql.connection import translated

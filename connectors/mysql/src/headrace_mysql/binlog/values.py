@@ -243,7 +243,7 @@ def _decoder(column: TableColumn) -> Callable[[bytes], str]:
     codec = _CODECS.get(column.character_set)
     if codec is None:
         raise DataError(
-            f"column {column.name!r} has the character set {column.character_set!r}, which is not read from the binary log",
+            f"column {column.name!r} has the character set {column.character_set!r}, which cannot be decoded from the binary log",
             plugin="mysql",
             hint="leave the column out with columns=, or convert it to utf8mb4",
         )
@@ -270,7 +270,7 @@ def _latin1(value: bytes) -> str:
 
 
 def _slices(places: Places, data: Data, *, text: bool) -> pl.Series:
-    """Return values as bytes, or as texts in UTF-8. Raises DataError for what is no UTF-8."""
+    """Return values as bytes, or as texts in UTF-8. Raises DataError for what is not UTF-8."""
     return series_of_slices(data.raw, places.starts, places.lengths, places.missing, text=text, plugin="mysql")
 
 
@@ -280,7 +280,7 @@ def _members(column: TableColumn) -> list[str]:
 
 
 def _enums(column: TableColumn, wire: WireColumn, places: Places, data: Data) -> pl.Series:
-    # 0 stands for the empty text of a value that was refused.
+    # 0 means the empty text of a value that was refused.
     number = _little_endian(_gathered(places, data, wire.size))
     texts = pl.Series(["", *_members(column)], dtype=pl.String)
     return texts.gather(np.where(places.missing, 0, number))

@@ -74,7 +74,7 @@ class Scanned:
 
 
 class Scanner:
-    """Goes through messages in their order. ``on_relation`` and ``on_truncate`` raise when the stream cannot go on.
+    """Goes through messages in their order. ``on_relation`` and ``on_truncate`` raise if the stream cannot continue.
 
     ``number``: that of the table, by which it is known when it has another name.
     """
@@ -118,7 +118,8 @@ class Scanner:
                     _, commit, end, _ = _COMMITS.unpack_from(buffer, begin + 1)
                     if self._open is None or self._open[0] != commit:
                         raise DataError(
-                            f"a commit at {commit} does not belong to its transaction", plugin="postgres_changes"
+                            f"a commit at {commit} does not belong to the transaction before it",
+                            plugin="postgres_changes",
                         )
                     found.transactions[-1] = Transaction(*self._open, end)
                     self._open = None
@@ -144,7 +145,7 @@ class Scanner:
             if number == self._of_table:
                 raise JobError(
                     f"the table {'.'.join(self._place)} was renamed to {'.'.join(names)}", plugin="postgres_changes", option="table",
-                    hint="start with a new checkpoint, and an emptied target",
+                    hint="empty the target and start with a new checkpoint",
                 )  # fmt: skip
             return
         identity, count = chr(message[at]), struct.unpack_from("!H", message, at + 1)[0]
@@ -219,7 +220,7 @@ class Decoder:
         has_old = (array[begins + 5] != _NEW) & (kinds != _INSERT)
         if self._full and ((array[begins + 5] != _WHOLE) & (kinds != _INSERT)).any():
             raise DataError(
-                "the log lacks the old row of a change: a partition of the table is without REPLICA IDENTITY FULL",
+                "the log does not contain the old row of a change: a partition of the table has no REPLICA IDENTITY FULL",
                 plugin="postgres_changes",
                 hint="ALTER TABLE … REPLICA IDENTITY FULL for each partition, and start with a new checkpoint",
             )
@@ -276,8 +277,8 @@ class Decoder:
         from_old = row_of_old[new[rows]]
         if not self._full or (from_old < 0).any() or before.unchanged[from_old].any():
             raise DataError(
-                f"a row of {self._table} was changed and its column {name!r} was not: large values are stored apart (TOAST), and the "
-                "log has them only when they change",
+                f"a row of {self._table} was changed, and the log does not contain its unchanged column {name!r}: large values are stored "
+                "separately (TOAST) and are logged only when they change",
                 plugin="postgres_changes",
                 hint=f"ALTER TABLE {self._table} REPLICA IDENTITY FULL, and start with a new checkpoint; or leave the column out with "
                 "columns=",

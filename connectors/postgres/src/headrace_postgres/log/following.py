@@ -221,7 +221,7 @@ class LogReader:
         return LogRows(frame, offsets[kept], self.place, places, row_groups[kept], row_numbers[kept])
 
     def _places(self, found: Scanned, counts: Sequence[int]) -> tuple[list[LogPlace], list[int]]:
-        """Return the place at which reading of each transaction goes on, and the number of its first change here. Moves the place."""
+        """Return the place at which reading of each transaction continues, and the number of its first change here. Moves the place."""
         places, firsts = [], []
         for transaction, count in zip(found.transactions, counts, strict=True):
             again = transaction.commit < self._waits_for

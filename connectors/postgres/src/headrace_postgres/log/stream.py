@@ -1,4 +1,4 @@
-"""The stream of a replication slot: its messages, and what the client tells the server.
+"""The stream of a replication slot: its messages, and the client's confirmations to the server.
 
 Source: https://www.postgresql.org/docs/current/protocol-replication.html
 """
@@ -24,12 +24,12 @@ _EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
 _STATUS = struct.Struct("!cQQQqB")
 _NUMBER = struct.Struct("!Q")
 _DATA, _ALIVE = ord("w"), ord("k")
-#: What stands before the message in a block of data: a letter, two LSNs and a time.
+#: The header of a message in a block of data: a letter, two LSNs and a time.
 _HEADER_BYTES = 25
 _IN_USE, _NOT_THERE = "55006", "42704"
 #: How often an idle server is asked how far it is.
 _LOOK_SECONDS = 0.1
-#: A server ends a connection of which it hears nothing for wal_sender_timeout (1 min).
+#: A server ends a connection from which it gets no message for wal_sender_timeout (1 min).
 _TELL_SECONDS = 5.0
 #: How long to wait for a slot that is still in use.
 _FREE_SECONDS = 3.0
@@ -75,7 +75,7 @@ class SlotStream:
                         begins.append(len(buffer))
                         buffer += data[_HEADER_BYTES:]
                     elif kind == _ALIVE:
-                        # It ends what was received: messages before it come from before its LSN.
+                        # It ends the received messages: those before it are from before its LSN.
                         self._take_alive(bytes(data))
                         if begins:
                             break
@@ -139,7 +139,7 @@ class SlotStream:
             # The log is decoded with the catalog of its time: a publication that was created again did not exist then.
             raise JobError(
                 problem, plugin="postgres_changes", option="publication",
-                hint="the changes since the publication was dropped are not in the log: start with a new checkpoint, and an emptied target",
+                hint="the changes since the publication was dropped are not in the log: empty the target and start with a new checkpoint",
             )  # fmt: skip
         raise RetriableError(problem, plugin="postgres_changes")
 
@@ -179,7 +179,7 @@ def _state(result: Any) -> str:
 def _refused(settings: PostgresChangesSettings, slot: str, text: str, state: str) -> HeadraceError:
     where = f"PostgreSQL at {settings.host}:{settings.port}, slot {slot!r}: {text}"
     if state == _IN_USE:
-        return RetriableError(where, plugin="postgres_changes", hint="each job needs a slot of its own: slot='…'")
+        return RetriableError(where, plugin="postgres_changes", hint="give each job its own slot: slot='…'")
     if state in (_NOT_THERE, "55000"):
         return slot_is_gone(settings, slot, text)
     if state[:2] in ("08", "53", "57"):
@@ -192,7 +192,7 @@ def slot_is_gone(settings: PostgresChangesSettings, slot: str, why: str) -> Data
     return DataError(
         f"PostgreSQL at {settings.host}:{settings.port}, slot {slot!r}: {why}. The changes since the checkpoint are lost for this job",
         plugin="postgres_changes",
-        hint="start with a new checkpoint, which reads the table anew, and an emptied target",
+        hint="empty the target and start with a new checkpoint: the job reads the whole table again",
     )
 
 

@@ -123,8 +123,8 @@ class OffsetsTable(ABC):
                 f"what {self._shown} says of the job of writer {self._writer!r} is damaged: {error}",
                 plugin=self.plugin,
                 option="offsets_table",
-                hint="it is the row whose queue begins with '#job': remove it if this job, in its present form, "
-                "has written the rows of the table",
+                hint="it is the row whose queue begins with '#job': remove that row only if this job, unchanged, wrote the rows of the "
+                "table",
             ) from error
 
     def definition(self, connection: Any) -> Mapping[str, Any] | None:

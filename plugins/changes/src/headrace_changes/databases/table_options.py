@@ -27,7 +27,7 @@ def plain_name(option: str, *, after_point: bool = False) -> TableOption:
 
     def made(text: str) -> Mapping[str, Any]:
         if re.search(r"[*+?|()\[\]{}^,\\]", text):
-            raise ValueError("the name of one; tables are not matched by a pattern")
+            raise ValueError("the name of one table; patterns are not supported")
         return {option: text.rpartition(".")[2] if after_point else text}
 
     return made

@@ -26,7 +26,7 @@ _CAST_HINT = "CAST the column in a select() before the sink"
 
 
 class Column(Protocol):
-    """What ``TableSink`` needs to know of a column of the table."""
+    """The properties of a table's column that ``TableSink`` needs."""
 
     @property
     def nullable(self) -> bool: ...
@@ -38,7 +38,7 @@ ColumnT_co = TypeVar("ColumnT_co", bound=Column, covariant=True)
 
 
 class Table(Protocol[ColumnT_co]):
-    """What ``TableSink`` needs to know of the table."""
+    """The properties of a table that ``TableSink`` needs."""
 
     @property
     def columns(self) -> Mapping[str, ColumnT_co]: ...
@@ -186,8 +186,8 @@ class TableSink(TransactionalSink):
         if schema is None:
             if settings.create_table:
                 raise JobError(
-                    "a table cannot be created for columns that are known only row by row", plugin=self.plugin,
-                    option="create_table", hint="give the map() before it a schema={...}",
+                    "a table cannot be created for columns that are not known when the job is built", plugin=self.plugin,
+                    option="create_table", hint="give the map() before it an option schema={...}",
                 )  # fmt: skip
             return
         targets: dict[str, str] = {}
@@ -257,7 +257,7 @@ class TableSink(TransactionalSink):
             f"key, only {found or 'none'}",
             plugin=self.plugin,
             option="table",
-            hint=f"give the table a unique key of just these columns: ({key})" if key else "write to another sink",
+            hint=f"give the table a unique key of exactly these columns: ({key})" if key else "write to another sink",
         )
 
     def adopt(self, output: OutputDefinition) -> InputRead | None:
@@ -285,7 +285,7 @@ class TableSink(TransactionalSink):
             f"{self.where}: {message}",
             plugin=self.plugin,
             option="table",
-            hint="empty the table (TRUNCATE), or write to another one; or, if rows may be added, remove the positions: "
+            hint="empty the table (TRUNCATE), or write to another one; or, to append to its rows, remove the positions: "
             f"the rows of the writer {self.writer_name!r} in the table {self.settings.offsets_table!r}",
         )
 
@@ -355,7 +355,7 @@ class TableSink(TransactionalSink):
 
     @contextmanager
     def _transaction(self) -> Iterator[Any]:
-        """Give a connection; when the block raises, what it has not committed is rolled back.
+        """Provide a connection; if the block raises, uncommitted changes are rolled back.
 
         After an error that may have come from the connection, a new one is made at the next call: then the transaction is
         either lost or committed; the position shows which when the writer reads it.

@@ -254,7 +254,7 @@ def _first_of_each(values: list[object]) -> list[tuple[object, object]]:
 
 
 def _key(value: object) -> object:
-    """Return what is equal for equal values and can be looked up: arrays can be long. NaN equals NaN."""
+    """Return a hashable key that is equal for equal values: arrays can be long. NaN equals NaN."""
     if isinstance(value, list):
         return ("array", *map(_key, value))
     if isinstance(value, dict):
@@ -355,7 +355,7 @@ def _flat(values: list[list[object] | None]) -> list[object] | None:
 )
 def named_struct(call: Call) -> Typed:
     if len(call) % 2:
-        raise call.error(len(call) - 1, "a name without a value")
+        raise call.error(len(call) - 1, "this name has no value")
     fields: dict[str, pl.DataType] = {}
     values: list[pl.Expr] = []
     for index in range(0, len(call), 2):

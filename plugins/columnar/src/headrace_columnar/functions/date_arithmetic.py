@@ -128,7 +128,7 @@ def next_day(call: Call) -> pl.Expr:
     days = ("MO", "TU", "WE", "TH", "FR", "SA", "SU")
     word = str(call.constant(1)).upper()
     if word[:2] not in days:
-        raise call.error(1, f"{call.constant(1)!r} is no day of the week")
+        raise call.error(1, f"{call.constant(1)!r} is not a day of the week")
     wanted = days.index(word[:2]) + 1
     step = (wanted - call[0].dt.weekday().cast(pl.Int64) - 1) % 7 + 1
     return add_days(call[0], step)

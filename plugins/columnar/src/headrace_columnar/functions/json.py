@@ -43,7 +43,7 @@ def _encoded(value: object) -> str:
 
 
 def _decoded(text: str) -> Any:
-    """Return the decoded value, MISSING for what is not JSON."""
+    """Return the decoded value, or MISSING for a text that is not JSON."""
     try:
         return _decoder.decode(text)
     except (msgspec.DecodeError, UnicodeError, RecursionError):
@@ -115,7 +115,7 @@ def json_value(call: Call) -> pl.Expr:
     answers_null=True,
 )
 def json_value_or(call: Call) -> pl.Expr:
-    # The three kinds of outcome are told apart by what stands before the value.
+    # The three kinds of outcome are distinguished by the prefix of the value.
     outcome = map_values(call[0], functools.partial(_outcome_at, _path(call)), pl.String())
     kind = outcome.str.slice(0, 1)
     chosen = pl.when(kind == "=").then(outcome.str.slice(1))
@@ -257,7 +257,7 @@ def to_json(call: Call) -> pl.Expr:
 )
 def json_object(call: Call) -> pl.Expr:
     if len(call) % 2:
-        raise call.error(len(call) - 1, "a key without a value")
+        raise call.error(len(call) - 1, "this key has no value")
     for index in range(0, len(call), 2):
         if not call.is_constant(index) or not isinstance(call.constant(index), str):
             raise call.error(index, "a key must be a constant text")

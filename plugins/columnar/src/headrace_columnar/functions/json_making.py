@@ -98,7 +98,7 @@ def _time_text(value: datetime.datetime | datetime.time) -> str:
 def json_raw(call: Call) -> pl.Expr:
     built = json_valid(call)
     valid = built if isinstance(built, pl.Expr) else built.expression
-    call.compiler.fail_when(~valid, "JSON(…): {value} is no JSON", call[0])
+    call.compiler.fail_when(~valid, "JSON(…): {value} is not JSON", call[0])
     return call[0]
 
 

@@ -34,7 +34,7 @@ def _types(call: Call) -> tuple[pl.DataType, pl.DataType]:
 )
 def map_(call: Call) -> Typed:
     if len(call) % 2:
-        raise call.error(len(call) - 1, "a key without a value")
+        raise call.error(len(call) - 1, "this key has no value")
     types: list[pl.DataType] = []
     for first in (0, 1):
         kind: pl.DataType = pl.Null()
@@ -42,7 +42,7 @@ def map_(call: Call) -> Typed:
             common = common_type(kind, call.arguments[index].data_type)
             if common is None:
                 raise call.error(
-                    index, f"{shown(call.arguments[index].data_type)} does not go together with {shown(kind)}"
+                    index, f"{shown(call.arguments[index].data_type)} cannot be combined with {shown(kind)}"
                 )
             if first == 0 and not is_scalar(common):
                 raise call.error(index, "a key must be of a simple type")
@@ -147,7 +147,7 @@ def map_union(call: Call) -> Typed:
     for index, argument in enumerate(call.arguments):
         common = common_type(kind, argument.data_type)
         if common is None:
-            raise call.error(index, f"{shown(argument.data_type)} does not go together with {shown(kind)}")
+            raise call.error(index, f"{shown(argument.data_type)} cannot be combined with {shown(kind)}")
         kind = common
     return Typed(map_rows([widen(each, kind) for each in call.arguments], _all_entries, kind), kind)
 

@@ -150,7 +150,7 @@ def _rounded(call: Call, mode: _RoundMode) -> Typed:
     if digits is None:
         return Typed(pl.lit(None, dtype=kind), kind)
     if not -18 <= digits <= 38:
-        raise call.error(1, f"digits must lie between -18 and 38, not {digits}")
+        raise call.error(1, f"digits must be between -18 and 38, not {digits}")
     if is_integer(kind):
         x = widen(argument, pl.Int64())
         return Typed(x if digits >= 0 else _rounded_integer(x, 10**-digits, mode), pl.Int64())
@@ -195,7 +195,7 @@ def truncate(call: Call) -> Typed:
     if digits is None:
         return Typed(pl.lit(None, dtype=kind), kind)
     if not -18 <= digits <= 38:
-        raise call.error(1, f"digits must lie between -18 and 38, not {digits}")
+        raise call.error(1, f"digits must be between -18 and 38, not {digits}")
     if is_integer(kind):
         x = widen(argument, pl.Int64())
         return Typed(x if digits >= 0 else operators.truncated(x, pl.lit(10**-digits))[0] * 10**-digits, pl.Int64())
@@ -366,7 +366,7 @@ def _binary_digits(x: int) -> str:
 def conv(call: Call) -> pl.Expr:
     for index in (1, 2):
         if call.constant(index) is None or not 2 <= call.constant(index) <= 36:
-            raise call.error(index, "a base lies between 2 and 36")
+            raise call.error(index, "a base must be between 2 and 36")
     return map_values(call[0], functools.partial(_converted, call.constant(1), call.constant(2)), pl.String())
 
 
@@ -455,7 +455,7 @@ def nanvl(call: Call) -> pl.Expr:
 def format_number(call: Call) -> pl.Expr:
     digits = call.constant(1)
     if digits is None or not 0 <= digits <= 30:
-        raise call.error(1, "digits must lie between 0 and 30")
+        raise call.error(1, "digits must be between 0 and 30")
     return map_values(call[0], functools.partial(_formatted, digits), pl.String())
 
 

@@ -16,7 +16,7 @@ from headrace_columnar.functions.strings import LARGEST_PRODUCT
 from headrace_columnar.registry import Call, function
 from headrace_columnar.sql_types import Typed
 
-#: What the ``regex`` package makes of a pattern, and what it finds.
+#: A compiled pattern of the ``regex`` package, and its match.
 _Pattern = Any
 _Match = Any
 

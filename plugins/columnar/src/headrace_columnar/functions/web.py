@@ -36,7 +36,7 @@ def parse_url(call: Call) -> pl.Expr:
         raise call.error(1, f"unknown part {call.constant(1)!r}", hint=f"parts: {', '.join(_PARTS)}")
     if len(call) == 3:
         if part != "QUERY":
-            raise call.error(2, "a key goes with QUERY only")
+            raise call.error(2, "a key can be given only with QUERY")
         return map_rows([call[0], call[2]], _parameter, pl.String())
     return map_values(call[0], functools.partial(_url_part, part), pl.String())
 
@@ -100,7 +100,7 @@ def _url_decoded(text: str) -> str | None:
 
 @functools.lru_cache(maxsize=4096)
 def _network(cidr: str) -> tuple[int, int, int] | None:
-    """Return (bytes of an address, network, mask) of ``10.0.0.0/8``; None if it is no network."""
+    """Return (bytes of an address, network, mask) of ``10.0.0.0/8``; None if it is not a network."""
     try:
         network = ipaddress.ip_network(cidr.strip(), strict=False)
     except ValueError:
@@ -131,7 +131,7 @@ def _packed(address: str) -> bytes | None:
 def ip_in_cidr(call: Call) -> pl.Expr:
     if call.is_constant(1) and call.constant(1) is not None:
         if _network(str(call.constant(1))) is None:
-            raise call.error(1, f"{call.constant(1)!r} is no network", hint="write '10.0.0.0/8' or '2001:db8::/32'")
+            raise call.error(1, f"{call.constant(1)!r} is not a network", hint="write '10.0.0.0/8' or '2001:db8::/32'")
         return map_values(call[0], functools.partial(in_network, str(call.constant(1))), pl.Boolean())
     return map_rows([call[1], call[0]], in_network, pl.Boolean())
 
@@ -153,12 +153,12 @@ class Networks:
         for each in networks:
             found = _network(each)
             if found is None:
-                raise ValueError(f"{each!r} is no network")
+                raise ValueError(f"{each!r} is not a network")
             size, start, mask = found
             self._starts.setdefault(size, {}).setdefault(mask, set()).add(start)
 
     def hold(self, address: str) -> bool | None:
-        """Return whether the address lies in one of the networks; None if it is no address."""
+        """Return whether the address lies in one of the networks; None if it is not an address."""
         packed = _packed(address)
         if packed is None:
             return None
@@ -206,7 +206,7 @@ def _is_address(size: int, text: str) -> bool:
 @function(
     "is_private_ip",
     signature="address string -> boolean",
-    summary="Whether an address is one of a private, loopback or link-local network; NULL if it is no address.",
+    summary="Whether an address is one of a private, loopback or link-local network; NULL if it is not an address.",
     examples=[
         ("is_private_ip('192.168.1.1')", True),
         ("is_private_ip('8.8.8.8')", False),

@@ -39,7 +39,7 @@ class VerbSpec(OperatorSpec):
     """A verb whose work is on columns."""
 
     takes_functions = True
-    #: Whether rows come out as they went in (where, split): then rows of unknown columns need not be packed anew.
+    #: Whether rows are passed on unchanged (where, split): then rows of unknown columns need not be packed again.
     keeps_rows = False
 
     @abstractmethod
@@ -142,7 +142,9 @@ def type_of_value(value: Any) -> pl.DataType:
     try:
         return pl.Series([value], strict=True).dtype
     except (TypeError, ValueError, OverflowError, pl.exceptions.PolarsError) as error:
-        raise JobError(f"a row holds a value that fits no column: {value!r:.100}: {error}") from error
+        raise JobError(
+            f"a row contains a value that does not fit the type of its column: {value!r:.100}: {error}"
+        ) from error
 
 
 def rejected_of(frame: pl.DataFrame, failures: Sequence[RowFailure]) -> RejectedRows | None:

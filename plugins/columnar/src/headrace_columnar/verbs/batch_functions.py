@@ -17,7 +17,7 @@ BatchFunction = Callable[[pl.DataFrame], pl.DataFrame]
 
 
 class MapBatches(OperatorSpec):
-    """Replaces the columns of a batch by what a function of a polars frame returns; rows keep their places.
+    """Replaces the columns of a batch by the result of a function of a polars frame; rows keep their places.
 
     How input is cut into batches is the backend's affair: the function must treat each row by itself.
     """
@@ -26,15 +26,15 @@ class MapBatches(OperatorSpec):
 
     def __init__(self, function: BatchFunction, *, schema: Mapping[str, Any] | None = None) -> None:
         if not callable(function):
-            raise FunctionError(f"map_batches takes a function of a frame, not {function!r}")
+            raise FunctionError(f"map_batches needs a function of a frame, not {function!r}")
         self.function = function
         self._returns = None if schema is None else Schema.of(schema)
 
     def output_schema(self, schema: Schema | None, output: str = "") -> Schema | None:
         if schema is None:
             raise PlanError(
-                "map_batches needs columns that are known when the job is built",
-                hint="give the map() before it a schema={...}",
+                "map_batches needs a stream whose columns are known when the job is built",
+                hint="give the map() before it an option schema={...}",
             )
         return self._returns or schema
 
@@ -81,7 +81,7 @@ class _BatchOperator(Operator):
         if result.height != height:
             raise FunctionError(
                 f"the function of map_batches returned {result.height} rows for {height}",
-                hint="it must keep each row in its place; use where() or flat_map() to drop or add rows",
+                hint="it must return one row for each row, in the same order; use where() or flat_map() to drop or add rows",
             )
         if set(result.columns) != set(self._schema):
             raise FunctionError(

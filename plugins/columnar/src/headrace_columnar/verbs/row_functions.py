@@ -45,7 +45,7 @@ class _RowFunctionSpec(OperatorSpec):
 
 
 class Map(_RowFunctionSpec):
-    """Replaces each row by what a function returns for it; None drops the row."""
+    """Replaces each row by the result of a function; None drops the row."""
 
     name: ClassVar[str] = "map"
 
@@ -69,7 +69,7 @@ class FlatMap(_RowFunctionSpec):
         if results is None:
             return ()
         if isinstance(results, Mapping) or not isinstance(results, Iterable):
-            raise DataError(f"the function of flat_map returned {type(results).__name__}, not rows one by one")
+            raise DataError(f"the function of flat_map returned {type(results).__name__}, not an iterable of rows")
         return results
 
 
@@ -92,7 +92,7 @@ class ForEach(OperatorSpec):
 
 
 class _RowOperator(Operator):
-    """Calls a function per row and makes a frame, or packed rows, of what it gives."""
+    """Calls a function per row and makes a frame, or packed rows, from its results."""
 
     def __init__(
         self, results: Callable[[dict[str, Any]], Iterable[Any]], schema: Schema | None, *, expands: bool
@@ -248,7 +248,7 @@ def _row_function(function: Any, verb: str) -> RowFunction:
             raise FunctionError(f"{verb}: {function.__name__} cannot be made without arguments: {error}") from error
     target = getattr(function, "eval", function)
     if not callable(target):
-        raise FunctionError(f"{verb} takes a function of a row, not {function!r}")
+        raise FunctionError(f"{verb} needs a function of a row, not {function!r}")
     return typing.cast(RowFunction, target)
 
 

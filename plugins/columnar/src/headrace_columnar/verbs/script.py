@@ -9,7 +9,7 @@
     WHERE score > 5;
     DROP raw, debug;
 
-Statements end with ``;`` and run in order, each seeing what the ones before it made. Inside ``IF`` there are assignments
+Statements end with ``;`` and run in order, each sees the results of the ones before it. Inside ``IF`` there are assignments
 and further ``IF``; a condition is decided once, before its first statement runs. A column that an ``IF`` makes is NULL
 in the rows that it does not touch.
 """
@@ -147,14 +147,14 @@ class _Parser:
                 self._if(guard)
             elif word in ("WHERE", "DROP"):
                 if guard is not None:
-                    raise self._error(f"{word} cannot stand inside IF")
+                    raise self._error(f"{word} is not allowed inside IF")
                 self._at += 1
                 begin, text = self._until((";",))
                 self._found.append(_Statement(word.lower(), "", text, begin))
             else:
                 self._assignment(guard)
         if ends:
-            raise self._error("IF without END")
+            raise self._error("this IF has no END")
 
     def _assignment(self, guard: str | None) -> None:
         name = self._tokens[self._at].text

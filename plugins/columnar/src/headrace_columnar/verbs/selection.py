@@ -79,7 +79,7 @@ class Split(VerbSpec):
             raise OptionError('split needs at least one branch: split(errors="status >= 500")', plugin="split")
         if REST in branches:
             raise OptionError(
-                f"{REST!r} is the branch of the rows that no condition takes", plugin="split", option=REST
+                f"{REST!r} is the name of the branch for rows that match no condition", plugin="split", option=REST
             )
         self.branches = dict(branches)
         self.functions = functions
@@ -146,7 +146,7 @@ class Filter(VerbSpec):
 
     def __init__(self, predicate: Callable[[dict[str, Any]], Any]) -> None:
         if not callable(predicate):
-            raise FunctionError(f"filter takes a function of a row, not {predicate!r}")
+            raise FunctionError(f"filter needs a function of a row, not {predicate!r}")
         self.predicate = predicate
 
     def bind(self, schema: Schema) -> BoundVerb:

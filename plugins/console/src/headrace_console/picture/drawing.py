@@ -29,7 +29,7 @@ Theme = Literal["auto", "light", "dark"]
 
 @dataclass(frozen=True, slots=True)
 class EdgeFigures:
-    """What stands on an edge of a running job, such as ``1,200/s``. ``slow``: the edge is drawn in the colour of errors."""
+    """The label of an edge of a running job, such as ``1,200/s``. ``slow``: the edge is drawn in the colour of errors."""
 
     text: str
     slow: bool = False
@@ -40,7 +40,7 @@ def plan_as_svg(
 ) -> str:
     """Return a picture of the plan as an SVG document that ends with a newline.
 
-    ``figures`` stand on the edges, which are named by the ids of the nodes at their begin and end.
+    ``figures`` are labels of the edges, which are named by the ids of the nodes at their begin and end.
 
     A box is a node, with its arguments, options, guarantee and, if they change, its columns; a panel is a stage.
     ``theme`` is light or dark; auto follows the setting of the program that shows the picture, and is light if it has none.
@@ -258,7 +258,7 @@ class _Picture:
         return edges.lanes
 
     def _bad_records(self, stages: Sequence[StageDescription], lefts: Sequence[float], widths: Sequence[float]) -> None:
-        """Draw the arrow from the main flow to where the dead letters begin, if they have a panel of their own."""
+        """Draw the arrow from the main flow to the beginning of the dead letters, if they have a separate panel."""
         if len(stages) < 2 or not stages[-1].dead_letters:
             return
         root = self._boxes[stages[-1].roots[0]]

@@ -49,7 +49,7 @@ class Way:
 
 
 class StageEdges:
-    """Finds the way of each edge between two stages. Edges that cannot go straight get a lane of their own below the panels."""
+    """Finds the way of each edge between two stages. Edges that cannot be straight get a separate lane below the panels."""
 
     def __init__(self, boxes: Mapping[str, Place], panels: Sequence[Place], panel_of: Mapping[str, int]) -> None:
         self._boxes = boxes

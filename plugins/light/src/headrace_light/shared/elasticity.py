@@ -54,10 +54,10 @@ def elasticity_of(
         )
     if options.sinks_ahead != "refuse":
         raise OptionError(
-            "instances that share shards number results by positions in the topics of shuffles: they cannot start after a sink's rows",
+            "instances that share shards number results by positions in the topics of shuffles: this option cannot be used",
             job=plan.job_name,
             option="sinks_ahead",
-            hint="leave it out; if a sink is ahead of the topics, the error says what you can do",
+            hint="leave the option out; if a sink has rows that the topics do not have, the error says what you can do",
         )
     if options.from_savepoint is not None:
         raise savepoints_refused(plan.job_name)
@@ -76,7 +76,7 @@ def savepoints_refused(job: str) -> JobError:
     """Return the refusal of savepoints where instances share shards."""
     return CheckpointError(
         "instances that share shards (reliability=…) cannot take savepoints or start from them: "
-        "each instance has its own position in the topics, and there is no moment that is the same for all instances",
+        "each instance has its own position in the topics, and there is no moment common to all instances",
         job=job,
         option="reliability",
         hint="their state is on the broker or in the state store, and they continue from there",
@@ -87,7 +87,7 @@ def _topics_of(plan: Plan) -> Topics:
     for source_id, node in plan.sources.items():
         if not isinstance(node.source, GroupSource):
             raise PlanError(
-                f"source {source_id!r} cannot be shared by several instances: each instance would read the whole source",
+                f"source {source_id!r} cannot be shared by several instances: each instance would read all of it",
                 job=plan.job_name,
                 plugin=source_id,
                 hint="read it from Kafka or RocketMQ, or leave reliability out and run the job in one process",
@@ -98,19 +98,19 @@ def _topics_of(plan: Plan) -> Topics:
         if topics is not None:
             return topics
     raise PlanError(
-        f"no source of the job can keep shuffles on its broker: {', '.join(plan.sources)}",
+        f"shuffles need a source with a broker, and the job has none: {', '.join(plan.sources)}",
         job=plan.job_name,
-        hint="use another driver, or leave reliability out and run the job in one process",
+        hint="read the source with another driver, or leave reliability out and run the job in one process",
     )
 
 
 def _check_is_shared(plan: Plan, name: str) -> None:
     if not default_registry().find("state store", name).shared:
         raise OptionError(
-            f"state store {name!r} is on one machine: a shard that moves to another would not find its state",
+            f"state store {name!r} is on one machine: a shard that moves to another machine would not find its state",
             job=plan.job_name,
             option="state_store",
-            hint="use 'topic' or 'mysql', or reliability='fast', with which such state is lost",
+            hint="use 'topic' or 'mysql', or reliability='fast', which gives up the state of a shard that moves",
         )
 
 

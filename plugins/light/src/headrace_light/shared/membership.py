@@ -49,7 +49,7 @@ class ShardMembership:
         self._discard = discard
         self._groups: dict[str, Membership] = {}
         self._runs: dict[Queue, ShardRun] = {}
-        #: Shards of this instance, with their shuffles, that have to begin again from what is stored.
+        #: Shards of this instance, with their shuffles, that must start again from their stored state.
         self._again: dict[Queue, str] = {}
 
     # ------------------------------------------------------------------------------------------ begin and end

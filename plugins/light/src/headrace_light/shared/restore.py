@@ -145,7 +145,7 @@ class ShardRestore:
             return
         if found is None and not self._elasticity.state_moves:
             logger.warning(
-                "job %s: shard %s belonged to another instance meanwhile: its state from that time is lost",
+                "job %s: shard %s belonged to another instance for some time: its state from that time is lost",
                 self._plan.job_name, shard.queue.id,
             )  # fmt: skip
             # The records that announced these queues come before its position.

@@ -95,10 +95,10 @@ class SharedStages(Stages):
         """
         if checkpoint.sequence is not None:
             raise CheckpointError(
-                f"{host.directory} has the state of the job as it ran in one process; instances that share shards would begin without it",
+                f"{host.directory} has the state of the job as it ran in one process; instances that share shards would start without it",
                 job=plan.job_name,
                 option="reliability",
-                hint="leave reliability out to go on with it, or begin anew with another checkpoint directory",
+                hint="leave reliability out to continue with it, or start from the beginning with another checkpoint directory",
             )
         if checkpoint.definitions:
             check_definitions(plan, checkpoint.definitions, place=str(host.directory))
@@ -191,7 +191,7 @@ class SharedStages(Stages):
                     raise
                 # The groups are polled before it begins: they say whether it is still this instance's.
                 logger.warning(
-                    "job %s: shard %s was another instance's meanwhile: %s",
+                    "job %s: shard %s belonged to another instance for some time: %s",
                     self._job,
                     run.shard.queue.id,
                     error.message,

@@ -48,7 +48,7 @@ class _Version:
     parts_expected: int
 
     def content(self) -> bytes:
-        """Return what was saved."""
+        """Return the saved versions."""
         return _unpacked(b"".join(self.parts), self.packing)
 
 
@@ -103,7 +103,7 @@ class TopicStateStore(StateStore):
         chain = self._chains.setdefault(shard, _Chain())
         if chain.in_doubt and not snapshot:
             raise RetriableError(
-                f"version {chain.number} of the state may be missing: a snapshot has to come first", queue=shard
+                f"version {chain.number} of the state may be missing: a snapshot must be stored first", queue=shard
             )
         whole = snapshot or chain.id is None
         new = _Chain(secrets.token_hex(8), version, chain.since, chain.trim)
@@ -194,7 +194,7 @@ class TopicStateStore(StateStore):
                     silent += 1
                     if silent >= _SILENT_MAX:
                         raise RetriableError(
-                            f"the broker does not give record {reader.position.offset} of {end} of the state",
+                            f"the broker does not return record {reader.position.offset} of {end} of the state",
                             queue=shard,
                         )
                     continue

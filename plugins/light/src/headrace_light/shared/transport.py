@@ -38,7 +38,7 @@ class Transport:
         #: The number of shards per shuffle.
         self.shard_counts = shard_counts(plan, shards)
         self._topic_names = {name: topic_name(plan.job_name, name) for name in self.shard_counts}
-        #: Per shuffle and side the sources and shuffles whose rows come in.
+        #: The sources and shuffles whose rows arrive, per shuffle and side.
         self.upstream = upstream_of(plan)
         #: The source that reads the topic of a shuffle; its node name is the name of the topic.
         self.sources: dict[str, GroupSource] = {}
@@ -151,12 +151,12 @@ class Transport:
         return self._unflushed
 
     def flush_now(self) -> bool:
-        """Make durable what was sent; return True. Raises RetriableError."""
+        """Make sent records durable; return True. Raises RetriableError."""
         self._topics.flush()
         return True
 
     def flush(self) -> bool:
-        """Make durable what was sent; return whether it is. Raises JobFailedError when the broker is away for too long."""
+        """Make sent records durable; return whether they are. Raises JobFailedError if the broker is not available for too long."""
         if not self._unflushed:
             return True
         self._flushed_seconds = self._clock.monotonic()

@@ -129,14 +129,14 @@ class Stages(ABC):
 
     @abstractmethod
     def skip_idle(self, queue: Queue) -> bool:
-        """Do not wait for a queue until it gives a record; return whether any shard was told."""
+        """Do not wait for a queue until it has a record; return whether any shard was affected."""
 
     def wait_again(self, queue: Queue) -> None:
-        """Wait for a queue again that ``skip_idle`` was told of: it has records, which are processed after those of others."""
+        """Wait again for a queue that was skipped by ``skip_idle``: it has records, which are processed after those of others."""
 
     @property
     def at_end(self) -> bool:
-        """Whether the shards were told of the end of input, and nothing came since."""
+        """Whether the shards got the end of input, and no records came since."""
         return False
 
     def end_input(self) -> None:
@@ -152,7 +152,7 @@ class Stages(ABC):
         return False
 
     def keep_up(self, *, idle: bool) -> None:
-        """Do what is due: ticks of the clock, memberships, sending. ``idle``: there was no input."""
+        """Do the periodic work that is due: ticks of the clock, memberships, sending. ``idle``: there was no input."""
 
     def rest(self, pauses: Pauses, otherwise: Callable[[], bool]) -> bool:
         """Wait for records if the stages can, else as ``otherwise`` does; return whether there was a wait."""
@@ -182,7 +182,7 @@ class Stages(ABC):
         """Raise CheckpointError when no savepoints can be taken of these stages."""
 
     def flush(self) -> bool:
-        """After the sinks were flushed, make durable what is outside the checkpoint; False: no checkpoint can be made now."""
+        """After the sinks were flushed, make data outside of the checkpoint durable; False: no checkpoint can be made now."""
         return True
 
     def begin_save(self, checkpoint_id: int, savepoints: Collection[OpenSavepoint], *, last: bool = False) -> Saving:
@@ -220,7 +220,7 @@ class Stages(ABC):
         return 0
 
     def operators(self) -> Iterable[tuple[str, Operator]]:
-        """Return the operators behind shuffles that are here, each with its node id, to tell what they hold."""
+        """Return the operators behind shuffles in this process, each with its node id, to inspect their state."""
         return ()
 
     def late_rows(self) -> int:

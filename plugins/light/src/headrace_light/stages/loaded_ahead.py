@@ -1,7 +1,7 @@
 """State of a job that another process still runs: loaded ahead, so that the next process has only the difference to load.
 
 What a checkpoint consists of is known by the versions of each shard and their checksums. So a shard that was loaded ahead is used only
-if what it has is the beginning of what the checkpoint of the start consists of; whatever else happened in between, it is loaded as ever.
+if its versions are the first ones of the checkpoint at the start; otherwise the state is loaded as usual.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class LoadedAhead:
         self._shards: dict[str, tuple[Shard, StoredVersions]] = {}
 
     def load(self, checkpoint: StoredCheckpoint) -> None:
-        """Load what a checkpoint has, or what has come since the last call. Does not raise: a start finds what is wrong."""
+        """Load the state of a checkpoint, or the changes since the last call. Does not raise: the start finds errors."""
         if checkpoint.states is None or dict(checkpoint.shards) != dict(self._counts):
             return
         for name, count in self._counts.items():
@@ -67,7 +67,7 @@ class LoadedAhead:
             for version, checksum in expected[len(stored.chain) :]:
                 found = self._store.stored(name, version)
                 if found is None or checksum_of_version(found[0]) != checksum:
-                    break  # a newer checkpoint has replaced it; what came before is still of use if that one has it too
+                    break  # a newer checkpoint has replaced it; versions before it are still useful if the newer one has them too
                 content, whole = found
                 shard.apply(content)
                 stored.add(len(content), whole=whole)

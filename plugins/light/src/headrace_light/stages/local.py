@@ -42,7 +42,7 @@ from headrace_light.state_directory import NoStateStore
 from headrace_light.state_memory import StateMemory
 
 logger = logging.getLogger(__name__)
-#: Snapshots of so many rows are made in one checkpoint, or of one shard: what they consist of is copied while nothing is read.
+#: The maximum number of rows in the snapshots of one checkpoint (or one shard): they are copied while nothing is read.
 _SNAPSHOT_ROWS_MAX = 1_000_000
 
 
@@ -91,7 +91,7 @@ class LocalStages(Stages):
         #: Whether the job begins with nothing: no checkpoint, no entries.
         self._begins = True
         self._keeps_state = not isinstance(store, NoStateStore)
-        #: Whether the shards were told of the end of input, and nothing came since.
+        #: Whether the shards got the end of input, and no records came since.
         self._at_end = False
         self._waiting = host.storing.waiting(away=self._tell_away, back=self._tell_back)
 
@@ -107,7 +107,7 @@ class LocalStages(Stages):
         ahead: LoadedAhead | None = None,
         memory: StateMemory | None = None,
     ) -> LocalStages:
-        """Make the stages of a job. Raises CheckpointError when they cannot go on with the checkpoint; RetriableError.
+        """Make the stages of a job. Raises CheckpointError if they cannot use the checkpoint; RetriableError.
 
         ``ahead``: shards whose state was loaded before the process that had the checkpoint stopped. ``memory``: how the memory of the
         state is limited.
@@ -139,7 +139,7 @@ class LocalStages(Stages):
                 wait_for("its state store", partial(self._load, shard.queue, checkpoint.id, checkpoint.states))
         else:
             for shard in self._all():
-                self._storage.begin_without(shard)  # what is on disk is of another run
+                self._storage.begin_without(shard)  # the rows on disk belong to another run
         if self._ahead is not None:
             self._ahead.close()
         if checkpoint.sequence is not None:
@@ -161,11 +161,12 @@ class LocalStages(Stages):
         lost = {entry.queue.source for entry in entries if entry.queue is not None} - set(self._plan.sources)
         if lost:
             raise CheckpointError(
-                f"what was read of the source {min(lost)!r} since the last checkpoint must be processed again, but the job no longer "
+                f"records that were read from the source {min(lost)!r} since the last checkpoint must be processed again, but the job no "
+                "longer "
                 "has it",
                 job=self._plan.job_name,
                 option="checkpoint",
-                hint="start the job once as it was and stop it; then it can go on without the source",
+                hint="start the job once with the source and stop it; after that it can run without the source",
             )
         for entry in entries:
             self._again = entry
@@ -236,7 +237,7 @@ class LocalStages(Stages):
         return self._skip_lost_entries() or not self._begins
 
     def _skip_lost_entries(self) -> bool:
-        """Number what comes next behind entries that may be lost; return whether that changes a number.
+        """Number the next entries after entries that may be lost; return whether that changes a number.
 
         Sinks may have results of lost entries under their numbers. One that keeps the first of two rows with one id would lose a row.
         """
@@ -457,7 +458,7 @@ class LocalStages(Stages):
 
 
 def _check_checkpoint(plan: Plan, stored: StoredCheckpoint, counts: Mapping[str, int], *, place: str) -> None:
-    """Compare the keyed stages of a checkpoint with the present ones. Raises CheckpointError when they cannot go on with it."""
+    """Compare the keyed stages of a checkpoint with the present ones. Raises CheckpointError if they cannot use it."""
     # Without keyed stages a job has stored nothing of them, though it has read rows.
     check_definitions(plan, {} if stored.sequence is None else stored.definitions, place=place)
     if stored.sequence is not None and dict(stored.shards) != dict(counts):
@@ -465,5 +466,5 @@ def _check_checkpoint(plan: Plan, stored: StoredCheckpoint, counts: Mapping[str,
             f"the checkpoint is of a job with shards {dict(stored.shards)}, now they are {dict(counts)}",
             job=plan.job_name,
             option="shards",
-            hint="keys cannot move to other shards: use the previous number of shards, or another checkpoint directory",
+            hint="keys cannot move between shards: use the previous number of shards, or another checkpoint directory",
         )

@@ -27,7 +27,7 @@ _WITHOUT_QUEUE = ("tick", "end")
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One step of input. ``start`` and ``end``: the range that was read; ``time_us``: what the clock showed."""
+    """One step of input. ``start`` and ``end``: the range that was read; ``time_us``: the time of the clock."""
 
     sequence: int
     time_us: int
@@ -96,10 +96,10 @@ class OrderLog:
         self._file: int | None = None
 
     def entries(self, checkpoint_id: int, *, after: int | None = None) -> Iterator[Entry]:
-        """Yield what was logged since a checkpoint, whose last entry has the number ``after``.
+        """Yield the entries since a checkpoint, whose last entry has the number ``after``.
 
         Raises CheckpointError when a line other than the last is damaged. Files of later checkpoints are those of checkpoints that were
-        never completed: they go on where the one before ends.
+        never completed: they continue where the one before ends.
         """
         before: int | None = None
         for path in self._files(checkpoint_id):
@@ -161,7 +161,7 @@ class OrderLog:
                 if self._durable:
                     os.fdatasync(self._file)
             except OSError:
-                os.ftruncate(self._file, end)  # half a line would stand before the next one
+                os.ftruncate(self._file, end)  # half a line would come before the next one
                 raise
 
     def close(self) -> None:

@@ -198,14 +198,14 @@ class ShardStorage:
         if not waiting or waiting[0] != (number, checksum):
             raise CheckpointError(
                 f"{self._store.place(name, number)} is damaged, or does not belong to the checkpoint: its checksum does not match",
-                hint="go back to a copy of the checkpoint with its state, or begin anew with another directory",
+                hint="restore a copy of the checkpoint with its state, or start from the beginning with another checkpoint directory",
             )
         del waiting[0]
 
     def _missing(self, name: str, number: int) -> CheckpointError:
         return CheckpointError(
-            f"{self._store.place(name, number)} is missing, and the checkpoint needs it",
-            hint="go back to a copy of the checkpoint with its state, or begin anew with another directory",
+            f"{self._store.place(name, number)} is missing, and the checkpoint refers to it",
+            hint="restore a copy of the checkpoint with its state, or start from the beginning with another checkpoint directory",
         )
 
     def _begin_restore(
@@ -333,7 +333,7 @@ class ShardStorage:
         return sum(len(part) for part in parts)
 
     def settle(self, shard: Shard) -> None:
-        """The checkpoint with the newest version is made: what has not changed since may leave memory."""
+        """The checkpoint with the newest version is stored: rows that have not changed since may leave memory."""
         if shard.spills:
             chain = self.chain(shard)
             shard.settle(chain[-1] if chain else None)

@@ -1,4 +1,4 @@
-"""Worker processes of one job on one machine: they decode and transform what the engine reads.
+"""Worker processes of one job on one machine: they decode and transform records that the engine reads.
 
 The engine reads all queues, and gives batches to the workers (``lane_workers``) through memory that both sides map (``slots``,
 ``exchange``). It takes the results in the order in which it has read (``reading_ahead``), so that order, positions, checkpoints and all

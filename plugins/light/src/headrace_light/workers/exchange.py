@@ -56,7 +56,7 @@ class Message(msgspec.Struct, frozen=True):
 
 
 class Beginning(msgspec.Struct, frozen=True):
-    """The first request: what the plan needs to be unpickled, and the plan."""
+    """The first request: the modules that are needed to unpickle the plan, and the plan."""
 
     import_paths: list[str]
     plan: bytes

@@ -79,7 +79,7 @@ class LaneWorkers:
         return [each.process.pid for each in self._workers if each.process is not None and each.process.poll() is None]
 
     def start(self) -> None:
-        """Start the processes. They import and unpack the plan while the caller goes on."""
+        """Start the processes. They import modules and unpack the plan while the caller continues."""
         for worker in self._workers:
             worker.start(self._beginning)
 
@@ -153,7 +153,7 @@ class LaneWorkers:
             return
         error = outcome_of(answer, (), Queue("")).error
         raise JobFailedError(
-            f"a worker process cannot begin: {type(error).__name__}: {error}",
+            f"a worker process cannot start: {type(error).__name__}: {error}",
             job=self._job,
             option="workers",
             hint="the job's modules must be importable in a new process; or run it with workers=1",
@@ -165,7 +165,7 @@ class LaneWorkers:
         code = worker.end()
         waiting, worker.waiting = worker.waiting, deque()
         how = f"by signal {-code}" if code < 0 else f"with exit status {code}"
-        logger.warning("job %s: worker process %d ended %s; another one goes on", self._job, worker.number, how)
+        logger.warning("job %s: worker process %d ended %s; another one replaces it", self._job, worker.number, how)
         if worker.failures >= _TRIES_MAX:
             raise JobFailedError(f"worker processes end {how} before they begin", job=self._job, option="workers")
         if waiting and worker.ready:  # it works on one batch at a time, so the batches after the first were not begun
@@ -180,22 +180,22 @@ class LaneWorkers:
     def _deadly(self, work: Work, how: str) -> JobFailedError:
         first, last = work.start.offset, work.end.offset - 1
         return JobFailedError(
-            f"worker processes ended {how} {work.tries} times while they had the records {first} to {last}",
+            f"worker processes ended {how} {work.tries} times while they processed the records {first} to {last}",
             job=self._job,
             queue=work.queue.id,
             offset=first,
-            hint="the system's log says whether memory ran out; a smaller max_batch_records needs less",
+            hint="look into the system's log whether memory ran out; a smaller max_batch_records needs less memory",
         )
 
 
 class _Worker:
-    """One process, what it was given and has not answered, and the memory that is shared with it."""
+    """One process, its unanswered work, and the memory that is shared with it."""
 
     def __init__(self, number: int) -> None:
         self.number = number
         self.process: subprocess.Popen[bytes] | None = None
         self.channel: Connection | None = None
-        #: Number, slot and work of what it was given, in order.
+        #: Number, slot and work of each unanswered request, in order.
         self.waiting: deque[tuple[int, int, Work]] = deque()
         self.requests: Sequence[Slot] = ()
         self.answers: Sequence[Slot] = ()

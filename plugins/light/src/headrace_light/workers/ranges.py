@@ -28,7 +28,7 @@ class Ranges:
     ) -> list[RawBatch]:
         """Return the records of a range, in the pieces in which they are read. Raises what readers raise.
 
-        The reader is dropped then: the engine reads the range itself, and the next one begins anew.
+        Then the reader is closed: the engine reads the range itself, and the next range gets a new reader.
         """
         start, end = (ReadPosition(offset, hint) for offset, hint in reads)
         reader = self._at(queue, start)
@@ -38,7 +38,7 @@ class Ranges:
             while (at := reader.position.offset) < end.offset:
                 raw = reader.poll(end.offset - at, _NO_WAIT)
                 if raw is None:
-                    raise DataError(f"nothing was found behind record {at}", queue=queue.id, offset=at)
+                    raise DataError(f"the source returned no records after record {at}", queue=queue.id, offset=at)
                 pieces.append(raw.until(end))
         except BaseException:
             self._readers.pop(queue).close()

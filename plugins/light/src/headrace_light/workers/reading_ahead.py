@@ -40,9 +40,9 @@ class Ahead:
 
 
 class ReadingAhead:
-    """Reads queues and gives what is read to workers, or to this process's own lanes.
+    """Reads queues and gives the records to workers, or to this process's own lanes.
 
-    It hands out what they have made in the order of reading.
+    It returns their results in the order of reading.
 
     ``take`` is called with each batch and its outcome when its turn has come. It may raise; then the batch counts as taken.
     ``first`` is called before it, and may look at other queues.
@@ -144,7 +144,7 @@ class ReadingAhead:
         return True
 
     def take_ready(self, patience: timedelta = _NO_WAIT) -> bool:
-        """Hand out what has its turn; wait so long for an answer at most. Return whether anything was handed out."""
+        """Return results whose turn has come; wait at most this long for an answer. Return whether there were any."""
         if self._ahead or self._workers.starting:
             waits = bool(self._ahead) and self._ahead[0].work.outcome is None
             self._workers.collect(patience if waits else _NO_WAIT)
@@ -168,7 +168,7 @@ class ReadingAhead:
         return taken
 
     def drain(self, queues: Iterable[Queue]) -> None:
-        """Hand out everything that was read of these queues, and what is in front of it.
+        """Return all results of these queues, and the results before them.
 
         Ends early when the job is stopped, or nothing comes for a minute, because a function hangs. What is left then was not taken, so
         it is before the position of no queue: whoever reads the queue next reads it again.
@@ -181,7 +181,9 @@ class ReadingAhead:
             elif self._stopping.is_set():
                 return
             elif self._clock.monotonic() >= until:
-                logger.warning("nothing came of worker processes for %.0f s: what they have is left", DRAIN_SECONDS_MAX)
+                logger.warning(
+                    "worker processes returned nothing for %.0f s: their work is given up", DRAIN_SECONDS_MAX
+                )
                 return
 
     def _tell_hung(self) -> None:
@@ -194,8 +196,8 @@ class ReadingAhead:
         elif not told and now - since >= DRAIN_SECONDS_MAX:
             self._awaited = (first, since, True)
             logger.warning(
-                "queue %s: a worker process has had the records %d to %d for %.0f s; the job cannot go on before it has done them. "
-                "stop() ends it, and the next start does them again",
+                "queue %s: a worker process has been working on the records %d to %d for %.0f s, and the job waits for it. stop() ends "
+                "it, and the next start processes them again",
                 first.queue.id, first.start.offset, first.end.offset - 1, now - since,
             )  # fmt: skip
 

@@ -40,7 +40,7 @@ class Slot:
         return len(self._map), sizes
 
     def read(self, capacity: int, sizes: Sequence[int]) -> list[memoryview]:
-        """Return what was written, without a copy: it is valid until the writer is answered."""
+        """Return the written bytes without a copy: they are valid until the writer is answered."""
         if not sizes:
             return []
         if self._map is None or len(self._map) != capacity:

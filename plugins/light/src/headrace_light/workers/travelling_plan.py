@@ -1,6 +1,6 @@
 """The plan as bytes for the workers: as cloudpickle writes it, without sinks, and without sources that only the engine reads.
 
-Those stay in the engine's process. So what they hold, such as connections and passwords, does not travel.
+Those stay in the engine's process. So their connections and passwords are not sent to workers.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def packed(plan: Plan) -> bytes:
                 job=plan.job_name,
                 option="workers",
                 hint="a function or object of the job holds something that cannot be pickled, such as a lock, a connection or an "
-                "open file; make it when it is first used, or run the job with workers=1",
+                "open file; create it at its first use, or run the job with workers=1",
             ) from error
     return buffer.getvalue()
 

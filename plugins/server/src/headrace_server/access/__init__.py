@@ -1,6 +1,6 @@
 """Who may do what: users, tokens, sessions, limits, the audit log, TLS, and secrets by their names.
 
-``AccessMiddleware`` stands in front of the whole API and enforces everything that needs no knowledge of jobs. ``Authority``
+``AccessMiddleware`` checks every request to the API and enforces all rules that do not depend on jobs. ``Authority``
 knows users, tokens and sessions. ``AuditLog`` keeps each change. The tables are in ``metadata``; the server makes them when it
 starts.
 """

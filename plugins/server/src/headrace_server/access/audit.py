@@ -1,4 +1,4 @@
-"""The audit log: each change with who made it and what it changed."""
+"""The audit log: each change, its author and its content."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def one_line(text: str) -> str:
 
 
 def difference(before: Any, after: Any, secrets: Iterable[str] = ()) -> str:
-    """Return what has changed, as a unified diff with secrets masked; the values of names such as ``password`` never show."""
+    """Return the changes as a unified diff with secrets masked; the values of names such as ``password`` never appear."""
     values = list(secrets)
     old, new = (without_secrets(_shown(each), values).splitlines() for each in (before, after))
     text = "\n".join(difflib.unified_diff(old, new, "before", "after", lineterm="", n=2))

@@ -1,4 +1,4 @@
-"""Users, tokens and sessions: who somebody is."""
+"""Users, tokens and sessions: the identity of a client."""
 
 from __future__ import annotations
 
@@ -103,7 +103,9 @@ class Authority:
         with self.engine.begin() as transaction:
             known = transaction.execute(sa.update(USERS).where(USERS.c.name == name).values(values)).rowcount
             if not known and password is None:
-                raise OptionError(f"there is no user {name!r}", option="password", hint="a new user needs a password")
+                raise OptionError(
+                    f"there is no user {name!r}", option="password", hint="to create the user, give a password"
+                )
             if not known:
                 transaction.execute(sa.insert(USERS).values(name=name, created_at=self._clock.now(), **values))
             self._end_sessions(transaction, "user", name)
@@ -113,7 +115,7 @@ class Authority:
             return {}
         if not _PASSWORD_LENGTH_MIN <= len(password) <= _PASSWORD_LENGTH_MAX:
             raise OptionError(
-                "the password is too short or too long",
+                "the length of the password is not allowed",
                 option="password",
                 hint=f"{_PASSWORD_LENGTH_MIN} to {_PASSWORD_LENGTH_MAX} characters",
             )
@@ -135,7 +137,7 @@ class Authority:
         return [Token(row.id, row.name, Role(row.role), row.created_at, row.expires_at) for row in rows]
 
     def make_token(self, name: str, role: Role, *, lifetime: timedelta | None = None) -> str:
-        """Return a new token. It is shown this once: only its hash is kept. ``name`` tells people what it is for."""
+        """Return a new token. It is shown only once: only its hash is stored. ``name`` tells people its purpose."""
         _check_name(name)
         public, secret = secrets.token_hex(8), secrets.token_urlsafe(32)
         now = self._clock.now()
@@ -172,8 +174,8 @@ class Authority:
         if path.exists():
             if path.stat().st_mode & 0o077:
                 raise OptionError(
-                    f"others can read the token in {str(path)!r}", option="token",
-                    hint="remove the file; the server makes a new one",
+                    f"other users can read the token in {str(path)!r}", option="token",
+                    hint="remove the file; the server writes a new token",
                 )  # fmt: skip
             token = path.read_text(encoding="ascii").strip()
             if self.principal_of_token(token) is not None:
@@ -198,7 +200,7 @@ class Authority:
             row = connection.execute(sa.select(USERS).where(USERS.c.name == name)).first()
         fits = self._verify(row.password_hash if row is not None else self._nobody, password)
         if row is None or not fits:
-            raise AccessDeniedError(401, "name or password is wrong")
+            raise AccessDeniedError(401, "the name or the password is wrong")
         self._failed.succeeded(name, address)
         return self._begin_session(Principal(name, Role(row.role), "session"), "user", name, old_cookie)
 
@@ -290,5 +292,5 @@ def _csrf_token(cookie: str) -> str:
 def _check_name(name: str) -> None:
     if not _NAME.fullmatch(name):
         raise OptionError(
-            f"{name[:70]!r} is no name", option="name", hint="letters, digits and . _ @ -, up to 64, beginning with a letter or digit"
+            f"{name[:70]!r} is not a name", option="name", hint="letters, digits and . _ @ -, up to 64, beginning with a letter or digit"
         )  # fmt: skip

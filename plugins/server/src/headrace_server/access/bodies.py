@@ -30,10 +30,10 @@ class GuardedBody:
         """Raise AccessDeniedError for a length that is too large or no number, and for two of them."""
         lengths = headers.get(b"content-length", [])
         if len(lengths) > 1 or (lengths and b"transfer-encoding" in headers):
-            raise AccessDeniedError(400, "a request has one length")
+            raise AccessDeniedError(400, "the request has several Content-Length headers")
         for length in lengths:
             if not (length.isascii() and length.isdigit()) or len(length) > 18:
-                raise AccessDeniedError(400, "the length of the body is no number")
+                raise AccessDeniedError(400, "the length of the body is not a number")
             if int(length) > self._limits.body_bytes_max:
                 raise self._too_large()
 

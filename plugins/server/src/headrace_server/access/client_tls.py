@@ -7,7 +7,7 @@ import ssl
 
 from headrace.foundation.errors import OptionError
 
-#: For servers with TLS: who signs the server, beside those that the system trusts; our own certificate with its key.
+#: For servers with TLS: the authority of the server, in addition to those that the system trusts; the client's certificate and key.
 AUTHORITY_VARIABLE, CERTIFICATE_VARIABLE, KEY_VARIABLE = (
     "HEADRACE_SERVER_AUTHORITY",
     "HEADRACE_CLIENT_CERTIFICATE",

@@ -50,7 +50,7 @@ class RequestRate:
 
 
 class FailedLogins:
-    """Slows down those who guess passwords: after some failures of a name or an address it must wait, twice as long each time.
+    """Slows down password guessing: after some failures a name or an address must wait, twice as long each time.
 
     A guesser can so keep a user from logging in with a password, for up to 15 minutes at a time. Tokens and sessions are not held up.
     """

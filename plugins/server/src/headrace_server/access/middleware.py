@@ -45,7 +45,7 @@ _TOKEN_PARAMETER = re.compile(r"token|secret|api_?key|password|passwd|authorizat
 #: What servers and file systems read differently, in a path as it came: dots, slashes, backslashes and control characters.
 _ODD_PATH = re.compile(rb"%2f|%5c|%00|%0[0-9a-f]|%1[0-9a-f]|%7f|\\|//|/(\.|%2e){1,2}(/|$)", re.IGNORECASE)
 _PATH_LENGTH_MAX = 2000
-#: An answer that is a page has policies of its own. All other headers are set by us alone, whatever the application says.
+#: A page has its own content policy. All other headers are set here, whatever the application sets.
 _OF_PAGES = frozenset({b"content-security-policy", b"referrer-policy"})
 _OURS = frozenset({name for name, _ in security_headers(secure=True)}) - _OF_PAGES
 
@@ -58,7 +58,7 @@ class AccessMiddleware:
     ``X-CSRF-Token`` with each method that changes something on a route that is not public. Refusals are answers of type
     application/problem+json.
 
-    Does not check what a body says, nor whether a role may see one job and not another: roles are for the whole server.
+    Does not check the content of bodies, nor roles for single jobs: a role is for the whole server.
     """
 
     def __init__(
@@ -111,9 +111,9 @@ class AccessMiddleware:
             return await self._admit(scope, body)
         except SQLAlchemyError as error:
             # Without its text: it may have an address.
-            logger.error("tokens and sessions cannot be read: %s", type(error).__name__)
+            logger.error("tokens and sessions cannot be read from the registry: %s", type(error).__name__)
             raise AccessDeniedError(
-                503, "the registry's database does not answer", hint="the jobs go on; try again in a moment"
+                503, "the registry's database does not answer", hint="the jobs continue; try again in a moment"
             ) from error
 
     async def _admit(self, scope: Scope, body: GuardedBody) -> tuple[Principal | None, str | None]:
@@ -123,7 +123,7 @@ class AccessMiddleware:
         _check_query(scope["query_string"])
         body.check_declared(headers)
         method = scope["method"]
-        # First of all: a page of another origin must not find out who is logged in, nor log anybody in.
+        # First: a page of another origin must not learn who is logged in, and must not log anybody in.
         address = _own_address(scope)
         self._origins.check(method, headers, by_session=False, address=address)
         # The path as applications see it; role and route must be chosen by the same text.
@@ -144,21 +144,24 @@ class AccessMiddleware:
         return principal, session.csrf_token if session is not None else None
 
     def _peer_of(self, headers: Headers, method: str, path: str) -> tuple[Principal, str | None] | None:
-        """Return on whose behalf another server asks; None: it is no server that asks. Raises AccessDeniedError for a wrong signature."""
+        """Return on whose behalf another server asks; None: the asker is not a server. Raises AccessDeniedError for a wrong signature."""
         given = headers.get(b"authorization", [])
         scheme, _, signed = given[0].decode("latin-1").partition(" ") if len(given) == 1 else ("", "", "")
         if self._peers is None or scheme.lower() != _PEER_SCHEME:
             return None
         found = self._peers(signed.strip(), method, path)
         if found is None:
-            raise AccessDeniedError(401, "the request of another server is not signed for this, or its clock is wrong")
+            raise AccessDeniedError(
+                401,
+                "the signature of another server's request does not fit the request, or the clocks of the servers differ",
+            )
         return found
 
     async def _who(self, headers: Headers) -> tuple[Principal | None, Session | None]:
         given = headers.get(b"authorization", [])
         if given:
             if len(given) > 1:
-                raise AccessDeniedError(400, "a request has one Authorization")
+                raise AccessDeniedError(400, "the request has several Authorization headers")
             scheme, _, token = given[0].decode("latin-1").partition(" ")
             if scheme.lower() == "bearer":
                 principal = await asyncio.to_thread(self._authority.principal_of_token, token.strip())
@@ -173,7 +176,7 @@ class AccessMiddleware:
 
 
 class _Answer:
-    """The way of an answer out, with our headers; replaced by a refusal when the body was refused meanwhile."""
+    """Sends an answer with the server's headers; replaces it by a refusal if the body was refused in the meantime."""
 
     def __init__(self, send: Send, body: GuardedBody, headers: list[tuple[bytes, bytes]]) -> None:
         self._send = send
@@ -240,12 +243,13 @@ def _check_query(query: bytes) -> None:
     ):  # fmt: skip
         raise AccessDeniedError(
             400,
-            "a secret stands in the address of the request",
-            hint="addresses are kept in logs and histories: revoke it, and send a token as Authorization: Bearer",
+            "the address of the request contains a secret",
+            hint="addresses are stored in logs and browser histories: revoke the secret, and send a token in the header Authorization: "
+            "Bearer",
         )
 
 
 def _check_csrf(session: Session, headers: Headers) -> None:
     given = headers.get(b"x-csrf-token", [])
     if len(given) != 1 or not hmac.compare_digest(given[0], session.csrf_token.encode()):
-        raise AccessDeniedError(403, "the request has no valid X-CSRF-Token", hint="load the page again")
+        raise AccessDeniedError(403, "the request has no valid X-CSRF-Token", hint="reload the page")

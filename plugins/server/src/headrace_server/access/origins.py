@@ -43,12 +43,12 @@ class Origins:
         if elsewhere and (by_session or method not in _SAFE_METHODS):
             raise AccessDeniedError(403, "the request comes from a page of another site")
         if by_session and method not in _SAFE_METHODS and not origins and site != ["same-origin"]:
-            raise AccessDeniedError(403, "the request does not say from which page it comes")
+            raise AccessDeniedError(403, "the request has neither an Origin nor a Referer header")
 
     def _host(self, headers: Mapping[bytes, list[bytes]], address: str | None) -> str:
         given = headers.get(b"host", [])
         if len(given) != 1:
-            raise AccessDeniedError(400, "a request has one Host")
+            raise AccessDeniedError(400, "the request has no Host header, or several")
         host = given[0].decode("latin-1").lower()
         name, separator, port = host.rpartition(":")
         if not separator or host.endswith("]"):
@@ -58,6 +58,8 @@ class Origins:
         known = _LOOPBACK | own | {each.lower() for each in self.hosts}
         if name not in known or not (port.isascii() and port.isdigit()) or urlsplit(f"//{host}").netloc != host:
             raise AccessDeniedError(
-                421, "the server is not known by this name", hint="add the name to the server's option hosts"
+                421,
+                "the server does not accept requests for this host name",
+                hint="add the name to the server's option hosts",
             )
         return host

@@ -12,10 +12,10 @@ from headrace_server.access.errors import AccessDeniedError
 
 
 class Role(enum.IntEnum):
-    """What somebody may do; each role may do what the ones before it may."""
+    """The role of a user. Each role includes the permissions of the ones before it."""
 
     VIEWER = 1  # look at jobs, logs and metrics
-    OPERATOR = 2  # start, stop, pause, save and roll back what is there
+    OPERATOR = 2  # start, stop, pause, save and roll back existing jobs
     AUTHOR = 3  # bring code, rules and settings; manage users and tokens
 
     @classmethod
@@ -24,7 +24,7 @@ class Role(enum.IntEnum):
         for role in cls:
             if role.name.lower() == name:
                 return role
-        raise ValueError(f"{name!r} is no role: {', '.join(role.name.lower() for role in cls)}")
+        raise ValueError(f"{name!r} is not a role: {', '.join(role.name.lower() for role in cls)}")
 
 
 Kind = Literal["token", "session", "files"]
@@ -42,7 +42,7 @@ class Principal:
 def check_role(principal: Principal | None, needed: Role) -> None:
     """Raise AccessDeniedError unless somebody has this role or a higher one."""
     if principal is None:
-        raise AccessDeniedError(401, "log in, or send a token as Authorization: Bearer")
+        raise AccessDeniedError(401, "log in, or send a token in the header Authorization: Bearer")
     if principal.role < needed:
         raise AccessDeniedError(
             403, f"this needs the role {needed.name.lower()}; {principal.name} has {principal.role.name.lower()}"
@@ -60,7 +60,7 @@ PUBLIC = _Public.PUBLIC
 class RoleTable:
     """Which role each route needs: ``RoleTable([("POST", "/v1/jobs/{name:path}/start", Role.OPERATOR), …])``.
 
-    ``{x}`` stands for a part without a slash, ``{x:path}`` for any. A path that no route declares needs ``AUTHOR``: a route that was
+    ``{x}`` matches a part without a slash, ``{x:path}`` any part. A path that no route declares needs ``AUTHOR``: a route that was
     forgotten is closed, not open. ``HEAD`` is ``GET``. The first route that fits counts, as in starlette: declare both in the same order.
     """
 

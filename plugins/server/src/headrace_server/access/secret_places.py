@@ -13,7 +13,7 @@ from headrace.interfaces.settings import Secret
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _PLACE = re.compile(r"\$\{(?:(?P<store>[A-Za-z]\w*):(?P<place>[^{}]+)|(?P<variable>\w+))\}")
-#: Shorter values stand in texts by chance; to mask them would make texts unreadable and the values easy to guess.
+#: Shorter values occur in texts by chance; masking them would make texts unreadable and the values easy to guess.
 _MASKED_LENGTH_MIN = 4
 
 
@@ -27,10 +27,10 @@ class SecretPlaces:
     def __init__(self, places: Mapping[str, str]) -> None:
         for name, place in places.items():
             if not _NAME.fullmatch(name):
-                raise OptionError(f"{name!r} is no name of a secret", option="secrets", hint="letters, digits and _")
+                raise OptionError(f"{name!r} is not a name of a secret", option="secrets", hint="letters, digits and _")
             if not _PLACE.fullmatch(place):
                 raise OptionError(  # without the text, which may be the secret
-                    f"the secret {name!r} is not given by its place",
+                    f"the secret {name!r} must be given by the place where it is stored",
                     option="secrets",
                     hint="write ${VARIABLE}, ${file:/path} or ${STORE:PLACE}",
                 )
@@ -70,7 +70,7 @@ def _check_file(name: str, path: Path) -> None:
     allowed = 0o740 if status.st_uid == 0 else 0o700
     if status.st_mode & 0o777 & ~allowed or status.st_uid not in (os.getuid(), 0):
         raise OptionError(
-            f"the file {str(path)!r} of the secret {name!r} can be read or changed by others",
+            f"the file {str(path)!r} of the secret {name!r} can be read or changed by other users",
             option="secrets",
             hint=f"chmod 600 {path}, as the user of the server",
         )

@@ -13,7 +13,7 @@ _VERSIONS = {"1.2": ssl.TLSVersion.TLSv1_2, "1.3": ssl.TLSVersion.TLSv1_3}
 
 
 class TLSOptions(Settings, frozen=True, kw_only=True):
-    """How the server proves who it is, and what it asks of clients."""
+    """The server's certificate, and the requirements for certificates of clients."""
 
     certificate: Annotated[str, option("file with the server's certificate and its chain, PEM")]
     key: Annotated[str, option("file with its private key, PEM; only the server's user may read it")]
@@ -35,7 +35,7 @@ class TLSOptions(Settings, frozen=True, kw_only=True):
             raise OptionError(
                 f"certificate {self.certificate!r} and key {self.key!r} cannot be used: {_reason(error)}",
                 option="certificate",
-                hint="both must be PEM and belong to each other; an encrypted key needs key_password",
+                hint="both must be PEM files, and the key must belong to the certificate; an encrypted key needs key_password",
             ) from None
         if self.client_authority is not None:
             try:
@@ -60,7 +60,7 @@ class TLSOptions(Settings, frozen=True, kw_only=True):
         # As PostgreSQL has it: its owner alone, or root and a group, which is how Kubernetes mounts a secret for a user.
         allowed = 0o740 if found.st_uid == 0 else 0o700
         if found.st_mode & 0o777 & ~allowed:
-            raise OptionError(f"others can read the key {self.key!r}", option="key", hint=f"chmod 600 {self.key}")
+            raise OptionError(f"other users can read the key {self.key!r}", option="key", hint=f"chmod 600 {self.key}")
 
 
 def _reason(error: OSError | ssl.SSLError) -> str:

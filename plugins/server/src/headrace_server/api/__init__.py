@@ -1,1 +1,1 @@
-"""The REST API: what a server shows and what can be asked of it, under ``/v1``."""
+"""The REST API of a server, under ``/v1``."""

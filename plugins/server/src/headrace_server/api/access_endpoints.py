@@ -1,4 +1,4 @@
-"""Endpoints for users, tokens and the audit log. All of them need the role author, except the one that tells who asks."""
+"""Endpoints for users, tokens and the audit log. All of them need the role author, except the one about the client itself."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class TokenView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TokenBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A token to be made: what it is for, and how long it holds; without end if that is left out."""
+    """A token to be made: its purpose and its lifetime; without a lifetime it does not expire."""
 
     name: str
     role: RoleName
@@ -120,7 +120,7 @@ class AccessHandlers:
         ]  # fmt: skip
 
     def who(self, asked: Asked) -> WhoView:
-        """Tell who asks."""
+        """Return the identity and role of the client."""
         found = asked.principal
         return WhoView(name=found.name, role=_name_of(found.role), kind=found.kind)
 

@@ -35,7 +35,7 @@ class Asked:
 
     @property
     def job(self) -> str:
-        """Return the name of the job in the path, where ``:`` stands for the slash of a name."""
+        """Return the name of the job in the path, in which ``:`` replaces the slash of a name."""
         return self.path["job"].replace(":", "/")
 
 
@@ -50,13 +50,13 @@ class Change:
     after: Callable[[Asked], Any] = lambda asked: msgspec.to_builtins(asked.body)
 
     def action_of(self, asked: Asked) -> str:
-        """Return what is done, in a word or two."""
+        """Return the action in one or two words."""
         return self.action if isinstance(self.action, str) else self.action(asked)
 
 
 @dataclass(frozen=True)
 class Endpoint:
-    """One operation of the API. ``answer`` runs in a thread and returns what is encoded as JSON, or a Response."""
+    """One operation of the API. ``answer`` runs in a thread and returns a value to encode as JSON, or a Response."""
 
     method: str
     path: str
@@ -111,7 +111,7 @@ def route_of(endpoint: Endpoint, audit: AuditLog, elsewhere: Elsewhere = nowhere
 
 
 def _answered(endpoint: Endpoint, asked: Asked, audit: AuditLog) -> Any:
-    """Record a change and make it. One that fails gets an entry more, since the first one says what was asked for."""
+    """Record a change in the audit log and make it. A failed change gets a second entry; the first one records the request."""
     change = endpoint.change
     if change is None:
         return endpoint.answer(asked)
@@ -136,19 +136,21 @@ def _refusal_of(error: Exception, asked: str) -> Response:
     if isinstance(error, HeadraceError):
         return refused(_status_of(error), error.message, error.hint)
     if isinstance(error, msgspec.ValidationError):
-        return refused(422, f"the body does not fit: {error}", "see /v1/openapi.json")
+        return refused(422, f"the body is not valid for this request: {error}", "see /v1/openapi.json")
     if isinstance(error, msgspec.DecodeError):
-        return refused(400, f"the body is no JSON: {error}")
+        return refused(400, f"the body is not JSON: {error}")
     if isinstance(error, TimeoutError):
         return refused(504, str(error) or "it took too long")
     # What the texts of these errors hold is for the log only: statements, paths, addresses.
     logger.error("%s has failed", asked, exc_info=error)
     if isinstance(error, SQLAlchemyError):
-        return refused(503, "the registry's database has refused or does not answer", "the server's log has the reason")
+        return refused(
+            503, "the registry's database refused a statement or does not answer", "the server's log has the reason"
+        )
     if isinstance(error, OSError):
         reason = error.strerror or type(error).__name__
         return refused(503, f"the server cannot read or write a file: {reason}", "the server's log has its name")
-    return refused(500, "the server has a fault", "the server's log has the traceback")
+    return refused(500, "the server failed to answer the request", "the server's log has the traceback")
 
 
 def _status_of(error: HeadraceError) -> int:
@@ -166,7 +168,7 @@ def check_number(option: str, value: int, most: int) -> None:
 
 
 def number_of(asked: Asked, option: str, most: int) -> int | None:
-    """Return a number of the query, None if it is left out. Raises JobError for a text that is no number from 1 to ``most``."""
+    """Return a number of the query, None if it is left out. Raises JobError for a text that is not a number from 1 to ``most``."""
     text = asked.query.get(option)
     if text is None:
         return None
@@ -181,7 +183,7 @@ class NotThereError(HeadraceError):
 
 
 def refused(status: int, message: str, hint: str | None = None) -> Response:
-    """Return an answer that says what is wrong."""
+    """Return an answer with the error."""
     return Response(problem(status, message, hint), status, media_type=PROBLEM_TYPE)
 
 

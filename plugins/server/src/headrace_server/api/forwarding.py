@@ -21,7 +21,7 @@ from headrace_server.supervision.supervisor import Supervisor
 
 logger = logging.getLogger(__name__)
 _TIMEOUT = httpx.Timeout(10.0, read=330.0)
-#: Of the other server's answer; the guard in front sets the rest anew.
+#: Headers kept of the other server's answer; the middleware sets the others again.
 _HEADERS_KEPT = frozenset(
     (
         "content-type",
@@ -61,7 +61,7 @@ class Forwarding:
             server = self.reader()
             if server is None and not self._member.reads_jobs_now:
                 return refused(
-                    503, "no server reads the jobs directory at the moment", "headrace servers shows which are there"
+                    503, "no server reads the jobs directory at the moment", "headrace servers lists the servers"
                 )
         else:
             name = request.path_params["job"].replace(":", "/")
@@ -75,12 +75,12 @@ class Forwarding:
         """Return what another server answers. 503 if it does not live or cannot be reached."""
         if request.headers.get("authorization", "").lower().startswith(SCHEME):
             # The other server has meant this one a moment ago.
-            return refused(503, f"the job moves to the server {server.name!r}", "try again in a moment")
+            return refused(503, f"the job is being moved to the server {server.name!r}", "try again in a moment")
         if not self._member.is_live(server.name) or server.url is None:
             return refused(
                 503,
                 f"the server {server.name!r}, which has the job, does not answer",
-                "its jobs move in a moment; try again",
+                "its jobs will soon move to another server; try again then",
             )
         state = request.scope["state"]
         principal: Principal = state["principal"]
@@ -101,7 +101,7 @@ class Forwarding:
             return refused(
                 503,
                 f"the server {server.name!r} cannot be reached from this one",
-                f"ask it at {server.url}",
+                f"send the request to {server.url}",
             )
         kept = {name: value for name, value in answer.headers.items() if name in _HEADERS_KEPT}
         return StreamingResponse(_content(answer), answer.status_code, headers=kept)
@@ -112,7 +112,7 @@ async def _content(answer: httpx.Response) -> AsyncIterator[bytes]:
         async for part in answer.aiter_bytes():
             yield part
     except httpx.HTTPError as error:
-        logger.warning("the answer of another server has broken off: %r", error)
+        logger.warning("the connection to another server was interrupted during its answer: %r", error)
         raise
     finally:
         await answer.aclose()

@@ -132,7 +132,7 @@ class Handlers:
         try:
             number = int(asked.path["version"])
         except ValueError:
-            raise NotThereError(f"{asked.path['version']!r} is no number of a version") from None
+            raise NotThereError(f"{asked.path['version']!r} is not the number of a version") from None
         found = self._registry.version(record.name, number)
         return VersionDetail(
             **msgspec.structs.asdict(_version_view(found)),
@@ -178,7 +178,7 @@ class Handlers:
             chosen = [job for job in chosen if job.name not in waits]
         if not chosen:
             what = "is paused" if body.action == "resume" else "can be restarted"
-            raise JobError(f"no job of {body.select!r} {what}", hint="headrace jobs shows which are")
+            raise JobError(f"no job of {body.select!r} {what}", hint="headrace jobs lists them")
         timeout = timedelta(seconds=body.timeout_seconds)
         names = [job.name for job in chosen]
         runs = body.action in ("start", "resume", "restart")
@@ -211,7 +211,7 @@ class Handlers:
         schedules = self._supervisor.schedules
         settings = schedules.of(record)
         if settings is None:
-            raise NotThereError("the job has no schedule", job=record.name, hint="write schedule: into its job.yaml")
+            raise NotThereError("the job has no schedule", job=record.name, hint="add schedule: to its job.yaml")
         due = schedules.next_due(record)
         return ScheduleView(
             definition=settings.definition(),
@@ -230,11 +230,13 @@ class Handlers:
         body: FileBody = asked.body
         file = self._file(asked)
         if file.name == SETTINGS_FILE:
-            raise JobError(f"{SETTINGS_FILE} is the file of settings", job=asked.job, hint="give the job another name")
+            raise JobError(
+                f"{SETTINGS_FILE} is the name of the settings file", job=asked.job, hint="give the job another name"
+            )
         for suffix in SUFFIXES:
             other = file.with_suffix(suffix)
             if suffix != body.suffix and other.name != SETTINGS_FILE and other.exists() and is_job_file(other):
-                raise JobError(f"the job is a {suffix} file", job=asked.job, hint="remove that first")
+                raise JobError(f"the job is a {suffix} file", job=asked.job, hint="remove that file first")
         file.parent.mkdir(parents=True, exist_ok=True)
         # The scan leaves out names that begin with a dot, so it never takes a part of the file.
         self._supervisor.files.note_author(asked.job, body.text.encode(), asked.principal.name)
@@ -257,7 +259,7 @@ class Handlers:
         self._registry.version(record.name, number)
         unit = self._supervisor.units.get(record.unit)
         if number == record.current_version and not (unit is not None and unit.is_of_another_server):
-            raise JobError(f"version {number} is the present one", job=record.name)
+            raise JobError(f"version {number} is the current version", job=record.name)
         return self._rolled_out("upgrade", record.name, number)
 
     def roll_back(self, asked: Asked) -> OperationRecord:
@@ -272,7 +274,7 @@ class Handlers:
             if each.number < current and each.state is VersionState.ACCEPTED
         ]  # fmt: skip
         if not earlier:
-            raise JobError("there is no earlier version that was accepted", job=record.name)
+            raise JobError("no earlier version was accepted", job=record.name)
         return self._rolled_out("rollback", record.name, earlier[0])
 
     def savepoint(self, asked: Asked) -> OperationRecord:
@@ -311,7 +313,7 @@ class Handlers:
                 record, "rules", rules=str(file), node=body.node, who=asked.principal.name,
                 timeout_seconds=_RULES_TIMEOUT_SECONDS,
             )  # fmt: skip
-        except JobError:  # refused: what was put last is what was put before
+        except JobError:  # refused: the rules that were put before stay the last ones
             file.unlink(missing_ok=True)
             raise
 
@@ -341,11 +343,11 @@ class Handlers:
         record = self._job(asked)
         self._supervisor.refuse_if_running(record.name)
         if not body.offsets:
-            raise JobError("no queue is named", job=record.name, option="offsets")
+            raise JobError("the request names no queue", job=record.name, option="offsets")
         return OffsetsView(offsets=offsets_of(self._services, record.name, body.offsets))
 
     def reset_offsets(self, asked: Asked) -> OffsetsView:
-        """Let a stopped job begin anew: its checkpoint is set aside."""
+        """Reset a stopped job: its checkpoint is set aside, and it starts from the beginning."""
         aside = self._supervisor.reset_checkpoint(self._job(asked).name)
         return OffsetsView(
             offsets={},
@@ -353,7 +355,7 @@ class Handlers:
             "group of the job, and positions that sinks keep, are as before",
         )
 
-    # ------------------------------------------------------------------------- what is there before, for the audit log
+    # ------------------------------------------------------------------------- the state before a change, for the audit log
 
     def text_of_file(self, asked: Asked) -> str | None:
         """Return the text of a job's file as it is now; None if there is none."""

@@ -1,4 +1,4 @@
-"""Health and readiness, also on a port of their own: for supervisors of processes, without a token, a certificate or a name."""
+"""Health and readiness, also on a separate port: for supervisors of processes, without a token, a certificate or a name."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class HealthPort:
         return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
     def start(self) -> None:
-        """Serve in a thread of its own."""
+        """Serve in a new thread."""
         self._thread.start()
 
     def stop(self) -> None:

@@ -10,7 +10,7 @@ from headrace_server.registry.records import JobRecord
 
 
 def known_job(registry: Registry, name: str) -> JobRecord:
-    """Return a job. Raises NotThereError, which a client is told as 404."""
+    """Return a job. Raises NotThereError, which becomes the status 404."""
     try:
         return registry.job(name)
     except JobError as error:

@@ -67,10 +67,14 @@ class ShadowHandlers:
         before = record.current_version if body.against is None else body.against
         after = self._services.registry.newest_version(record.name) if body.version is None else body.version
         if before is None or after is None:
-            raise JobError("no version of the job was accepted, so there is nothing to compare with", job=record.name)
+            raise JobError(
+                "no version of the job was accepted, so there is no version to compare with", job=record.name
+            )
         if before == after:
             raise JobError(
-                f"version {after} is the present one", job=record.name, hint="name two versions: version and against"
+                f"version {after} is the current version",
+                job=record.name,
+                hint="give two versions: version and against",
             )
         check_number("records", body.records, _RECORDS_MAX)
 

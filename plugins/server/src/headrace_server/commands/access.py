@@ -15,7 +15,7 @@ audit_app = typer.Typer(add_completion=False)
 
 
 class RoleChoice(enum.StrEnum):
-    """What somebody may do; each role may do what the ones before it may."""
+    """The role of a user. Each role includes the permissions of the ones before it."""
 
     VIEWER = "viewer"
     OPERATOR = "operator"
@@ -102,7 +102,7 @@ def audit(
     as_json: AsJson = False,
     debug: Debug = False,
 ) -> None:
-    """Show who has changed what, the last change at the end."""
+    """Show the audit log: who made which change, the latest at the end."""
     from headrace_console import reporting
 
     with reporting.errors_as_messages(debug=debug):

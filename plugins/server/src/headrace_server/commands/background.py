@@ -24,7 +24,7 @@ _LOOK_SECONDS = 0.1
 
 
 def start_in_background(jobs: str | None, data: Path | None, *, clock: Clock | None = None) -> None:
-    """Start ``headrace serve`` in a session of its own, on a free port; return when it answers. Raises JobError if it ends at once."""
+    """Start ``headrace serve`` in a new session, on a free port; return when it answers. Raises JobError if it ends at once."""
     clock = clock or SystemClock()
     if jobs is None or not Path(jobs).is_dir():
         raise JobError(f"{jobs} is not a directory of jobs", hint="headrace start jobs/ --detach")
@@ -68,12 +68,12 @@ def stop_server(data: Path | None, *, clock: Clock | None = None) -> None:
     place = (data or data_directory()).absolute()
     pid = _pid(place)
     if pid is None:
-        raise JobError(f"no server runs with the data directory {place}", hint="name jobs to stop these only")
+        raise JobError(f"no server runs with the data directory {place}", hint="to stop only some jobs, name them")
     os.kill(pid, signal.SIGTERM)
     never, deadline = threading.Event(), clock.monotonic() + _STOP_TIMEOUT_SECONDS
     while _pid(place) == pid:
         if clock.monotonic() >= deadline:
-            raise JobError(f"the server, process {pid}, has not ended within {_STOP_TIMEOUT_SECONDS:g} s")
+            raise JobError(f"the server, process {pid}, has not stopped within {_STOP_TIMEOUT_SECONDS:g} s")
         clock.wait(never, _LOOK_SECONDS)
     typer.echo("the server and its jobs have stopped")
 

@@ -127,7 +127,7 @@ def _followed(client: Any, begun: Mapping[str, Any]) -> Any:
             if found["step"] != shown:
                 shown = found["step"]
                 say(shown)
-    raise JobError("the server has ended meanwhile", hint="headrace jobs shows how far it got")
+    raise JobError("the server stopped before it had answered", hint="headrace jobs shows the state of each job")
 
 
 def _text_of(file: Path) -> str:
@@ -190,15 +190,15 @@ def upgrade(
 
         if everything:
             if name is not None or version is not None or shadow:
-                raise JobError("--all takes no job, no --version and no --shadow")
+                raise JobError("--all cannot be combined with a job, --version or --shadow")
             _upgrade_all()
             return
         if name is None:
             raise JobError("name a job, or give --all", hint="headrace upgrade NAME")
         if shadow and not _shadowed(name, version, None, records):
             raise JobError(
-                "the versions write different rows, so nothing was rolled out", job=name,
-                hint="if that is what you want: the same without --shadow",
+                "the two versions write different rows, so the new one was not rolled out", job=name,
+                hint="to roll it out anyway, run the same command without --shadow",
             )  # fmt: skip
         _roll_out("upgrade", name, version)
 
@@ -253,7 +253,7 @@ def rollback(
 
 
 def _upgrade_all() -> None:
-    """Upgrade what is not up to date, one after the other. Raises JobError at the end if some were refused or taken back."""
+    """Upgrade all jobs that are not up to date, one after the other. Raises JobError at the end if some were refused or taken back."""
     from headrace.foundation.errors import JobError
 
     from headrace_server.commands.client import Client
@@ -310,7 +310,7 @@ def set_offsets(
 
 @offsets_app.command("reset")
 def reset_offsets(name: Job, debug: Debug = False) -> None:
-    """Let a stopped job begin anew: its checkpoint is set aside, with state and dead letters."""
+    """Reset a stopped job: its checkpoint is set aside, with state and dead letters."""
     _offsets(name, "DELETE", None, debug)
 
 
@@ -391,7 +391,7 @@ def try_rules(
 def savepoint(name: str, savepoint_name: str | None, stop: bool) -> str | None:
     """Ask the server for a savepoint of a job; return its path, or None if no server is known here.
 
-    Called by ``headrace savepoint`` for what is no checkpoint directory.
+    Called by ``headrace savepoint`` if its argument is not a checkpoint directory.
     """
     from headrace_server.commands.client import Client, is_known, path_of
 

@@ -71,7 +71,7 @@ class Client:
         self._http.close()
 
     def ask(self, method: str, path: str, body: Any = None, **query: str) -> Any:
-        """Send a request and return the decoded answer. Raises JobError for what is refused, RetriableError if no server answers."""
+        """Send a request and return the decoded answer. Raises JobError if the request is refused, RetriableError if no server answers."""
         content = None if body is None else msgspec.json.encode(body)
         try:
             answer = self._http.request(method, path, content=content, params=query)
@@ -92,7 +92,8 @@ class Client:
 
     def _away(self, error: httpx.HTTPError) -> RetriableError:
         return RetriableError(
-            f"the server at {self._url} does not answer: {error}", hint="is it running? headrace serve starts one"
+            f"the server at {self._url} does not answer: {error}",
+            hint="check that it is running; headrace serve starts one",
         )
 
 
@@ -100,7 +101,7 @@ def _decoded(status: int, content: bytes) -> Any:
     try:
         found = msgspec.json.decode(content)
     except msgspec.DecodeError:
-        raise JobError(f"the server answered {status} with something that is no JSON") from None
+        raise JobError(f"the server answered {status} with something that is not JSON") from None
     if status >= 400:
         raise JobError(found.get("detail", f"the server answered {status}"), hint=found.get("hint"))
     return found

@@ -96,7 +96,7 @@ def uninstall_service(
     stop: Annotated[bool, typer.Option("--stop", help="Stop the server first.")] = False,
     debug: Debug = False,
 ) -> None:
-    """Remove the file of the service. Its data and its jobs stay; what runs goes on, unless --stop is given."""
+    """Remove the file of the service. Its data and its jobs stay; running jobs continue, unless --stop is given."""
     from headrace_console import reporting
 
     with reporting.errors_as_messages(debug=debug):
@@ -162,9 +162,9 @@ def _user(system: bool, run_as: str | None) -> str | None:
     from headrace.foundation.errors import OptionError
 
     if system and run_as is None:
-        raise OptionError("a service of the machine needs a user", option="run_as", hint="--run-as headrace")
+        raise OptionError("a system service needs a user", option="run_as", hint="--run-as headrace")
     if run_as is not None and not system:
-        raise OptionError("a service of yours runs as you", option="run_as", hint="give --system")
+        raise OptionError("a user service always runs as you", option="run_as", hint="give --system")
     return run_as
 
 
@@ -180,7 +180,7 @@ def _check_options(options: list[str]) -> None:
             raise OptionError(
                 f"{each.partition('=')[0]} is not given as an option of serve",
                 option="options",
-                hint="--jobs, --data and --on-stop stand before --; HEADRACE_REGISTRY belongs into the file of variables",
+                hint="--jobs, --data and --on-stop are written before --; HEADRACE_REGISTRY is set in the file of variables",
             )
     try:
         get_command(serve_app).make_context("serve", list(options))
@@ -205,6 +205,8 @@ def _carry_out(commands: list[list[str]], *, now: bool) -> None:
         try:
             subprocess.run(command, check=True)
         except FileNotFoundError:
-            raise JobError(f"there is no {command[0]} here", hint="start headrace serve by other means") from None
+            raise JobError(
+                f"the program {command[0]} is not installed", hint="start headrace serve in another way"
+            ) from None
         except subprocess.CalledProcessError as error:
             raise JobError(f"{shlex.join(command)} has ended with code {error.returncode}") from error

@@ -98,7 +98,7 @@ def serve(
     ] = OnStop.STOP,
     debug: Debug = False,
 ) -> None:
-    """Run what lies in a directory of jobs: start it, watch it, restart it, roll out what changes. Ends on Ctrl-C or SIGTERM."""
+    """Run the jobs of a directory: start, watch and restart them, and roll out their changes. Ends on Ctrl-C or SIGTERM."""
     from headrace.foundation.errors import OptionError
     from headrace_console import reporting
     from headrace_console.running import events_logged
@@ -109,7 +109,9 @@ def serve(
 
         if no_jobs and registry is None:
             raise OptionError(
-                "a server without a jobs directory needs others", option="no_jobs", hint="give --registry"
+                "a server without a jobs directory needs other servers that have one",
+                option="no_jobs",
+                hint="give --registry",
             )
         options = ServerOptions(
             jobs=jobs, data=data or data_directory(), registry=registry, ext=ext,
@@ -147,7 +149,7 @@ def _tls_of(certificate: Path | None, key: Path | None, client_authority: Path |
         return None
     if certificate is None or key is None:
         missing = "tls_certificate" if certificate is None else "tls_key"
-        raise OptionError("TLS needs a certificate and its key", option=missing)
+        raise OptionError("TLS needs both a certificate and its key", option=missing)
     values = {"certificate": str(certificate), "key": str(key)}
     if client_authority is not None:
         values["client_authority"] = str(client_authority)

@@ -39,7 +39,7 @@ class PluginWheels:
             status = file.stat()
         except FileNotFoundError:
             raise JobError(
-                f"there is no {name} in {self.directory}", option="plugins", hint="copy the wheel there"
+                f"there is no {name} in {self.directory}", option="plugins", hint="copy the wheel into that directory"
             ) from None
         signature = (status.st_ino, status.st_size, status.st_mtime_ns)
         before, found = self._known.get(name, ((0, 0, 0), ""))

@@ -1,4 +1,4 @@
-"""Finds the jobs in ``jobs/``, up to two levels deep, and what a version of each consists of."""
+"""Finds the jobs in ``jobs/``, up to two levels deep, and the files of each job's version."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ class FoundJob(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     file: Path
     settings: JobSettings
-    #: Every file of a version by its path in the folder: the job's own, and what it may import or read.
+    #: Every file of a version by its path in the folder: the job's file, and files that it may import or read.
     files: Mapping[str, bytes]
     content_hash: str
 
 
 class Unusable(msgspec.Struct, frozen=True, kw_only=True):
-    """A file of a job that cannot be made a version, and why. A name that ends with ``/`` stands for a whole folder."""
+    """A file of a job that cannot become a version, and the reason. A name that ends with ``/`` means a whole folder."""
 
     name: str
     reason: str
@@ -134,7 +134,7 @@ def is_job_file(path: Path) -> bool:
     registry, name = default_registry(), path.suffix.lstrip(".")
     try:
         return registry.has("language", name) and bool(registry.find("language", name).is_job(path.read_bytes()))
-    except OSError:  # what cannot be read is told where the files of a version are read
+    except OSError:  # an unreadable file is reported when the files of a version are read
         return False
 
 
@@ -177,7 +177,9 @@ def _jobs_of(folder: Path, prefix: str, files: Mapping[str, Path]) -> tuple[list
     found: list[FoundJob] = []
     unusable: list[Unusable] = []
     if SETTINGS_FILE in files and is_job_file(files[SETTINGS_FILE]):
-        reason = f"{SETTINGS_FILE} is the file of settings, and this one holds a pipeline: give it another name"
+        reason = (
+            f"{SETTINGS_FILE} is the name of the settings file, and this one holds a pipeline: give it another name"
+        )
         unusable.append(Unusable(name=f"{prefix}{Path(SETTINGS_FILE).stem}", reason=reason))
     for file in jobs:
         name = prefix + file.stem
@@ -207,14 +209,16 @@ def _read(folder: Path, files: Mapping[str, Path], total: int = 0) -> dict[str, 
     contents: dict[str, bytes] = {}
     for name, path in files.items():
         if path.is_symlink() and not path.resolve().is_relative_to(folder.resolve()):
-            raise JobError(f"{name} leads out of the folder", hint="put the file itself there")
+            raise JobError(
+                f"{name} is a link that leads out of the job's folder", hint="put the file itself into the folder"
+            )
         if not path.is_file():
             continue
         total += path.stat().st_size
         if total > FILES_MAX_BYTES:
             raise JobError(
                 f"the files beside the job are larger than {FILES_MAX_BYTES:,} bytes",
-                hint="keep data elsewhere: every version has a copy of the folder",
+                hint="store data outside the folder: every version of the job gets a copy of it",
             )
         contents[name] = path.read_bytes()
     return contents
@@ -236,7 +240,7 @@ def _without_groups_of_a_jobs_name(
 
 
 def content_hash(contents: Mapping[str, bytes], settings: JobSettings) -> str:
-    """Return the hash of what a version consists of: the files and the settings of the job."""
+    """Return the hash of a version's content: the files and the settings of the job."""
     hashed = hashlib.sha256(msgspec.json.encode(settings, order="sorted"))
     for name, content in sorted(contents.items()):
         hashed.update(f"\0{name}\0{len(content)}\0".encode())

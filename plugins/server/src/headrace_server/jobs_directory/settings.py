@@ -51,7 +51,7 @@ class JobSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     #: Secrets that the job gets as environment variables: their names in the environment of the server, or their places by name.
     secrets: tuple[str, ...] | Mapping[str, str] = ()
     environment: Mapping[str, str] = {}
-    #: Wheels in ``ext/`` that the job's process has beside what the server has installed.
+    #: Wheels in ``ext/`` that the job's process has in addition to the server's packages.
     plugins: tuple[str, ...] = ()
     #: Light jobs of the same group run in one process.
     group: str | None = None
@@ -69,7 +69,7 @@ class JobSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     #: Nothing that the job needs after a restart lies on the disk of its server, so any of several servers may run it.
     movable: bool = False
     stop_timeout: float = 60.0
-    #: A new version must run within this time, and then go on for the window; else the old one is started again.
+    #: A new version must run within this time, and then keep running for the window; otherwise the old one is started again.
     health_timeout: float = 60.0
     health_window: float = 5.0
     #: A new version must be loaded and planned within this time.
@@ -175,11 +175,11 @@ def _check(made: JobSettings, file: Path, stem: str) -> None:
     if made.schedule is not None:
         _check_schedule(made, file, stem)
     if made.group is not None and made.backend != "light":
-        raise OptionError(f"{file}: only light jobs can share a process", job=stem, option="group")
+        raise OptionError(f"{file}: only jobs on light can share a process", job=stem, option="group")
     for option in ("memory_max_bytes", "cpu_weight", "cpu_max"):
         if getattr(made, option) is not None and made.backend != "light":
             raise OptionError(
-                f"{file}: the limit is for the process of a light job", job=stem, option=option,
+                f"{file}: this limit is only for jobs on light", job=stem, option=option,
                 hint="set memory and cores of Spark with its own options",
             )  # fmt: skip
     for name, value in (*made.options.items(), *made.variables.items()):
@@ -206,11 +206,11 @@ def _check(made: JobSettings, file: Path, stem: str) -> None:
 def _check_schedule(made: JobSettings, file: Path, stem: str) -> None:
     if made.until != "end":
         raise OptionError(
-            f"{file}: a job with a schedule reads the input that is there", job=stem, option="schedule",
-            hint="write until: end beside it; a job that never ends needs no schedule",
+            f"{file}: a job with a schedule must end, at the end of its input", job=stem, option="schedule",
+            hint="add until: end; a job that never ends needs no schedule",
         )  # fmt: skip
     if made.group is not None:
-        raise OptionError(f"{file}: a job with a schedule has a process of its own", job=stem, option="group")
+        raise OptionError(f"{file}: a job with a schedule cannot share a process", job=stem, option="group")
     try:
         schedule_of(made)
     except OptionError as error:
@@ -224,7 +224,7 @@ def schedule_of(settings: JobSettings) -> ScheduleSettings | None:
 
 
 def keeps_nothing_on_disk(settings: JobSettings) -> bool:
-    """Return whether a job can go on with an empty directory: its author says so, or all is in topics of a broker."""
+    """Return whether a job can continue with an empty directory: its author says so, or its state is in topics of a broker."""
     return settings.movable or (settings.backend == "light" and settings.options.get("reliability") == "high")
 
 

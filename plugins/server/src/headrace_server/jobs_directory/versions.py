@@ -31,7 +31,7 @@ class VersionFiles:
         if self._elsewhere is not None and not place.exists():
             contents = self._elsewhere.files(job, number)
             if contents:
-                with contextlib.suppress(OSError):  # another thread was first; what is missing is told by ``check``
+                with contextlib.suppress(OSError):  # another thread was first; ``check`` reports missing files
                     self._write(job, number, contents)
         return place
 
@@ -74,7 +74,7 @@ class VersionFiles:
                 raise JobError(
                     f"version {number} cannot be used: {place / name} was changed after it was stored",
                     job=job,
-                    hint="change the file in the jobs directory instead: that makes a new version",
+                    hint="change the file in the jobs directory instead: this creates a new version",
                 )
         return place
 

@@ -43,7 +43,7 @@ class Registry:
     def __init__(
         self, engine: Engine, clock: Clock, *, further: Iterable[MetaData] = (), server: str | None = None
     ) -> None:  # fmt: skip
-        """Open the registry; make what is missing of its tables. Raises OptionError if a later headrace uses it in another way."""
+        """Open the registry; create missing tables and columns. Raises OptionError if a newer headrace uses it in another way."""
         self.engine = engine
         self._server = server
         self._clock = clock
@@ -84,14 +84,14 @@ class Registry:
             connection.execute(update(jobs).where(jobs.c.name == name).values(**values))
 
     def move(self, name: str, of: Desired, to: Desired) -> bool:
-        """Change what is wanted of a job, if it is still ``of``: a person may have asked for something else. Return whether it was."""
+        """Change the wanted state of a job if it is still ``of``: a person may have changed it. Return whether it was changed."""
         chosen = (jobs.c.name == name) & (jobs.c.desired == of.value)
         values = {"desired": to.value} | ({"problem": None} if to is Desired.FINISHED else {})
         with self.engine.begin() as connection:
             return bool(connection.execute(update(jobs).where(chosen).values(**values)).rowcount)
 
     def count_start(self, name: str) -> None:
-        """Note that a person starts a job: its server counts failures anew."""
+        """Record that a person starts a job: its server resets the count of failures."""
         with self.engine.begin() as connection:
             starts = func.coalesce(jobs.c.starts, 0) + 1
             connection.execute(update(jobs).where(jobs.c.name == name).values(starts=starts))

@@ -22,9 +22,9 @@ _BUSY_TIMEOUT_MS = 10_000
 _CONNECT_TIMEOUT_SECONDS = 5
 #: A server that has hung keeps a thread no longer than this.
 _ANSWER_TIMEOUT_SECONDS = 20
-#: Less than that: who waits for a lock of a paused server gets it in time.
+#: Less than that: a client that waits for a lock of a paused server gets it in time.
 _IDLE_TRANSACTION_SECONDS = 10
-#: Parts of a URL that set up sessions of PostgreSQL and MySQL; what they say counts more.
+#: Parts of a URL that set up sessions of PostgreSQL and MySQL; they have priority.
 _OF_SESSIONS = frozenset({"options", "init_command"})
 _HINT = "write sqlite:///FILE, mysql+pymysql://USER@HOST/DATABASE or postgresql+psycopg://USER@HOST/DATABASE"
 
@@ -45,7 +45,7 @@ def open_engine(url: str) -> Engine:
 def make_engine(url: str, *, answer_timeout_seconds: int = _ANSWER_TIMEOUT_SECONDS, pooled: bool = True) -> Engine:
     """Return an engine that connects when it is first used. Raises OptionError for a URL or a driver that cannot be used.
 
-    ``pooled`` False: each transaction has a connection of its own, for a process that has one now and then.
+    ``pooled`` False: each transaction opens its own connection, for a process with few transactions.
     """
     try:
         parsed = make_url(url)
@@ -86,7 +86,7 @@ def _time_limits(url: URL, seconds: int) -> dict[str, Any]:
 
 
 def _set_up_sqlite(connection: Any, _: Any) -> None:
-    """Let readers go on beside a writer, and a writer wait for another one."""
+    """Let readers work while another connection writes, and a writer wait for another one."""
     cursor = connection.cursor()
     cursor.execute("PRAGMA journal_mode=WAL")
     cursor.execute(f"PRAGMA busy_timeout={_BUSY_TIMEOUT_MS}")
@@ -102,7 +102,7 @@ def sqlite_url(file: Path) -> str:
 def make_tables(engine: Engine, all_tables: Iterable[MetaData]) -> None:
     """Make the tables that are missing, and the columns that an older version of headrace did not have.
 
-    Several servers may do so at the same time. New columns are nullable: an older server beside this one goes on without them.
+    Several servers may do so at the same time. New columns are nullable: an older server on the same registry works without them.
     """
     found = list(all_tables)
     # Another server may make a table or a column between our look and our step. Each time that happens one less is left to do.

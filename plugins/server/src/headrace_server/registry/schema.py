@@ -1,6 +1,6 @@
 """Which versions of headrace can use a registry: an old server beside a new one, a new one on what an old one has made.
 
-A new version adds tables, and columns that may be empty; it changes and removes none. So servers of both go on beside each other, and
+A new version adds tables, and columns that may be empty; it changes and removes none. So servers of both versions can run together, and
 ``SCHEMA`` need not grow. If a change cannot be made in this way, ``SCHEMA`` grows and ``OLDEST_BESIDE`` becomes the same: then servers
 that know less are refused, each with the reason, instead of reading rows wrongly.
 """
@@ -35,9 +35,9 @@ def check_schema(engine: Engine, version: str) -> None:
         by = _read(connection, _NEEDED_BY)
     if needed > SCHEMA:
         raise OptionError(
-            f"headrace {by} uses this registry, and headrace {version} does not understand what it has stored there",
+            f"headrace {by} uses this registry, and headrace {version} cannot read what the newer version has stored",
             option="registry",
-            hint="upgrade headrace on this server; the way back is a backup of the registry from before the upgrade",
+            hint="upgrade headrace on this server; to go back instead, restore a backup of the registry from before the upgrade",
         )
 
 
@@ -54,10 +54,10 @@ def claim_schema(engine: Engine, version: str, alive: Iterable[str]) -> None:
         old = [row for row in found if (row.schema or 1) < OLDEST_BESIDE]
         if old:
             raise OptionError(
-                f"the server {old[0].name!r} with headrace {old[0].version} runs on this registry, and cannot go on beside headrace "
+                f"the server {old[0].name!r} with headrace {old[0].version} runs on this registry, and cannot run together with headrace "
                 f"{version}",
                 option="registry",
-                hint="stop the servers with the older headrace first; their jobs start again on this one",
+                hint="stop the servers with the older headrace first; this server then starts their jobs",
             )
         if int(_read(connection, _NEEDED) or 0) >= OLDEST_BESIDE:
             return

@@ -1,4 +1,4 @@
-"""What servers of one registry write for each other: who has which unit, how its jobs are, and the files of versions."""
+"""Records that servers of one registry share: which server has which unit, the state of its jobs, and the files of versions."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ class SharedTables:
             connection.execute(update(jobs).where(chosen).values(offered_version=None))
 
     def statuses(self) -> dict[str, tuple[str, JobStatusRecord]]:
-        """Return what servers say of their jobs: by job, the server and what it says."""
+        """Return the reports of servers about their jobs: by job, the server and its report."""
         with self.engine.connect() as connection:
             return {
                 row["job"]: (row["server"], msgspec.json.decode(row["status"], type=JobStatusRecord))
@@ -113,7 +113,7 @@ class SharedTables:
             }
 
     def put_statuses(self, server: str, found: Mapping[str, bytes]) -> None:
-        """Store what a server says of jobs, as JSON."""
+        """Store a server's report about jobs, as JSON."""
         with self.engine.begin() as connection:
             for job, status in sorted(found.items()):
                 values = {"server": server, "status": status.decode()}

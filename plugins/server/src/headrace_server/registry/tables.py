@@ -22,7 +22,7 @@ metadata = MetaData()
 
 _MYSQL = ("mysql", "mariadb")
 _BINARY = {"charset": "utf8mb4", "collation": "utf8mb4_bin"}
-#: MySQL needs the lengths of columns that have an index, and takes ``a`` and ``A`` for the same text if it is not told otherwise.
+#: MySQL needs the lengths of columns that have an index, and treats ``a`` and ``A`` as the same text by default.
 _NAME = String(200).with_variant(mysql.VARCHAR(200, **_BINARY), *_MYSQL)
 #: MySQL's TEXT ends at 64 KB, which a plan or the settings of a job may exceed.
 _TEXT = Text().with_variant(mysql.MEDIUMTEXT(**_BINARY), *_MYSQL)
@@ -48,7 +48,7 @@ jobs = Table(
     Column("server", _NAME, nullable=True),
     #: A version that the server of the job shall roll out: set by the server that reads the jobs directory.
     Column("offered_version", Integer, nullable=True),
-    #: How often a person has started it. The server of the job counts failures anew when it changes.
+    #: How often a person has started it. When it changes, the server of the job resets the count of failures.
     Column("starts", Integer, nullable=True),
     mysql_engine="InnoDB",
     mariadb_engine="InnoDB",
@@ -153,7 +153,7 @@ servers = Table(
     Column("machine", String(100), nullable=True),
     Column("cores", Integer, nullable=True),
     Column("version", String(40), nullable=True),
-    #: ``serves``, ``drains`` (its jobs go to others) or ``restarts`` (its processes go on until it is back).
+    #: ``serves``, ``drains`` (its jobs move to others) or ``restarts`` (its processes keep running until it is back).
     Column("state", String(20), nullable=True),
     #: Whether it reads the jobs directory.
     Column("reads_jobs", Boolean, nullable=True),

@@ -88,14 +88,14 @@ class JobRun:
             self._move(Phase.PREPARED)
 
     def load_ahead(self) -> None:
-        """Load what a prepared job needs of its checkpoint, while another process still runs it. Raises what loading raises."""
+        """Load the checkpoint of a prepared job while another process still runs it. Raises the errors of loading."""
         with self._loading:
             prepared = self._prepared
             if prepared is not None and self.phase is Phase.PREPARED:
                 prepared.load_ahead()
 
     def start(self) -> None:
-        """Start the prepared job, in a thread of its own: a server that is away may take a minute. Does not raise."""
+        """Start the prepared job in a new thread: waiting for an unavailable server may take a minute. Does not raise."""
         with self._lock:
             if self.phase in (Phase.LOADING, Phase.STARTING, Phase.RUNNING, Phase.STOPPING) or self._prepared is None:
                 return
@@ -119,7 +119,7 @@ class JobRun:
     def stop(self, savepoint: str | None = None) -> None:
         """Ask for a graceful stop; with ``savepoint`` write one of the moment. Returns when the job has stopped.
 
-        Raises TimeoutError, and what the savepoint refuses; the job has stopped then, too.
+        Raises TimeoutError, and errors of the savepoint; the job has stopped in that case, too.
         """
         with self._lock:
             if self.phase in ENDED:
@@ -136,7 +136,7 @@ class JobRun:
         handle.stop(timedelta(seconds=self.specification.stop_timeout_seconds), savepoint=savepoint)
 
     def savepoint(self, path: str) -> str:
-        """Write a savepoint while the job goes on; return its path."""
+        """Write a savepoint while the job continues; return its path."""
         return str(self._running().savepoint(path))
 
     def update_rules(self, rules: Any, *, node: str | None, who: str | None) -> Any:
@@ -156,7 +156,7 @@ class JobRun:
             if stop_asked:
                 handle.stop(timedelta(seconds=self.specification.stop_timeout_seconds))
             report = handle.wait()
-        except Exception as error:  # the server is told why; the process goes on for other jobs
+        except Exception as error:  # the server gets the reason; the process continues for other jobs
             self._fail(error, Phase.FAILED)
         else:
             self._move(Phase.FINISHED if report.state is JobState.FINISHED else Phase.STOPPED)
@@ -216,7 +216,7 @@ class JobRun:
             raise JobError(
                 f"the new version is the job {plan.job_name!r}, the running one is {running['job']!r}",
                 job=self.specification.name,
-                hint="give it the names of the old one, or make it a new file: another job has a checkpoint of its own",
+                hint="give it the namespace and name of the running job; or write it to a new file: a different job has its own checkpoint",
             )
         stored = definitions_from_json(running["definitions"])
         return sorted(check_definitions(plan, stored, place=place))
@@ -246,7 +246,7 @@ class JobRun:
 
     def _running(self) -> JobHandle:
         if self._handle is None or self.phase is not Phase.RUNNING:
-            raise JobError(f"the job does not run now: it is {self.phase.value}", job=self.specification.name)
+            raise JobError(f"the job is not running: it is {self.phase.value}", job=self.specification.name)
         return self._handle
 
     def _move(self, phase: Phase) -> None:

@@ -51,7 +51,7 @@ def set_limits(limits: Limits, *, group: str | None) -> None:
             Path(group, "cgroup.procs").write_text("0")
         except OSError as error:
             raise OptionError(
-                f"the control group {group} cannot be entered: {error}", option="memory_max_bytes"
+                f"the control group {group} cannot be joined: {error}", option="memory_max_bytes"
             ) from error
         memory_max_bytes = None
     for kind, name, wanted in (
@@ -62,7 +62,7 @@ def set_limits(limits: Limits, *, group: str | None) -> None:
             continue
         _, hard = resource.getrlimit(kind)
         if hard != resource.RLIM_INFINITY and wanted > hard:
-            raise OptionError(f"this user may have at most {hard:,}", option=name)
+            raise OptionError(f"the system allows this user at most {hard:,}", option=name)
         try:
             resource.setrlimit(kind, (wanted, wanted))
         except (ValueError, OSError) as error:

@@ -28,7 +28,7 @@ class LogFile:
     def open(self, format: Literal["console", "json"] = "console") -> None:
         """Make the file standard output and standard error, and let events be logged there, limited in rate. Raises OSError.
 
-        With ``json`` each event is one line of JSON with its fields; what a job prints stays as it is.
+        With ``json`` each event is one line of JSON with its fields; output that a job prints is written unchanged.
         """
         self._redirect()
         configure(format, "info")

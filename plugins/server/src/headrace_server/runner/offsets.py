@@ -1,4 +1,4 @@
-"""Shows and moves the offsets of a stopped job: ``python -m headrace_server.runner.offsets``. A process of its own, as it loads the job.
+"""Shows and moves the offsets of a stopped job: ``python -m headrace_server.runner.offsets``. A separate process: it loads the job.
 
 Reads ``{"job": JobSpecification, "move": {QUEUE: OFFSET}}`` from standard input, and writes an answer as a runner does.
 """
@@ -25,7 +25,7 @@ class Request(msgspec.Struct, frozen=True):
 
 
 def carry_out(request: Request) -> Mapping[str, int]:
-    """Return the offsets of a stopped job, after they were moved. Raises what the backend refuses."""
+    """Return the offsets of a stopped job, after they were moved. Raises the errors of the backend."""
     job = request.job
     if not request.move:
         backend = default_registry().find("backend", job.backend)()

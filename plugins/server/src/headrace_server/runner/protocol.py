@@ -43,7 +43,8 @@ def socket_directory(data: Path) -> Path:
     found = wanted.lstat()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
         raise JobError(
-            f"{wanted} must be a directory of this user alone", hint="remove it, or run the server as its owner"
+            f"{wanted} must be a directory that only this user can access",
+            hint="remove it, or run the server as its owner",
         )
     return wanted
 
@@ -65,7 +66,7 @@ def ask(address: str | os.PathLike[str], do: str, *, timeout_seconds: float = 5.
     try:
         answer = msgspec.json.decode(found)
     except msgspec.MsgspecError as error:
-        raise RunnerAwayError(f"the runner at {os.fspath(address)} gave an answer that is no JSON: {error}") from error
+        raise RunnerAwayError(f"the runner at {os.fspath(address)} gave an answer that is not JSON: {error}") from error
     if "error" in answer:
         raise RefusedError(answer["error"], hint=answer.get("hint"))
     return answer["answer"]

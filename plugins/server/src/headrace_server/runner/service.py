@@ -71,7 +71,7 @@ class Runner:
         }
 
     def _unit_lease(self, access: Access) -> UnitLease:
-        # Only a process with a lease needs a database, whose modules are half of what a process imports.
+        # Only a process with a lease needs a database, whose modules are half of all imported modules.
         from headrace_server.runner.unit_lease import UnitLease
 
         return UnitLease(access, self.specification, str(self._file), stop=self.ask_to_stop)
@@ -112,7 +112,7 @@ class Runner:
             Path(self.specification.socket).unlink(missing_ok=True)
 
     def answer(self, line: bytes) -> dict[str, Any]:
-        """Carry out a request and return its answer or error. Does not raise: the other side is told."""
+        """Carry out a request and return its answer or error. Does not raise: the error is sent to the client."""
         try:
             asked = msgspec.json.decode(line)
             do = self._requests.get(asked["do"])
@@ -121,7 +121,7 @@ class Runner:
             return {"answer": msgspec.to_builtins(do(asked), enc_hook=str)}
         except HeadraceError as error:
             return {"error": error.message, "hint": error.hint}
-        except Exception as error:  # the socket is the only place where it can be told
+        except Exception as error:  # the error can be reported only through the socket
             logger.exception("a request has failed")
             return {"error": f"{type(error).__name__}: {error}", "hint": None}
 
@@ -167,7 +167,7 @@ class Runner:
     def _start_again(self, asked: Mapping[str, Any]) -> None:
         with self._deciding:
             if self._stopping.is_set():
-                raise JobError("this process ends", job=asked["job"])
+                raise JobError("this process is ending", job=asked["job"])
             self._job(asked).start_again()
 
     def _stop(self, asked: Mapping[str, Any]) -> dict[str, Any]:
@@ -184,14 +184,14 @@ class Runner:
         """End the process if its server goes while jobs are loaded: nobody would end an import that loops."""
         while not self._clock.wait(prepared, _LOOK_SECONDS):
             if os.getppid() != self._parent:
-                logger.warning("the server has gone while jobs were loaded")
+                logger.warning("the server disconnected while jobs were being loaded")
                 os._exit(1)
 
     def _wait_for_go(self) -> None:
         """Wait until the server says ``go``. A prepared runner without its server would wait for ever, so it ends."""
         while not self._clock.wait(self._go, _LOOK_SECONDS):
             if os.getppid() != self._parent:
-                logger.warning("the server has gone before it said go")
+                logger.warning("the server disconnected before it released the jobs to run")
                 self._stopping.set()
                 return
 
@@ -208,7 +208,7 @@ class Runner:
             try:
                 log.rotate()
             except OSError as error:  # a full disk must not end the jobs; the next look tries again
-                logger.error("the log is not rotated: %s", error)
+                logger.error("the log could not be rotated: %s", error)
 
     def _end_jobs(self) -> None:
         threads = [threading.Thread(target=self._end_job, args=(run,)) for run in self._jobs.values()]
@@ -232,7 +232,7 @@ class Runner:
 def _set_log_level(asked: Mapping[str, Any]) -> str:
     level = str(asked["level"]).upper()
     if level not in _LEVELS:
-        raise JobError(f"{level!r} is no level of logs", hint=", ".join(_LEVELS))
+        raise JobError(f"{level!r} is not a log level", hint=", ".join(_LEVELS))
     logging.getLogger().setLevel(level)
     return level
 
@@ -263,4 +263,4 @@ class _Connection(socketserver.StreamRequestHandler):
             try:
                 self.wfile.write(msgspec.json.encode(server.answer(line)) + b"\n")
             except (BrokenPipeError, ConnectionResetError):
-                return  # who has asked does not wait for the answer any more
+                return  # the client does not wait for the answer any more

@@ -1,4 +1,4 @@
-"""What a runner is told when it is started: a JSON file that only its user can read. It has no secrets."""
+"""The specification with which a runner is started: a JSON file that only its user can read. It contains no secrets."""
 
 from __future__ import annotations
 

@@ -132,7 +132,7 @@ class UnitLease:
                 note_outcomes(transaction, self._unit, outcomes)
             lease.release()
         except (HeadraceError, SQLAlchemyError) as error:
-            logger.warning("the lease was not released and expires by itself: %s", error)
+            logger.warning("the lease could not be released, and expires by itself: %s", error)
         finally:
             self._engine.dispose()
 
@@ -177,11 +177,11 @@ class UnitLease:
                     server = server_of(connection, self._unit)
             except LeaseLostError as error:
                 if not self._ended.is_set():
-                    logger.critical("%s: this process ends at once", error)
+                    logger.critical("%s: this process is ending at once", error)
                     self._die()
                 return
             except (HeadraceError, SQLAlchemyError) as error:
-                logger.warning("the lease was not renewed: %s", error)
+                logger.warning("the lease could not be renewed: %s", error)
                 pause = _RETRY_SECONDS
                 continue
             self._held_until = sent + self._duration.total_seconds()
@@ -209,7 +209,7 @@ class UnitLease:
             without = now - (self._held_until - seconds)
             if without >= _END_AT * seconds:
                 logger.critical(
-                    "the lease could not be renewed for %.1f s: this process ends, before another begins", without
+                    "the lease could not be renewed for %.1f s: this process is ending, before another begins", without
                 )
                 self._die()
                 return

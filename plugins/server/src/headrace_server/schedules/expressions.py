@@ -34,7 +34,11 @@ class IntervalTimes(Times):
 
     def __init__(self, interval: timedelta) -> None:
         if interval < _INTERVAL_MIN:
-            raise OptionError(f"{interval} is too short", option="every", hint="1 s or more; streams need no schedule")
+            raise OptionError(
+                f"{interval} is too short",
+                option="every",
+                hint="the minimum is 1 s; for a continuous stream, leave the schedule out",
+            )
         self._interval = interval
 
     def after(self, instant: datetime) -> Iterator[datetime]:
@@ -55,7 +59,7 @@ class CronTimes(Times):
     """A cron expression of five fields, in a time zone.
 
     When clocks go forward, a run whose time does not exist is due right after the gap. When they go back, a run at a fixed time is
-    due once, at the first of the two. An expression with ``*`` or ``*/n`` as minute or hour goes on by the time that passes.
+    due once, at the first of the two. An expression with ``*`` or ``*/n`` as minute or hour follows elapsed time.
     """
 
     def __init__(self, expression: str, zone: str) -> None:
@@ -63,19 +67,21 @@ class CronTimes(Times):
             self._zone = ZoneInfo(zone)
         except (ZoneInfoNotFoundError, ValueError, OSError):
             raise OptionError(
-                f"{zone!r} is no time zone", option="time_zone", hint="a name such as Europe/Berlin or UTC"
+                f"{zone!r} is not a time zone", option="time_zone", hint="a name such as Europe/Berlin or UTC"
             ) from None
         if len(expression.split()) != 5:
             raise OptionError(
-                f"{expression!r} has not five fields", option="cron", hint="minute hour day-of-month month day-of-week"
+                f"{expression!r} does not have five fields",
+                option="cron",
+                hint="minute hour day-of-month month day-of-week",
             )
         self._expression = expression
         try:
             found = next(self.after(_EPOCH), None)
         except CronSimError as error:
-            raise OptionError(f"{expression!r} is no cron expression: {error}", option="cron") from None
+            raise OptionError(f"{expression!r} is not a cron expression: {error}", option="cron") from None
         if found is None:
-            raise OptionError(f"{expression!r} is never due", option="cron", hint="the day does not exist")
+            raise OptionError(f"{expression!r} never matches a date", option="cron", hint="such a day does not exist")
 
     def after(self, instant: datetime) -> Iterator[datetime]:
         """See Times.after."""

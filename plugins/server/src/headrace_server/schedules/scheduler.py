@@ -77,7 +77,7 @@ class Scheduler:
         self._next: dict[str, tuple[str, datetime]] = {}
 
     def tick(self, schedules: Mapping[str, ScheduleSettings]) -> bool:
-        """Do what is due now. Return whether this server has the lease.
+        """Start and end the runs that are due now. Return whether this server has the lease.
 
         Called about once a second with the schedules of the jobs that are not paused; a job that is left out is not started, and its
         instants are lost, not missed. Raises RetriableError when the database is away: call again.
@@ -95,7 +95,7 @@ class Scheduler:
             self._lease = None
             return False
         except sa.exc.OperationalError as error:
-            raise RetriableError(f"the database of the schedules is away or busy: {error.orig}") from error
+            raise RetriableError(f"the database of the schedules is not available or busy: {error.orig}") from error
         return True
 
     def next_due(self, job: str) -> datetime | None:
@@ -115,7 +115,7 @@ class Scheduler:
             return history.entries(connection, job, newest_first=True, count_max=count_max)
 
     def remove_old_history(self) -> int:
-        """Remove what is older than 90 days. Called about once a day."""
+        """Remove entries older than 90 days. Called about once a day."""
         before = datetime.fromtimestamp(self._clock.now(), UTC) - _HISTORY_KEPT
         with self._engine.begin() as transaction:
             return history.remove_old(transaction, before)
@@ -143,7 +143,9 @@ class Scheduler:
         with self._engine.begin() as transaction:
             step.lease.guard(transaction)
             since = history.position(transaction, job, definition)
-            if since is not None and since < step.now:  # else the clock went back: what was due is in the history
+            if (
+                since is not None and since < step.now
+            ):  # otherwise the clock was set back: the due runs are in the history
                 for entry in self._entries(step, job, settings, since):
                     history.add(transaction, entry, step.lease.token)
             if since is None or since < step.now:  # a new schedule begins now
@@ -219,7 +221,9 @@ class Scheduler:
             logger.error("the scheduled run of %s for %s was refused: %s", entry.job, entry.due.isoformat(), error)
             self._end(step, entry, RunState.FAILED, str(error))
         except (RetriableError, OSError, sa.exc.DBAPIError) as error:
-            logger.warning("the scheduled run of %s for %s is tried again: %s", entry.job, entry.due.isoformat(), error)
+            logger.warning(
+                "the scheduled run of %s for %s will be tried again: %s", entry.job, entry.due.isoformat(), error
+            )
         else:
             self._end(step, entry, RunState.STARTED, "", run=run)
 

@@ -33,13 +33,15 @@ class ScheduleSettings(Settings, frozen=True, kw_only=True):
     def validate(self) -> None:
         """See Settings.validate."""
         if (self.cron is None) == (self.every is None):
-            raise OptionError("a schedule has either cron or every", option="schedule")
+            raise OptionError("give either cron or every", option="schedule")
         if self.cron is None and self.time_zone != "UTC":
-            raise OptionError("an interval has no time zone", option="time_zone", hint="use cron")
+            raise OptionError("timezone has no effect on an interval (every)", option="time_zone", hint="use cron")
         if self.late_max < timedelta(seconds=1):
             raise OptionError(f"{self.late_max} is too short", option="late_max", hint="1 s or more")
         if len(self.definition()) > _DEFINITION_LENGTH_MAX:
-            raise OptionError("the expression is too long", option="cron", hint="divide it into several jobs")
+            raise OptionError(
+                "the cron expression is too long", option="cron", hint="use several jobs with shorter expressions"
+            )
         self.times()
 
     def definition(self) -> str:

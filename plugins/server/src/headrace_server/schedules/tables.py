@@ -13,7 +13,7 @@ POSITIONS = sa.Table(
     "schedule_positions",
     metadata,
     sa.Column("job", _JOB, primary_key=True),
-    # The schedule that the position is of: a changed one begins anew.
+    # The schedule of the position: a changed schedule starts with a new position.
     sa.Column("definition", sa.String(500), nullable=False),
     # Instants up to this one, in milliseconds since the Unix epoch, are in the history or do not count.
     sa.Column("until_ms", sa.BigInteger, nullable=False),

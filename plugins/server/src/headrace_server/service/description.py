@@ -29,13 +29,13 @@ class ServiceDescription:
     data: Path
     #: Variables for the server, one ``NAME=VALUE`` a line. It need not exist.
     environment_file: Path
-    #: What becomes of the jobs when the server ends: ``leave`` lets their processes go on while the server is upgraded.
+    #: What happens to jobs when the server ends: ``leave`` lets their processes continue while the server is upgraded.
     on_stop: Literal["stop", "leave"] = "leave"
     #: Further options of ``headrace serve``.
     options: Sequence[str] = ()
     #: Directories into which jobs write, beside those of the server.
     writable: Sequence[Path] = ()
-    #: The user of a service of the whole machine; None: a service of the user who installs it.
+    #: The user of a system service; None: a service of the user who installs it.
     run_as: str | None = None
     #: Whether the service manager takes rights away from the server and its jobs.
     sandbox: bool = True
@@ -43,13 +43,15 @@ class ServiceDescription:
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
             raise OptionError(
-                f"{self.name!r} is no name of a service", option="name", hint="letters, digits, dashes, underscores"
+                f"{self.name!r} is not a name of a service", option="name", hint="letters, digits, dashes, underscores"
             )
         if self.run_as is not None and not _NAME.fullmatch(self.run_as):
-            raise OptionError(f"{self.run_as!r} is no name of a user", option="run_as")
+            raise OptionError(f"{self.run_as!r} is not a name of a user", option="run_as")
         if self.run_as in ("root", "0"):
             raise OptionError(
-                "jobs are code, and would run as root", option="run_as", hint="make a user of its own: useradd --system"
+                "the service must not run as root, because jobs are code",
+                option="run_as",
+                hint="create a user for the service: useradd --system",
             )
         paths = {"jobs": self.jobs, "data": self.data, "environment_file": self.environment_file}
         for option, path in (*paths.items(), *(("writable", each) for each in self.writable)):
@@ -73,7 +75,7 @@ class ServiceDescription:
 
 
 def _check(text: str, option: str) -> None:
-    """Refuse what cannot stand in a line of a file of text."""
+    """Refuse text that cannot be written in one line of a text file."""
     if _CONTROL.search(text) or text.endswith("\\"):
         raise OptionError(
             f"{text!r} has control characters, or a backslash at its end", option=option, hint="choose another path"

@@ -21,7 +21,7 @@ MARK = "written by headrace service install"
 
 
 class ServiceManager(ABC):
-    """A service manager: where its files are and which commands start what is in them. ``root`` stands before places of the system."""
+    """A service manager: the place of its files, and the commands that start them. ``root`` is put before paths of the system."""
 
     def __init__(self, *, system: bool, home: Path, root: Path = Path("/")) -> None:
         self._system = system
@@ -34,7 +34,7 @@ class ServiceManager(ABC):
 
     @abstractmethod
     def content(self, description: ServiceDescription) -> bytes:
-        """Return what is in the file of a service."""
+        """Return the content of a service's file."""
 
     @abstractmethod
     def start_commands(self, name: str) -> list[list[str]]:
@@ -101,12 +101,14 @@ class Launchd(ServiceManager):
 
 
 def install(description: ServiceDescription, manager: ServiceManager) -> Path:
-    """Make the directories of a service and write its file; return that. Raises JobError, OptionError for what is not ready."""
+    """Make the directories of a service and write its file; return that. Raises JobError, and OptionError if something is not ready."""
     if not description.jobs.is_dir():
-        raise OptionError(f"{description.jobs} is not a directory", option="jobs", hint="make it, and put jobs into it")
+        raise OptionError(
+            f"{description.jobs} is not a directory", option="jobs", hint="create the directory, and put jobs into it"
+        )
     for each in description.writable:
         if not each.is_dir():
-            raise OptionError(f"{each} is not a directory", option="writable", hint="make it for the service's user")
+            raise OptionError(f"{each} is not a directory", option="writable", hint="create it for the service's user")
     _check_secrets(description.environment_file)
     file = manager.file(description.name)
     try:
@@ -118,7 +120,7 @@ def install(description: ServiceDescription, manager: ServiceManager) -> Path:
         file.chmod(0o644)
     except PermissionError as error:
         raise JobError(
-            f"{error.filename} cannot be written: {error.strerror}", hint="a service of the system is installed by root"
+            f"{error.filename} cannot be written: {error.strerror}", hint="a system service must be installed by root"
         ) from error
     return file
 
@@ -134,7 +136,7 @@ def uninstall(name: str, manager: ServiceManager) -> Path:
                 link.unlink()
         file.unlink()
     except PermissionError as error:
-        raise JobError(f"{file} cannot be removed: {error.strerror}", hint="do it as root") from error
+        raise JobError(f"{file} cannot be removed: {error.strerror}", hint="run the command as root") from error
     return file
 
 
@@ -162,7 +164,9 @@ def _check_secrets(file: Path) -> None:
     except OSError as error:
         raise OptionError(f"{file} cannot be read: {error.strerror}", option="environment_file") from error
     if stat.S_IMODE(mode) & 0o077:
-        raise OptionError(f"others can read the secrets in {file}", option="environment_file", hint=f"chmod 600 {file}")
+        raise OptionError(
+            f"other users can read the secrets in {file}", option="environment_file", hint=f"chmod 600 {file}"
+        )
 
 
 def _make_directory(directory: Path, owner: str | None) -> None:
@@ -180,7 +184,9 @@ def _make_directory(directory: Path, owner: str | None) -> None:
         found = directory.lstat()
         if not stat.S_ISDIR(found.st_mode) or found.st_uid != uid:
             raise OptionError(
-                f"{directory} is not a directory of the service's user", option="data", hint="give it to that user"
+                f"{directory} does not belong to the service's user",
+                option="data",
+                hint="change its owner to that user",
             ) from None
         return
     if uid != os.getuid():

@@ -29,7 +29,7 @@ def property_list(description: ServiceDescription) -> bytes:
         "KeepAlive": {"SuccessfulExit": False},
         "ThrottleInterval": RESTART_SECONDS,
         "ExitTimeOut": STOP_TIMEOUT_SECONDS,
-        # Else launchd ends what the server has started when the server ends.
+        # Otherwise launchd ends the server's child processes when the server ends.
         "AbandonProcessGroup": description.on_stop == "leave",
         "Umask": 0o077,
         "StandardOutPath": str(description.data / "server.log"),

@@ -34,7 +34,7 @@ def unit_text(description: ServiceDescription, head: str) -> str:
     """Return the text of the unit. ``head`` is its first line. Raises OptionError for directories that the service would not see."""
     if any(each in description.python for each in "\"'\\"):
         raise OptionError(
-            f"systemd starts no program with quotes or backslashes in its path: {description.python}",
+            f"systemd cannot start a program whose path has quotes or backslashes: {description.python}",
             option="service",
             hint="install headrace into another directory",
         )
@@ -72,7 +72,7 @@ def _check_places(description: ServiceDescription) -> None:
     for path in (description.jobs, description.data, *description.writable):
         if any(path.is_relative_to(each) for each in _TEMPORARY):
             raise OptionError(
-                f"{path} lies below a directory of temporary files, and the service has its own ones",
+                f"{path} is below a directory for temporary files, and the service has a private one",
                 option="service",
                 hint="choose another directory, or give --no-sandbox",
             )
@@ -124,7 +124,7 @@ def _sandbox(description: ServiceDescription) -> list[str]:
     lines.append("ReadWritePaths=" + " ".join(map(word, paths)))
     if description.on_stop == "stop":
         return [*lines, "PrivateTmp=yes"]
-    # systemd removes what PrivateTmp made when the server ends, below the processes of jobs that go on; and the next server would have
+    # When the server ends, systemd removes the directories of PrivateTmp while job processes use them; and the next server would have
     # another one, without their sockets.
     source = word(str(description.temporary))
     return [*lines, "# As PrivateTmp, but it stays for the processes of jobs when the server ends.",

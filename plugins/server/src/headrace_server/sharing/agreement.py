@@ -19,7 +19,7 @@ _SHORTEST, _LONGEST = timedelta(seconds=3), timedelta(minutes=10)
 def check_agreement(
     tables: SharedTables, engine: Engine, *, shared: Path | None, shared_id: str | None, lease_duration: timedelta
 ) -> None:
-    """Compare what a server was given with what the first server of the registry was given. Raises OptionError that says what differs."""
+    """Compare a server's options with those of the first server of the registry. Raises OptionError with the difference."""
     if not _SHORTEST <= lease_duration <= _LONGEST:
         raise OptionError("must be between 3 s and 10 min", option="lease_duration")
     if engine.dialect.name == "sqlite":
@@ -36,13 +36,13 @@ def check_agreement(
         raise OptionError(
             f"the first server of the registry has {int(first) / 1000:g} s",
             option="lease_duration",
-            hint="give each server the same",
+            hint="give each server the same value",
         )
     known = tables.common("shared", shared_id or "")
     if known != (shared_id or ""):
         raise OptionError(
             _difference(known, shared), option="shared",
-            hint="give each server of a registry the same directory, or none; for another one begin with a new registry",
+            hint="give each server of a registry the same directory, or none; to change it, start with a new registry",
         )  # fmt: skip
 
 

@@ -57,7 +57,7 @@ def cpu_seconds(pid: int) -> float | None:
     for each in found:
         try:
             times = each.cpu_times()
-        except psutil.Error:  # a child that has ended meanwhile
+        except psutil.Error:  # a child that has ended in the meantime
             continue
         total += times.user + times.system
     return total

@@ -21,7 +21,7 @@ _KILL_TIMEOUT_SECONDS = 10.0
 
 
 def machine_id() -> str:
-    """Return where numbers of processes mean the same: a machine, or a container with processes of its own."""
+    """Return an id of the scope of process ids: a machine, or a container with its own processes."""
     named = os.environ.get(MACHINE_VARIABLE)
     if named:
         return named[:100]

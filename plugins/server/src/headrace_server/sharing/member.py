@@ -38,7 +38,7 @@ _RESTART_SECONDS = 60.0
 #: A unit that was moved for balance stays for so long where it is, if it can: servers that come and go again and again must not stop it
 #: each time.
 _STAYS_SECONDS = 60.0
-#: A unit's load is told in steps of so many cores, so that noise does not move it.
+#: A unit's load is reported in steps of so many cores, so that noise does not move it.
 _CORES_STEP = 0.25
 
 
@@ -140,9 +140,9 @@ class Member:
                 self._own = self._leases.take_over(seen, holder=holder, duration=self.lease_duration)
             elif (first is not None and first != seen.mark) or asked - begun > 3 * self.lease_duration.total_seconds():
                 raise OptionError(
-                    f"a server with the name {self.identity.name!r} runs already on this registry, with another data directory",
+                    f"a server with the name {self.identity.name!r} already uses this registry, with another data directory",
                     option="name",
-                    hint="give each server a name of its own: headrace serve --name NAME",
+                    hint="give each server its own name: headrace serve --name NAME",
                 )
             first = first or seen.mark
             self._clock.wait(never, _LOOK_SECONDS)
@@ -168,7 +168,7 @@ class Member:
         self.tables.change_server(self.identity.name, state="drains")
 
     def leave(self, *, restarts: bool) -> None:
-        """Give the tasks of this server back. ``restarts``: its units stay its own for a minute, as their processes go on."""
+        """Give the tasks of this server back. ``restarts``: it keeps its units for a minute, because their processes continue."""
         self._stopping.set()
         if self._thread is not None:
             self._thread.join()
@@ -183,7 +183,7 @@ class Member:
     # ------------------------------------------------------------------------------------------------------ looking
 
     def start(self, read_jobs: Callable[[], Iterable[JobRecord]]) -> None:
-        """Look again and again, in a thread of its own: a process of a job that does not answer must not make this server look dead."""
+        """Repeat the check in a separate thread: a job process that does not answer must not make this server look dead."""
         self._thread = threading.Thread(target=self._keep_looking, args=(read_jobs,), name="other servers", daemon=True)
         self._thread.start()
 
@@ -195,7 +195,7 @@ class Member:
             except (HeadraceError, SQLAlchemyError) as error:
                 text = str(getattr(error, "orig", error))
                 if text != said:
-                    logger.error("the other servers cannot be seen: %s", text)
+                    logger.error("the list of servers cannot be read: %s", text)
                 said = text
             else:
                 said = None
@@ -399,8 +399,8 @@ class Member:
             self.tables.change_unit(unit, self.identity.name, home=self.identity.data)
             self._pinned.add(unit)
             logger.warning(
-                "unit %s: its state lies on the local disk of this server, so no other server can run it; give the servers --shared, "
-                "or write movable: true into job.yaml if nothing that it needs is on the disk", unit
+                "unit %s: its state is on the local disk of this server, so no other server can run it; start the servers with --shared, "
+                "or write movable: true into job.yaml if the job needs nothing from the disk", unit
             )  # fmt: skip
 
     def runner_here(self, unit: str) -> RunnerNote | None:
@@ -430,7 +430,7 @@ class Member:
         found = self._units.get(unit)
         note = None if found is None else found.runner
         if note is not None and note.token == record.token:
-            # It has another token than it was given if the database's clock was set forward: it has taken its lease anew.
+            # Its token differs from the given one if the database's clock was set forward: it has acquired its lease again.
             return (note.machine, note.pid) == (self.identity.machine, pid)
         if record.token != token:
             return False
@@ -491,20 +491,20 @@ class Member:
         if note is None or note.token != seen.token or note.machine != self.identity.machine:
             return False
         if runs_here(note):
-            logger.warning("unit %s: its process %d shows no sign of life and is killed", unit, note.pid)
+            logger.warning("unit %s: its process %d does not respond and is killed", unit, note.pid)
         return kill_runner(note, self._clock)
 
     # ------------------------------------------------------------------------------------------------------- telling
 
     def tell_load(self, processes: Mapping[str, int]) -> None:
-        """Measure what the processes of units use, now and then, and tell the server that assigns units."""
+        """Measure the resources of the units' processes from time to time, and report them to the server that assigns units."""
         for unit, cores in self._load_of_units.measured(processes).items():
             known = self._units.get(unit)
             if known is not None and _step(known.cores) != _step(cores):
                 self.tables.change_unit(unit, self.identity.name, cores=cores)
 
     def publish(self, statuses: Mapping[str, JobStatusRecord], refused_files: Mapping[str, str]) -> None:
-        """Tell the other servers how the jobs of this one are, every two seconds. Tells only what has changed."""
+        """Report the state of this server's jobs to the other servers every two seconds; only changes are reported."""
         now = self._clock.monotonic()
         if now - self._published < _PUBLISH_SECONDS:
             return

@@ -1,4 +1,4 @@
-"""How one server asks another for a client: who asks is signed with a secret that all servers of a registry have."""
+"""Requests of one server to another for a client: the client's identity is signed with a secret of the registry's servers."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class PeerKey:
         self._clock = clock or SystemClock()
 
     def signed(self, principal: Principal, csrf_token: str | None, method: str, path: str) -> str:
-        """Return the value of ``Authorization`` for a request on behalf of somebody who is allowed to make it here."""
+        """Return the value of ``Authorization`` for a request on behalf of a client who is allowed to make it here."""
         asked = _Asked(
             name=principal.name, role=int(principal.role), kind=principal.kind, csrf_token=csrf_token, method=method, path=path,
             at=self._clock.now(),

@@ -1,6 +1,6 @@
 """Control groups of Linux, version 2: one for each runner with limits, below a group that belongs to the server.
 
-https://docs.kernel.org/admin-guide/cgroup-v2.html: a group whose controllers its children use has no processes of its own, so the
+https://docs.kernel.org/admin-guide/cgroup-v2.html: a group whose controllers its children use must not contain processes, so the
 server moves itself into a child of the group in which it was started.
 """
 
@@ -109,7 +109,7 @@ def of_this_process(*, on_stop: Literal["stop", "leave"], proc: Path = Path("/pr
     try:
         _enable(root, own)
     except OSError as error:
-        raise NoCgroupsError(f"the control group {root} is not this server's: {error.strerror}") from error
+        raise NoCgroupsError(f"the control group {root} does not belong to this server: {error.strerror}") from error
     return Cgroups(root)
 
 
@@ -119,7 +119,7 @@ def _own_group(proc: Path) -> Path:
         lines = (proc / "self/cgroup").read_text().splitlines()
         mounts = [line.split() for line in (proc / "self/mountinfo").read_text().splitlines()]
     except OSError as error:
-        raise NoCgroupsError(f"/proc does not tell of control groups: {error.strerror}") from error
+        raise NoCgroupsError(f"the control group cannot be read from /proc: {error.strerror}") from error
     own = next((line.removeprefix("0::") for line in lines if line.startswith("0::")), None)
     # https://man7.org/linux/man-pages/man5/proc_pid_mountinfo.5.html: root, place, options, optional fields, "-", type
     places = [(each[3], each[4]) for each in mounts if each[each.index("-") + 1] == "cgroup2"]
@@ -134,7 +134,7 @@ def _enable(root: Path, own: Path) -> None:
     available = (root / "cgroup.controllers").read_text().split()
     missing = [each for each in _NEEDED if each not in available]
     if missing:
-        raise NoCgroupsError(f"the control group {root} has no controller for {' and '.join(missing)}")
+        raise NoCgroupsError(f"the control group {root} does not have the controllers {' and '.join(missing)}")
     enabled = (root / "cgroup.subtree_control").read_text().split()
     # Only the root of the machine may have processes beside children with controllers; it has no type.
     if root == own and (root / "cgroup.type").exists() and set(_NEEDED) - set(enabled):

@@ -45,14 +45,14 @@ class DataDirectory:
             raise JobError(
                 f"a server runs with the data directory {self.path}",
                 option="data",
-                hint="stop it with headrace stop, or give this one a directory of its own",
+                hint="stop it with headrace stop, or give this server its own directory",
             ) from None
         self._lock = descriptor
 
     def unlock(self) -> None:
         """Give the directory back. May be called twice. A short directory of sockets is removed if no runner is left in it."""
         if self.sockets.parent != self.path:
-            with contextlib.suppress(OSError):  # sockets of runners that go on, or of a next server
+            with contextlib.suppress(OSError):  # sockets of runners that continue, or of a next server
                 self.sockets.rmdir()
         if self._lock is not None:
             os.close(self._lock)
@@ -71,7 +71,7 @@ class DataDirectory:
         return self.path / "jobs" / job
 
     def state_of_job(self, job: str) -> Path:
-        """Return the directory of what a job needs on each server that runs it."""
+        """Return the directory of the files that a job needs on each server that runs it."""
         return (self.shared or self.path) / "jobs" / job
 
     def checkpoint(self, job: str) -> Path:

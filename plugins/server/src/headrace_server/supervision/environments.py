@@ -1,4 +1,4 @@
-"""Python environments for jobs with plug-ins of their own: what the server has installed, and some wheels above it."""
+"""Python environments for jobs with their own plug-ins: the server's packages and some additional wheels."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _READY = "ready"
 class Environments:
     """Makes an environment for each set of wheels, once. May be used from any thread.
 
-    Nothing is fetched: wheels, and what they need beside what the server has installed, lie in ``ext``. Environments are not
+    Nothing is downloaded: wheels, and packages that they need and the server does not have, are in ``ext``. Environments are not
     removed; one that is removed by hand is made again when a job needs it.
     """
 
@@ -41,7 +41,7 @@ class Environments:
 
         Takes some seconds the first time. Raises JobError if a wheel is not there any more, was changed, or cannot be installed.
         """
-        # Another Python of the server cannot use what was installed for this one.
+        # Packages that were installed for this Python cannot be used with another Python of the server.
         key = hashlib.sha256(f"{sys.version}\n{sys.prefix}\n{lock}".encode()).hexdigest()[:16]
         place = self._directory / key
         with self._locks[key]:
@@ -55,7 +55,7 @@ class Environments:
             if self._wheels.hash_of(name) != expected:
                 raise JobError(
                     f"{name} in {self._wheels.directory} is not the wheel that this version was made with", option="plugins",
-                    hint="put that one back, or change the job's files: that makes a new version",
+                    hint="restore the old wheel, or change the job's files: this creates a new version",
                 )  # fmt: skip
         logger.info("making the environment %s with %s", place.name, ", ".join(wheels))
         shutil.rmtree(place, ignore_errors=True)  # of a server that was killed on the way
@@ -66,7 +66,9 @@ class Environments:
             self._see_what_the_server_has(place)
             self._install(python, [str(self._wheels.directory / name) for name in wheels])
         except (OSError, subprocess.SubprocessError) as error:
-            raise JobError(f"the environment of the plug-ins cannot be made: {error}", option="plugins") from error
+            raise JobError(
+                f"the Python environment of the plug-ins cannot be created: {error}", option="plugins"
+            ) from error
         write_durably(place / _READY, lock.encode())
 
     @staticmethod
@@ -96,5 +98,5 @@ class Environments:
             said = (found.stderr or found.stdout).strip().splitlines() or ["pip said nothing"]
             raise JobError(
                 "the plug-ins cannot be installed:\n  " + "\n  ".join(said[-8:]), option="plugins",
-                hint=f"what they need beside the server's own packages must lie in {self._wheels.directory}; pip must be installed",
+                hint=f"packages that they need, and the server does not have, must be in {self._wheels.directory}; pip must be installed",
             )  # fmt: skip

@@ -1,8 +1,8 @@
 """Keeps a process that has lost a unit, and may wake up, away from the checkpoints of the unit's jobs.
 
 A process that was paused on another machine cannot be killed from here, and locks of its file system may be gone. When it wakes up it
-ends itself within moments, but meanwhile it may write, through the paths and the open files that it has. So the next process gets
-a directory of its own: a copy of the checkpoint, with hard links to files that never change.
+ends itself within moments, but until then it may write, through its paths and open files. So the next process gets
+its own directory: a copy of the checkpoint, with hard links to files that never change.
 """
 
 from __future__ import annotations
@@ -41,15 +41,17 @@ def fence_checkpoint(data: DataDirectory, job: str, token: int) -> Path:
     beside = place / f".{target.name}.new"
     for _ in range(_TRIES):
         shutil.rmtree(beside, ignore_errors=True)
-        with contextlib.suppress(FileNotFoundError):  # the old process has removed it meanwhile: once more
+        with contextlib.suppress(FileNotFoundError):  # the old process has removed it in the meantime: try again
             copy_checkpoint(old, beside)
             if same_content(old, beside):
                 break
     else:
-        raise RetriableError(f"the checkpoint {old} changes while it is copied: its process has not ended", job=job)
+        raise RetriableError(
+            f"the checkpoint {old} changes while it is copied, so its process is still running", job=job
+        )
     os.rename(beside, target)
     sync_directory(place)
-    logger.warning("job %s: a process that had it may wake up, so it goes on in %s", job, target)
+    logger.warning("job %s: an old process of the job may still resume, so the job continues in %s", job, target)
     _take_dead_letters(place, target)
     for each in place.glob(f"{FENCED}*[0-9]"):
         if each not in (old, target):  # two takeovers ago: that process has ended itself long since
@@ -75,13 +77,13 @@ def take_from_lost_process(backend: str, checkpoint: Path, job: str) -> None:
     try:
         kind = default_registry().find("backend", backend)
     except HeadraceError as error:  # it is in the environment of the job alone
-        logger.warning("job %s: a lock that a paused process keeps is not removed: %s", job, error.message)
+        logger.warning("job %s: a lock that a paused process holds cannot be removed: %s", job, error.message)
         return
     kind.take_from_lost_process(str(checkpoint))
 
 
 def begin_without_checkpoint(data: DataDirectory, job: str, token: int) -> None:
-    """Set a checkpoint aside that is older than what the job has done elsewhere since. For jobs that need nothing of it."""
+    """Set a checkpoint aside that is outdated because the job has run elsewhere since. For jobs that do not need it."""
     old = data.checkpoint(job)
     if old.exists():
         for each in set_aside(data, job):  # that of an earlier move, which is older still

@@ -166,7 +166,7 @@ def same_content(one: Path, other: Path) -> bool:
 
 
 def why_no_way_back(job: str, old: RunnerProcess, running: Mapping[str, Any], new: Mapping[str, Any]) -> str | None:
-    """Return why the running version of a job could not go on after a new one, whose plan is ``new``, was taken back; None: it could.
+    """Return why the running version could not continue after a roll-back of a new one, whose plan is ``new``; None: it could.
 
     Where the state lies in topics and positions with groups of a broker, neither can be set back: other instances may use them, too.
     So the running version must be able to read the state that the new one stores, or nothing of it is begun. Raises RunnerAwayError.
@@ -218,7 +218,7 @@ def rows_twice(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
 
 
 def _walked(root: Path) -> Iterator[Path]:
-    """Yield what is below a directory, each directory before its files. Links are left out: headrace makes none."""
+    """Yield the entries below a directory, each directory before its files. Links are left out: headrace makes none."""
     for place, folders, files in os.walk(root):
         folders[:] = sorted(each for each in folders if each not in _LEFT_OUT)
         for name in (*folders, *sorted(set(files) - _LEFT_OUT)):

@@ -34,7 +34,7 @@ class JobFiles:
         self._refused: dict[str, str] = {}
         #: Called before a version is stored, with the record and the files. What it raises keeps the version from being stored.
         self.new_version: Callable[[VersionRecord, Mapping[str, bytes]], None] = lambda record, files: None
-        #: By job, what was submitted last and by whom, until it has become a version.
+        #: By job, the last submitted file and its author, until it has become a version.
         self._submitted: dict[str, tuple[bytes, str]] = {}
 
     @property
@@ -45,7 +45,7 @@ class JobFiles:
     def scan(
         self, is_watched: Callable[[JobRecord | None], bool], refuse_to_move: Callable[[JobRecord], None]
     ) -> dict[str, int]:
-        """Take what is new, note what is gone. Returns the versions to roll out, by job.
+        """Store new versions, and record removed jobs. Returns the versions to roll out, by job.
 
         A job for which ``is_watched`` is true is left as it is. ``refuse_to_move`` raises JobError for a job that cannot change its
         unit now: that becomes its problem, until its file is another one or it can.
@@ -55,7 +55,7 @@ class JobFiles:
         changes: dict[str, int] = {}
         for each in found:
             if is_watched(known.get(each.name)):
-                continue  # what is new still may be judged in a moment, and must not be rolled out once more
+                continue  # a new version may still be under evaluation, and must not be rolled out twice
             before = self._refused.pop(each.name, None)
             try:
                 number = self._taken(each, known.get(each.name), refuse_to_move)
@@ -82,7 +82,7 @@ class JobFiles:
         return changes
 
     def forget(self) -> None:
-        """Forget what was read: another server has read the directory meanwhile, and may do so again."""
+        """Drop the result of the last scan: another server has read the directory since, and may do so again."""
         for each in (self._seen, self._stored, self._missed, self._refused, self._submitted):
             each.clear()
         self._offered.clear()
@@ -163,7 +163,7 @@ class JobFiles:
         return number
 
     def note_author(self, job: str, content: bytes, author: str) -> None:
-        """Note who has submitted a job's file, for the version that is made of it. Called before the file is written."""
+        """Record who submits a job's file, for the version that is made from it. Called before the file is written."""
         self._submitted[job] = (content, author)
 
     def _author_of(self, found: FoundJob) -> str | None:

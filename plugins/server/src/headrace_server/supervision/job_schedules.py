@@ -46,7 +46,7 @@ class JobSchedules:
             try:
                 found = schedule_of(self._services.settings(job.name, job.current_version))
             except JobError as error:  # a later headrace has stored it
-                logger.error("this server leaves the schedule of %s alone: %s", job.name, error)
+                logger.error("this server cannot run the schedule of %s: %s", job.name, error)
                 found = None
                 self._unknown[job.name] = job.current_version
             self._known[job.name] = (job.current_version, found)
@@ -63,7 +63,7 @@ class JobSchedules:
         return self._made().history(job, count_max=count_max)
 
     def tick(self, jobs: Iterable[JobRecord]) -> None:
-        """Start what is due, once a second. ``jobs``: all of the registry, as they were a moment ago.
+        """Start the due runs, once a second. ``jobs``: all jobs of the registry, as they were a moment ago.
 
         Raises RetriableError, errors of the database: the next round tries again.
         """
@@ -122,7 +122,7 @@ class JobSchedules:
 
 
 class _Starter:
-    """How the scheduler begins and ends runs: by what is wanted of a job, for which the units care."""
+    """How the scheduler starts and ends runs: it changes the wanted state of a job, and the units act on it."""
 
     def __init__(
         self, services: Services, units: Mapping[str, Unit], is_resting: Callable[[JobRecord], bool]
@@ -135,7 +135,7 @@ class _Starter:
         """See JobStarter.start_job."""
         job = self._services.registry.job(name)
         if not job.present or job.current_version is None:
-            raise JobError("it has no file or no version that was accepted", job=name, hint=job.problem)
+            raise JobError("the job has no file, or none of its versions was accepted", job=name, hint=job.problem)
         if self._services.registry.begin_scheduled(name, to_milliseconds(scheduled_for)):
             unit = self._units.get(job.unit)
             if unit is not None:
@@ -147,7 +147,7 @@ class _Starter:
         self._services.registry.move(name, Desired.RUNNING, Desired.SCHEDULED)
 
     def is_running(self, name: str) -> bool:
-        """See JobStarter.is_running. A job that rests after too many failures is not: its next time begins anew."""
+        """See JobStarter.is_running. A job that rests after too many failures is not running: its next run starts normally."""
         job = self._services.registry.job(name)
         wanted = job.desired is Desired.RUNNING and not self._is_resting(job)
         return wanted or any(run.job == name for run in self._services.registry.open_runs())

@@ -81,7 +81,7 @@ class JobStatuses:
         return found
 
     def _state(self, job: JobRecord) -> str:
-        """Return what a job of this server does now, in one word for people."""
+        """Return the present activity of a job of this server, in one word for people."""
         unit = self._units.get(job.unit)
         phase = unit.phase(job.name) if unit is not None else None
         if unit is not None and phase in RUNS:

@@ -16,13 +16,15 @@ logger = logging.getLogger(__name__)
 
 
 def load_ahead(services: Services, new: RunnerProcess, changes: Iterable[str], stopping: threading.Event) -> str | None:
-    """Let a process load the state of its jobs, and then what was stored meanwhile: a little.
+    """Let a process load the state of its jobs, and then the few changes that were stored in the meantime.
 
     Called by a roll-out before it stops the running version, whose changed jobs make no snapshot from now on. Returns why that one must
     go on: the new process has ended, as it may where there is not enough memory for both. None: it is there, with or without state.
     """
     for job in changes:
-        with contextlib.suppress(OSError):  # then a snapshot may come in between, and all of it is loaded again
+        with contextlib.suppress(
+            OSError
+        ):  # then a snapshot may be stored in between, and the whole state is loaded again
             KeptCheckpoint(services.data, job).guard()
     for each in (*new.specification.jobs, *new.specification.jobs):
         if stopping.is_set() or not new.is_alive():
@@ -39,7 +41,7 @@ def load_ahead(services: Services, new: RunnerProcess, changes: Iterable[str], s
 
 
 def give_up(services: Services, new: RunnerProcess, changes: Iterable[str]) -> None:
-    """End a process that is not to take over: the running version goes on, and makes snapshots as ever."""
+    """End a process that will not take over: the running version continues, and makes snapshots as usual."""
     new.kill()
     for job in changes:
         with contextlib.suppress(OSError):  # the mark is removed later, with what nobody needs

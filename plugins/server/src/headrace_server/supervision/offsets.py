@@ -1,4 +1,4 @@
-"""Offsets of stopped jobs, shown and moved by a process of its own: it loads the code of the job, which the server never does."""
+"""Offsets of stopped jobs, shown and moved in a separate process: it loads the job's code, which the server never does."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _TIMEOUT_SECONDS = 120.0
 
 
 def offsets_of(services: Services, job: str, move: Mapping[str, int] | None = None) -> Mapping[str, int]:
-    """Return the offsets of a stopped job, after they were moved if ``move`` says so. Raises what the backend refuses."""
+    """Return the offsets of a stopped job, after they were moved if ``move`` says so. Raises the errors of the backend."""
     version = services.registry.job(job).current_version
     if version is None:
-        raise JobError("no version of it was accepted, so there is no checkpoint", job=job)
+        raise JobError("no version of the job was accepted, so there is no checkpoint", job=job)
     environment = services.environment([services.settings(job, version)])
     request = msgspec.json.encode(Request(services.job_specification(job, version), dict(move or {})))
     try:

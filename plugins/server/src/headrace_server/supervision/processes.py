@@ -48,7 +48,7 @@ class RunnerProcess(ABC):
 
     @abstractmethod
     def release(self) -> None:
-        """Give back what the system keeps for a process that has ended. Does nothing while it runs; may be called again."""
+        """Release the system resources of a process that has ended. Does nothing while it runs; may be called again."""
 
     @abstractmethod
     def outcomes(self) -> Mapping[str, JobOutcome]:
@@ -66,11 +66,11 @@ class Launcher(ABC):
 
     @abstractmethod
     def find(self, file: Path, *, pid: int, started_seconds: float) -> RunnerProcess:
-        """Return a runner of an earlier server, which may have ended meanwhile. Raises JobError if its specification is lost."""
+        """Return a runner of an earlier server; it may have ended since. Raises JobError if its specification is lost."""
 
 
 class ChildProcess(RunnerProcess):
-    """A runner in a session of its own: it gets no signal from the server's terminal and outlives the server."""
+    """A runner in a new session: it gets no signal from the server's terminal and outlives the server."""
 
     def __init__(
         self, specification: RunnerSpecification, file: Path, *, pid: int, started_seconds: float,
@@ -181,7 +181,7 @@ class ChildLauncher(Launcher):
         try:
             specification = RunnerSpecification.read(file)
         except (OSError, msgspec.MsgspecError) as error:
-            raise JobError(f"the specification of a runner is lost: {error}") from error
+            raise JobError(f"the specification of a runner cannot be read: {error}") from error
         return ChildProcess(specification, file, pid=pid, started_seconds=started_seconds, child=None)
 
 
@@ -193,7 +193,7 @@ def _give(child: subprocess.Popen[bytes], given: bytes) -> None:
 
 
 def _log(specification: RunnerSpecification) -> int:
-    """Open the log for what a runner says before it opens the log itself, such as an error of an import."""
+    """Open the log for output of a runner before it opens the log itself, such as an error of an import."""
     return os.open(specification.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
 
 

@@ -9,7 +9,7 @@ from headrace.foundation.clock import Clock
 FAILURES_MAX = 5
 FIRST_PAUSE = timedelta(seconds=1)
 PAUSE_MAX = timedelta(minutes=1)
-#: A job that has run this long without a failure begins to count anew.
+#: After this time without a failure, the count of failures of a job is reset.
 SETTLED_AFTER = timedelta(minutes=5)
 
 

@@ -68,11 +68,11 @@ class RollOutReport:
 
 
 class RollOut:
-    """One roll-out of versions into a unit. ``run`` is called once, in a thread of its own; or ``watch_on``, by a server that
+    """One roll-out of versions into a unit. ``run`` is called once, in a separate thread; or ``watch_on``, by a server that
     finds the note of an earlier one.
 
     ``changes``: the new versions. ``running``: the jobs that should run afterwards, with their versions before the change; a
-    changed job that is not among them is only checked. ``say`` is told each step.
+    changed job that is not among them is only checked. ``say`` is called for each step.
     """
 
     def __init__(
@@ -226,7 +226,7 @@ class RollOut:
                 return {job: str(outcome.reason) for job, outcome in runner.outcomes().items()}
             if self._server_stops.is_set() and not to_the_end:
                 runner.kill()
-                raise RollOutInterruptedError("the server ended while the version was loaded")
+                raise RollOutInterruptedError("the server stopped while the version was being loaded")
             clock.wait(self._never if to_the_end else self._server_stops, _LOOK_SECONDS)
         # Jobs are loaded one after the other: those behind the one that hangs have done nothing wrong.
         return {
@@ -316,7 +316,7 @@ class RollOut:
             return True
         give_up(self._services, new, self._changes)
         if self._server_stops.is_set():
-            raise RollOutInterruptedError("the server ended while state was loaded")
+            raise RollOutInterruptedError("the server stopped while state was being loaded")
         for job, version in self._changes.items():
             self._refuse(job, version, str(ended))
         return False
@@ -334,7 +334,7 @@ class RollOut:
             new.kill()
             for job, version in self._changes.items():
                 self._refuse(
-                    job, version, f"the checkpoint of the version before cannot be kept for a way back: {error}"
+                    job, version, f"the checkpoint of the previous version cannot be kept for a roll-back: {error}"
                 )
             self._unit.start(before)
             return None
@@ -353,7 +353,7 @@ class RollOut:
             self._unit.prepare_places({each.name: each.version for each in jobs}, taken)
             if any(each.checkpoint != str(self._services.data.checkpoint(each.name)) for each in jobs):
                 raise RollOutInterruptedError(
-                    "it was prepared for a checkpoint that a process may write which wakes up"
+                    "it was prepared for a checkpoint into which an old process may still write"
                 )
             return taken.lease.token
         except BaseException:
@@ -396,7 +396,7 @@ class RollOut:
             except (RunnerAwayError, RefusedError) as error:
                 is_away = True
                 if Path(old.specification.socket).exists():  # else it had not begun, or has ended by itself
-                    logger.warning("job %s did not stop in order: %s", job, error.message)
+                    logger.warning("job %s did not stop cleanly: %s", job, error.message)
                     outcome, reason = "killed", f"it did not stop for a new version: {error.message}"
         if is_away:
             old.kill()
@@ -406,7 +406,7 @@ class RollOut:
             try:
                 old.ask("release")
             except (RunnerAwayError, RefusedError) as error:
-                logger.warning("unit %s: its lease is released later: %s", self._unit.name, error.message)
+                logger.warning("unit %s: its lease will be released later: %s", self._unit.name, error.message)
         self._unit.end_runs(outcome, reason)
         self._unit.leave()
 
@@ -440,7 +440,7 @@ class RollOut:
         return {job: self._judged(job) for job in guarded}
 
     def _patiently(self, work: Callable[[], _Found]) -> _Found:
-        """Do ``work``, again and again while the registry's database is away: the new version is in its place and runs meanwhile."""
+        """Do ``work``, and repeat it while the registry's database is not available: the new version is in place and runs."""
         while True:
             try:
                 return work()
@@ -448,7 +448,9 @@ class RollOut:
                 if self._server_stops.is_set():
                     raise  # the note of the roll-out is for the next server
                 logger.warning(
-                    "unit %s: the registry is away while a version is watched: %s", self._unit.name, error.orig
+                    "unit %s: the registry is not available while a new version is observed: %s",
+                    self._unit.name,
+                    error.orig,
                 )
                 self._services.clock.wait(self._server_stops, _AWAY_SECONDS)
 
@@ -524,13 +526,13 @@ class RollOut:
             refused = dict.fromkeys(note.before, str(error))
         if not refused:
             return runner
-        logger.error("unit %s: the version before cannot be prepared: %s", self._unit.name, refused)
+        logger.error("unit %s: the previous version cannot be prepared: %s", self._unit.name, refused)
         if runner is not None:
             runner.kill()
         return None
 
     def _placed(self, old: RunnerProcess | None, note: RollOutNote, job: str, after: Mapping[str, Any]) -> str:
-        """Let a job go on from the checkpoint of its new version, or from its own if it cannot read that. Return what to tell of it."""
+        """Let a job continue from the checkpoint of its new version, or from its own if it cannot read that. Return a text about it."""
         kept = KeptCheckpoint(self._services.data, job)
         why = None if old is None else self._cannot_read(old, job, note.plans[job])
         if why is None or not kept.is_changed():
@@ -550,7 +552,7 @@ class RollOut:
 
     @staticmethod
     def _cannot_read(old: RunnerProcess, job: str, plan: Mapping[str, Any]) -> str | None:
-        """Return why a prepared old version cannot go on with what the new one has stored; None: it can, or will refuse by itself."""
+        """Return why a prepared old version cannot use the state that the new one stored; None: it can, or refuses it itself."""
         try:
             must_be_empty = old.ask("compare", job=job, running=plan)
         except RefusedError as error:
@@ -573,10 +575,10 @@ class RollOut:
             KeptCheckpoint(self._services.data, job).drop()
 
     def _check_ours(self) -> None:
-        """Raise RollOutInterruptedError if another server has the unit by now: it goes on with the note of this roll-out."""
+        """Raise RollOutInterruptedError if another server has the unit by now: it continues from the record of this roll-out."""
         member = self._services.member
         if member is not None and not member.tables.has(self._unit.name, self._services.server):
-            raise RollOutInterruptedError("another server has the unit now, and goes on with it")
+            raise RollOutInterruptedError("another server now runs the unit and continues the roll-out")
 
     def _accept(self, job: str, version: int) -> None:
         self._check_ours()

@@ -26,5 +26,5 @@ def select_jobs(jobs: Iterable[JobRecord], text: str) -> list[JobRecord]:
     if not found:
         names = [job.name for job in known]
         hint = did_you_mean(text, names, known="jobs") if names else "no job lies in the jobs directory"
-        raise JobError(f"no job is meant by {text!r}", hint=hint)
+        raise JobError(f"no job matches {text!r}", hint=hint)
     return found

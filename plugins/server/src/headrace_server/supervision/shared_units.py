@@ -1,4 +1,4 @@
-"""How a server begins with a unit that was assigned to it: whose process runs it, and what the server before has left."""
+"""How a server takes over a unit: which process runs it, and what the previous server has left."""
 
 from __future__ import annotations
 
@@ -64,7 +64,9 @@ class SharedUnits:
         for name in sorted(owned & jobs.keys() - self._entered):
             unit = self._supervisor.unit(name, jobs[name])
             if not self._supervisor.is_busy(name) and self._enter(unit, jobs[name]):
-                unit.changes += 1  # entering has noted how runs have ended: what was read of its jobs before is old
+                unit.changes += (
+                    1  # entering has recorded how runs ended: records of its jobs that were read before are outdated
+                )
                 self._entered.add(name)
                 self._go_on_with_versions(unit)
         return set(self._entered)
@@ -89,7 +91,7 @@ class SharedUnits:
         return True
 
     def roll_out_offers(self, jobs: Mapping[str, Mapping[str, JobRecord]], owned: Iterable[str]) -> None:
-        """Roll out what the server that reads the jobs directory has found for the units of this one."""
+        """Roll out the versions that the server of the jobs directory has found for the units of this one."""
         for name in owned:
             found = {job.name: job.offered_version for job in jobs[name].values() if job.offered_version is not None}
             new = {job: number for job, number in found.items() if (job, number) not in self._offers}
@@ -115,11 +117,11 @@ class SharedUnits:
             self._offers -= set(offers.items())
 
     def _go_on_with_versions(self, unit: Unit) -> None:
-        """Go on with what the server before has rolled out."""
+        """Continue the roll-out of the previous server."""
         try:
             note = read_note(self._services.data, unit.name, group=unit.group)
         except (OSError, msgspec.MsgspecError) as error:
-            logger.error("unit %s: the note of its last roll-out cannot be read: %s", unit.name, error)
+            logger.error("unit %s: the record of its last roll-out cannot be read: %s", unit.name, error)
             return
         if note is not None:
             self._supervisor.watch_later(unit, note)
@@ -187,7 +189,7 @@ class SharedUnits:
         return found.outcome, found.reason
 
     def _settle(self, unit: Unit, jobs: Mapping[str, JobRecord], runs: list[RunRecord]) -> None:
-        """Note how the runs have ended that another server had: their process has told it, or was killed with its machine."""
+        """Record how the runs of another server ended: their process has reported it, or was killed with its machine."""
         found = self._member.unit(unit.name)
         outcomes: Mapping[str, Any] = {} if found is None else found.outcomes
         for run in runs:

@@ -1,4 +1,4 @@
-"""Makes the specification of a runner from what the registry has."""
+"""Makes the specification of a runner from the registry."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def secrets_of_environment(names: Sequence[str]) -> Mapping[str, str]:
 
 @functools.cache
 def own_environment() -> str:
-    """Return a digest of what this server has installed, and where: processes that it starts have the same."""
+    """Return a digest of this server's installed packages and their places: processes that it starts have the same."""
     installed = sorted({f"{each.name}=={each.version}" for each in importlib.metadata.distributions()})
     return hashlib.sha256("\n".join([sys.version, sys.prefix, *installed]).encode()).hexdigest()[:16]
 
@@ -132,7 +132,7 @@ class Services:
             if getattr(limits, option) is not None:
                 raise OptionError(
                     f"{unit}: this server cannot limit processor time: {self.no_cgroups}", option=option,
-                    hint="remove it, or give the server a control group of its own: docs/deployment.md",
+                    hint="remove the limit, or give the server its own control group: docs/deployment.md",
                 )  # fmt: skip
         return None
 
@@ -149,7 +149,7 @@ class Services:
         return msgspec.json.encode(access)
 
     def prepare_places(self, versions: Mapping[str, int], taken: Taken) -> None:
-        """See to it that a process with a new lease finds what it needs and nothing that another one may write. Raises OSError."""
+        """Ensure that a process with a new lease finds its files, and none that another process may still write. Raises OSError."""
         for job, number in sorted(versions.items()):
             settings = self.settings(job, number)
             if self.data.shared is None:
@@ -161,14 +161,14 @@ class Services:
                 take_from_lost_process(settings.backend, self.data.checkpoint(job), job)
 
     def python_of(self, job: str, number: int) -> str | None:
-        """Return the interpreter of a version with plug-ins of its own; None: the server's. Raises JobError if it cannot be made."""
+        """Return the interpreter of a version with its own plug-ins; None: the server's. Raises JobError if it cannot be made."""
         lock = self.versions.place(job, number) / LOCK_FILE
         try:
             text = lock.read_text(encoding="utf-8")
         except FileNotFoundError:
             return None
         if self.environments is None:
-            raise JobError("this server has no place for environments of plug-ins", job=job, option="plugins")
+            raise JobError("this server has no directory for environments of plug-ins", job=job, option="plugins")
         return self.environments.python_of(text)
 
     def process_of(self, job: str, number: int) -> dict[str, Any]:
@@ -182,7 +182,7 @@ class Services:
         found = {job: self.python_of(job, number) for job, number in versions.items()}
         if len(set(found.values())) > 1:
             raise JobError(
-                f"the jobs of the group {unit!r} have different plug-ins, and one process", option="plugins",
+                f"the jobs of the group {unit!r} need different plug-ins, but share one process", option="plugins",
                 hint="give them the same plugins:, or another group",
             )  # fmt: skip
         return next(iter(found.values()), None)
@@ -234,7 +234,7 @@ def _settings_of(record: VersionRecord) -> JobSettings:
         return msgspec.json.decode(record.settings, type=JobSettings)
     except msgspec.ValidationError as error:
         raise JobError(
-            f"a server with a later headrace has stored its version {record.number}, and this one does not know its settings: {error}",
+            f"a newer headrace has stored its version {record.number}, and this one does not know its settings: {error}",
             job=record.job, hint="upgrade headrace on this server",
         ) from error  # fmt: skip
 

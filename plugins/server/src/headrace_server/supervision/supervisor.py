@@ -109,9 +109,13 @@ class Supervisor:
             self._be_whole()
 
     def _be_degraded(self, reason: str) -> None:
-        """Note that the database of the registry is away. The processes of jobs go on; nothing is started, stopped or shown."""
+        """Record that the registry's database is not available. Job processes continue; nothing is started, stopped or shown."""
         if self.degraded is None:
-            logger.error("the registry is away: jobs that run go on, nothing else is done until it is back: %s", reason)
+            logger.error(
+                "the registry is not available: running jobs continue, and the server does nothing else until the registry is available: "
+                "%s",
+                reason,
+            )
         self.degraded = reason
 
     def _be_whole(self) -> None:
@@ -128,7 +132,7 @@ class Supervisor:
             self._said = (text, now)
 
     def stop(self, on_stop: Literal["stop", "leave"] = "stop") -> None:
-        """End the loop. ``leave``: the runners go on, for the next server to find."""
+        """End the loop. ``leave``: the runners continue, and the next server finds them."""
         self._on_stop = on_stop
         self._stopping.set()
 
@@ -201,7 +205,9 @@ class Supervisor:
                     return
                 self.services.clock.wait(never, _TICK_SECONDS)
         except (HeadraceError, SQLAlchemyError) as error:
-            logger.warning("the units are not handed over, others take them when this server has ended: %s", error)
+            logger.warning(
+                "the units could not be handed over; other servers take them when this server has stopped: %s", error
+            )
 
     def _drain(self) -> None:
         """Stop all jobs at a checkpoint and wait until their processes have ended."""
@@ -221,11 +227,11 @@ class Supervisor:
         """Take over the processes of an earlier server that run still, and note the end of the others."""
         registry = self.services.registry
         if self.services.member is not None:  # its units are entered one by one, when it is known which it has
-            ended = "the server has ended meanwhile"
+            ended = "the server stopped before it had answered"
             self.services.member.tables.abandon_operations(self.services.server, ended, self.services.clock.now())
             self.services.member.start(registry.jobs)
             return
-        registry.abandon_operations("the server has ended meanwhile")
+        registry.abandon_operations("the server stopped before it had answered")
         by_process: dict[str, list[Any]] = defaultdict(list)
         for run in registry.open_runs(self.services.server):
             by_process[run.socket].append(run)
@@ -258,7 +264,7 @@ class Supervisor:
             try:
                 note = read_note(self.services.data, unit, group=group)
             except (OSError, msgspec.MsgspecError) as error:
-                logger.error("unit %s: the note of its last roll-out cannot be read: %s", unit, error)
+                logger.error("unit %s: the record of its last roll-out cannot be read: %s", unit, error)
                 continue
             if note is not None:
                 found[unit] = note
@@ -301,7 +307,9 @@ class Supervisor:
         here = unit is not None and job.name in unit.running_versions()
         if here or (self.services.member is not None and self._runs_somewhere(job.name)):
             raise JobError(
-                "a job changes its group only while it is stopped", job=job.name, hint=f"headrace stop {job.name}"
+                "the group of a job can be changed only while the job is stopped",
+                job=job.name,
+                hint=f"headrace stop {job.name}",
             )
 
     def _runs_somewhere(self, name: str) -> bool:
@@ -486,15 +494,15 @@ class Supervisor:
         return operation
 
     def desire(self, jobs: Iterable[JobRecord], desired: Desired) -> None:
-        """Note what is wanted of jobs; the loop sees to it. A start begins to count failures anew."""
+        """Record the wanted state of jobs; the loop acts on it. A start resets the count of failures."""
         chosen = list(jobs)
         for job in chosen:
             if desired in WANTED and not job.present:
-                raise JobError("its file does not lie in the jobs directory", job=job.name, hint="put it back first")
+                raise JobError("its file is not in the jobs directory", job=job.name, hint="restore the file first")
             if desired in WANTED and job.current_version is None:
                 waits = job.problem is None and self.statuses.waits_for_a_person(job)
                 hint = f"headrace upgrade {job.name} rolls out its first version" if waits else job.problem
-                raise JobError("no version of it was accepted", job=job.name, hint=hint)
+                raise JobError("no version of the job was accepted", job=job.name, hint=hint)
         for job in chosen:
             self.services.registry.change_job(job.name, desired=desired.value, problem=None)
             if desired in WANTED:
@@ -527,18 +535,18 @@ class Supervisor:
             clock.wait(never, 0.05)
 
     def phase(self, name: str) -> str:
-        """Return what a job does now, in one word for people."""
+        """Return the present activity of a job, in one word for people."""
         return self.statuses.of([self.services.registry.job(name)])[name].state
 
     def ask_runner(self, job: JobRecord, do: str, *, timeout_seconds: float, **arguments: Any) -> Any:
-        """Send a request about a job to its runner. Raises JobError if none runs here; what the runner refuses."""
+        """Send a request about a job to its runner. Raises JobError if none runs here, and the errors of the runner."""
         unit = self.units.get(job.unit)
         if unit is None or unit.runner is None or job.name not in unit.running_versions():
             raise JobError("the job does not run", job=job.name, hint=f"headrace start {job.name}")
         return unit.runner.ask(do, job=job.name, timeout_seconds=timeout_seconds, **arguments)
 
     def stop_with_savepoint(self, job: JobRecord, path: Path, *, timeout_seconds: float) -> None:
-        """Stop a job at a savepoint; it stays stopped. Raises JobError if none runs, what the savepoint refuses."""
+        """Stop a job at a savepoint; it stays stopped. Raises JobError if it does not run, and the errors of the savepoint."""
         # The lock keeps the loop from starting the job again before it is known that this is not wanted.
         with self.unit(job.unit, {}).held():
             try:
@@ -547,7 +555,7 @@ class Supervisor:
                 self.desire([job], Desired.STOPPED)
 
     def reset_checkpoint(self, name: str) -> Path:
-        """Set the checkpoint of a stopped job aside: it begins anew at its next start. Returns where the old one is now."""
+        """Set the checkpoint of a stopped job aside: its next start is from the beginning. Returns the old one's new place."""
         self.refuse_if_running(name)
         checkpoint = self.services.data.checkpoint(name)
         if not checkpoint.exists():
@@ -563,7 +571,7 @@ class Supervisor:
         """Raise JobError unless the job is stopped and no process has it."""
         job = self.services.registry.job(name)
         if job.desired in (Desired.RUNNING,) or self._runs_somewhere(name):
-            raise JobError("this needs a job that is stopped", job=name, hint=f"headrace stop {name}")
+            raise JobError("this is possible only while the job is stopped", job=name, hint=f"headrace stop {name}")
 
     # ---------------------------------------------------------------------------------------------------------- inside
 
@@ -592,7 +600,7 @@ def _is_up(phase: str, has_run: bool) -> bool:
 
 
 def _end_operation(registry: Registry, operation: str, report: RollOutReport) -> None:
-    """Note the end of a roll-out: its report, and what was refused or taken back."""
+    """Record the end of a roll-out: its report, and versions that were refused or rolled back."""
     problems = {**report.refused, **report.fell_back}
     text = "; ".join(f"{job}: {reason}" for job, reason in problems.items())
     registry.end_operation(operation, result=msgspec.json.encode(asdict(report)).decode(), error=text or None)

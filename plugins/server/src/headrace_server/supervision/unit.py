@@ -41,14 +41,14 @@ class UnitElsewhereError(RetriableError):
 class Unit:
     """Keeps one runner as it is wanted. ``tick`` is called again and again by the server's loop; it waits for nothing.
 
-    A roll-out holds ``lock`` for as long as it takes; ticks do nothing meanwhile.
+    A roll-out holds ``lock`` until it ends; ticks do nothing during that time.
     """
 
     def __init__(self, name: str, services: Services, *, group: bool) -> None:
         self.name = name
         self.group = group
         self.lock = threading.RLock()
-        #: How often versions of it were changed: what was read of the registry before such a change is old.
+        #: How often versions of it were changed: records that were read from the registry before such a change are outdated.
         self.changes = 0
         #: Not set: versions that an earlier server has rolled out are to be watched first. Until then ticks do nothing.
         self.settled = threading.Event()
@@ -114,7 +114,7 @@ class Unit:
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
-        """Keep ticks out while versions change, and let none act on what it has read before."""
+        """Keep ticks out while versions change, and let none use records that it read before."""
         with self.lock:
             try:
                 yield
@@ -122,7 +122,7 @@ class Unit:
                 self.changes += 1
 
     def tick(self, jobs: Mapping[str, JobRecord], *, changes: int | None = None) -> None:
-        """Look at the runner and do the next step towards what is wanted.
+        """Look at the runner and do the next step towards the wanted state.
 
         ``jobs`` are those of this unit, as they were when it had seen so many ``changes``; None: they are as they are now.
         """
@@ -139,14 +139,14 @@ class Unit:
             self.lock.release()
 
     def _count_starts(self, jobs: Mapping[str, JobRecord]) -> None:
-        """Count failures anew of jobs that a person has started, on whichever server."""
+        """Reset the count of failures of jobs that a person has started, on any server."""
         for name, job in jobs.items():
             if self._starts.setdefault(name, job.starts or 0) != (job.starts or 0):
                 self._starts[name] = job.starts or 0
                 self.begin_anew(name)
 
     def look(self, *, steady_seconds: float = 0.0) -> None:
-        """Ask the runner how its jobs are, and note what has ended. Jobs that just run are asked again after ``steady_seconds``."""
+        """Ask the runner for the state of its jobs, and record ended ones. Running jobs are asked again after ``steady_seconds``."""
         self._reap()
         runner = self.runner
         if runner is None:
@@ -192,7 +192,7 @@ class Unit:
     def end_silent(self) -> None:
         """End the process, which shows no sign of life. Its jobs are started again at once, unless this happens again and again."""
         assert self.runner is not None
-        logger.warning("unit %s: its process %d shows no sign of life and is killed", self.name, self.runner.pid)
+        logger.warning("unit %s: its process %d does not respond and is killed", self.name, self.runner.pid)
         self._was_silent = True
         self.runner.kill()
 
@@ -204,7 +204,7 @@ class Unit:
             return
         if self._exit_asked is not None:
             if self._services.clock.monotonic() >= self._exit_asked:
-                logger.warning("runner of %s does not end: it is killed", self.name)
+                logger.warning("runner of %s does not stop and is killed", self.name)
                 self.runner.kill()
             elif not self._exit_heard:
                 self._tell_to_exit(self.runner)
@@ -273,12 +273,12 @@ class Unit:
             return None
         taken = member.obtain(self.name, dead_token=self._dead_token)
         if taken is None:
-            raise UnitElsewhereError(f"another process may be running the unit {self.name!r}")
+            raise UnitElsewhereError(f"another process may still be running the unit {self.name!r}")
         self._token = taken.lease.token
         return taken if not self._must_fence else replace(taken, fenced=True)
 
     def prepare_places(self, versions: Mapping[str, int], taken: Taken) -> None:
-        """See to it that a process with the lease finds what it needs and nothing that another one may write.
+        """Ensure that a process with the lease finds its files, and none that another process may still write.
 
         Raises OSError, RetriableError. After an error the lease is not released: whoever takes a released one would not know that a
         process may wake up.
@@ -372,7 +372,7 @@ class Unit:
             self._exit_heard = True
 
     def _stop_one(self, job: str) -> None:
-        """Stop one job of a group, whose process goes on. It may take long, so it gets a thread of its own."""
+        """Stop one job of a group, whose process continues. It may take long, so it runs in a separate thread."""
         runner = self.runner
         assert runner is not None
         seconds = max(each.stop_timeout_seconds for each in runner.specification.jobs) + _EXIT_GRACE_SECONDS
@@ -451,7 +451,7 @@ class Unit:
         for runner, deadline in self._leaving:
             if runner.is_alive():
                 if now >= deadline:
-                    logger.warning("runner of %s does not end: it is killed", self.name)
+                    logger.warning("runner of %s does not stop and is killed", self.name)
                     runner.kill()
                 still.append((runner, deadline))
             else:

@@ -50,7 +50,7 @@ class Trials:
         what it locks is locked until that process has ended.
         """
         if not self._places.acquire(timeout=_WAIT_SECONDS):
-            raise TrialBusyError("other trials run at the moment", hint="try again in a few seconds")
+            raise TrialBusyError("too many trials are running", hint="try again in a few seconds")
         try:
             with tempfile.TemporaryDirectory(prefix="headrace-trial-") as place:
                 command = [python or sys.executable, "-m", "headrace_server.trials"]
@@ -78,7 +78,7 @@ class Trials:
         try:
             _, errors = child.communicate(request, timeout.total_seconds())
         except subprocess.TimeoutExpired:
-            raise TimeoutError(f"it has not ended after {timeout.total_seconds():g} s and was stopped") from None
+            raise TimeoutError(f"it did not end after {timeout.total_seconds():g} s and was stopped") from None
         finally:
             _end(child)
         return _answer_of(answer, child.returncode, errors)

@@ -56,10 +56,10 @@ def refuse_kinds(plan: Plan, sources: Iterable[str]) -> None:
     stateful = [node_id for node_id, node in plan.of_kind(OperatorNode).items() if isinstance(node.spec, StatefulSpec)]
     if plan.shuffles or stateful:
         raise JobError(
-            "the job remembers rows ("
+            "the job keeps state ("
             + ", ".join([*plan.shuffles, *stateful])
-            + "), and a replay beside it does not know them",
-            hint="reset the offsets of the stopped job, or send the bodies to its source again",
+            + "), and a replay outside the job does not have that state",
+            hint="stop the job and reset its offsets, or send the bodies to its source again",
         )
     for source_id in sources:
         node = plan.sources.get(source_id)
@@ -67,11 +67,11 @@ def refuse_kinds(plan: Plan, sources: Iterable[str]) -> None:
             raise JobError(f"the job has no source {source_id!r} any more")
         if isinstance(node, SourceNode) and node.metadata:
             raise JobError(
-                f"source {source_id}: columns are made of the record's header ({', '.join(node.metadata)}), which dead letters do not have",
+                f"source {source_id}: columns come from the record's header ({', '.join(node.metadata)}), which dead letters do not have",
                 hint="send the bodies to the source again",
             )
         if node.codec is None:
-            raise JobError(f"source {source_id} gives rows and no bodies")
+            raise JobError(f"source {source_id} returns rows, not bodies, so dead letters of it cannot be replayed")
         if node.codec.header_fields:
             fields = ", ".join(sorted(node.codec.header_fields))
             raise JobError(

@@ -81,7 +81,9 @@ def _with_rules(job: Job, rules: str | None, node: str | None) -> Job:
         [node] = verbs
     if node not in verbs:
         named = ", ".join(verbs) or "none"
-        raise JobError(f"it is not clear which rules are meant; the job has {named}", option="node", hint="name one")
+        raise JobError(
+            f"the option node must name a verb rules() of the job; these are: {named}", option="node", hint="name one"
+        )
     if rules is None:
         return job
     old = verbs[node].spec

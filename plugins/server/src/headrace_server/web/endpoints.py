@@ -289,14 +289,14 @@ def _check_replayable(job: str, letters: Sequence[Letter], *, again: bool) -> No
     rows = [each for each in letters if each.body is None]
     if rows:
         raise JobError(
-            f"{len(rows)} of the letters have no body: they were refused by {rows[0].origin} after they were decoded",
+            f"{len(rows)} of the dead letters have no body: they were refused by {rows[0].origin} after they were decoded",
             job=job, hint="send their records to the source again",
         )  # fmt: skip
     before = [each for each in letters if each.replayed_seconds is not None]
     if before and not again:
         raise JobError(
-            f"{len(before)} of the letters were sent before: their rows would be written twice",
-            job=job, hint="choose others, or send again on purpose",
+            f"{len(before)} of the dead letters were already replayed: their rows would be written twice",
+            job=job, hint="choose others, or confirm that they are to be sent again",
         )  # fmt: skip
 
 

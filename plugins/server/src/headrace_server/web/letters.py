@@ -104,7 +104,7 @@ def chosen_letters(directory: Path, journal: Path, ids: Sequence[str]) -> list[L
                 found[id] = letter
     missing = [id for id in ids if id not in found]
     if missing:
-        raise JobError(f"{len(missing)} of the letters are not there any more", hint="load the page again")
+        raise JobError(f"{len(missing)} of the dead letters do not exist any more", hint="reload the page")
     return [found[id] for id in dict.fromkeys(ids)]
 
 
@@ -127,8 +127,8 @@ class ReplayLock:
         except BlockingIOError:
             os.close(descriptor)
             raise JobError(
-                "letters of this job are being sent at the moment: the same letters could be sent twice",
-                job=job, hint="wait until that replay has ended, and load the page again",
+                "dead letters of this job are being replayed at the moment: the same ones could be sent twice",
+                job=job, hint="wait until that replay has ended, and reload the page",
             ) from None  # fmt: skip
         self.descriptor = descriptor
 

@@ -131,8 +131,8 @@ class SparkCheckpoint:
     def claim(self) -> None:
         """Take the checkpoint over from earlier runs that may still exist: from now on they plan, complete and store nothing.
 
-        Called when the directory was checked, and whether it is the job's: the run of another job goes on. An earlier run of this job may
-        plan until now, so what is planned is asked again afterwards. Raises CheckpointError.
+        Called after the check that the directory belongs to this job, so the run of another job continues. An earlier run of this job may
+        have planned until now, so planned micro-batches are read again afterwards. Raises CheckpointError.
         """
         while True:
             runs = self._batches(_RUNS)
@@ -149,7 +149,7 @@ class SparkCheckpoint:
             # Stores of objects may let two runs create a file at one moment: then it is of the run that wrote last.
             mine = self._create(name, claimed) and (self._find(name) or {}).get("owner") == self._owner
             if mine and self._next_batch() == first:
-                break  # else another run has claimed it, or completed a micro-batch meanwhile
+                break  # else another run has claimed it, or completed a micro-batch since
         self._run, self._spans = number, spans
         for old in runs:
             if old <= number - _CLAIMS_MAX:
@@ -158,7 +158,7 @@ class SparkCheckpoint:
     def check_owned(self) -> None:
         """Check that no later run has claimed the checkpoint. Raises CheckpointError.
 
-        A claim of the same job handle is of its own restart that went no further, for example because the disk was full.
+        A claim of the same job handle comes from its own restart that failed early, for example because the disk was full.
         """
         if not self._run or not self._files.exists(self._path(f"{_RUNS}/{self._run + 1}")):
             return
@@ -191,7 +191,9 @@ class SparkCheckpoint:
         except Exception as error:  # py4j: whatever the file system says
             if "already exists" in _java_message(error).lower() or "AlreadyExists" in _java_message(error):
                 return False
-            with contextlib.suppress(Exception):  # py4j's: what is left of a claim is empty, which starts know
+            with contextlib.suppress(
+                Exception
+            ):  # py4j's: a file that is left of a claim is empty, and starts expect that
                 self._files.delete(self._path(name), False)
             raise self._unusable(error) from error
         return True
@@ -227,7 +229,7 @@ class SparkCheckpoint:
         """Check that all files that a start needs exist, are undamaged and belong to one checkpoint. Called when the directory was opened.
 
         ``before`` is the checkpoint that the job's earlier query in this run had: it must be the same one. Without this check,
-        a query that is started again would begin with nothing if the directory was removed meanwhile. ``of_frames``: the job
+        a query that is started again would start without state if the directory was removed. ``of_frames``: the job
         reads DataFrames, whose offsets only Spark can read. Raises CheckpointError that names the file.
         """
         if before is not None:
@@ -287,7 +289,7 @@ class SparkCheckpoint:
         lines = self._read(name).splitlines()
         try:
             if (line and lines[0] != "v1") or not isinstance(json.loads(lines[line]), dict):
-                raise ValueError("it is not a file that Spark has written")
+                raise ValueError("Spark has not written this file")
         except (IndexError, ValueError, RecursionError) as error:
             raise self._damaged(name, str(error)) from error
 
@@ -296,7 +298,7 @@ class SparkCheckpoint:
             f"{self.location}/{name} is damaged: {why}",
             job=self._job,
             option="checkpoint",
-            hint="restore the whole checkpoint directory from one copy, or begin anew with another directory",
+            hint="restore the whole checkpoint directory from one copy, or start from the beginning with another checkpoint directory",
         )
 
     def offsets(self) -> tuple[int, JobOffsets] | None:
@@ -355,7 +357,7 @@ class SparkCheckpoint:
         return sorted(status.getPath().getName() for status in self._files.listStatus(path) if status.isFile())
 
     def forget_spark_files(self) -> None:
-        """Remove what a start from a savepoint has left that did not come to its end."""
+        """Remove the files of a start from a savepoint that was interrupted."""
         for name in ("offsets", "commits", "sources", "metadata"):
             self._files.delete(self._path(name), True)
 
@@ -379,7 +381,7 @@ class SparkCheckpoint:
         return self._find(_FRAMES)
 
     def keep_frames(self, content: Mapping[str, Any]) -> None:
-        """Store what a job that reads DataFrames must know of its first start."""
+        """Store what later starts of a job that reads DataFrames must know of the first one."""
         self._keep(_FRAMES, content)
 
     def forget_frames(self) -> None:
@@ -527,7 +529,7 @@ def not_shared(
 ) -> CheckpointError:
     """Return the error of a job whose keyed stages would store their state where only the driver sees it."""
     return CheckpointError(
-        "a job with keyed stages on a cluster needs a checkpoint that all its machines reach",
+        "a job with keyed stages on a cluster needs a checkpoint directory that all machines can access",
         job=job,
         option="checkpoint",
         hint=hint,

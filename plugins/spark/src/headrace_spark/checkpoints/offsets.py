@@ -173,11 +173,11 @@ class JobOffsets:
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise CheckpointError(
                 f"the offsets in the checkpoint are damaged, or were not written by headrace: {error!r}",
-                hint="go back to a copy of the checkpoint, or begin anew with another directory",
+                hint="restore a copy of the checkpoint, or start from the beginning with another checkpoint directory",
             ) from error
 
     def check_belongs_to(self, identity: JobIdentity) -> None:
-        """Check that a job can go on from here; warn when its plan is another than the one that came this far.
+        """Check that a job can continue from these offsets; warn when its plan has changed since they were written.
 
         Sources are matched by node id. The same job may change none to another kind, and ``lost_sources`` says whether it may lose
         one. New sources, and operators or sinks that have changed, are taken as they are: what was read before is not processed
@@ -192,10 +192,10 @@ class JobOffsets:
             )
         if None not in (self.checkpoint, identity.checkpoint) and self.checkpoint != identity.checkpoint:
             raise CheckpointError(
-                "the offsets belong to another checkpoint than the files beside them",
+                "the offsets and the other files in the directory belong to different checkpoints",
                 job=self.job,
                 option="checkpoint",
-                hint="restore the whole checkpoint directory from one copy, or begin anew with another directory",
+                hint="restore the whole checkpoint directory from one copy, or start from the beginning with another checkpoint directory",
             )
         for source_id, kind in self.sources.items():
             present = identity.sources.get(source_id)
@@ -204,12 +204,12 @@ class JobOffsets:
                     f"source {source_id!r} was a {kind} when the checkpoint was written and is now a {present}",
                     job=self.job,
                     option="checkpoint",
-                    hint="give the new source another name, or begin anew with another directory",
+                    hint="give the new source another name, or start from the beginning with another checkpoint directory",
                 )
         if self.plan != identity.fingerprint:
             logger.warning(
-                "job %s: the plan has changed since the checkpoint was written; it continues at its old positions, "
-                "records read before are not processed again",
+                "job %s: the plan has changed since the checkpoint was written; it continues at its stored positions, and records that "
+                "were read before are not processed again",
                 self.job,
             )
 

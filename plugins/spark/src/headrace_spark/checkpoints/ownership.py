@@ -109,7 +109,7 @@ class Ownership:
             ) from error
         if completed:
             raise CheckpointError(
-                f"micro-batch {batch_id} {COMPLETED} of this task, while this one was stopped or slow: this one stores nothing",
+                f"micro-batch {batch_id} {COMPLETED} of this task, while this attempt was paused or slow, so this attempt stores nothing",
                 job=self.job,
             )
 
@@ -151,21 +151,21 @@ def taken_over(job: str, number: int, successor: Mapping[str, Any]) -> Checkpoin
     if "host" in successor:
         who = f" by process {successor.get('process')} on {successor['host']} at {successor.get('at')}"
     return CheckpointError(
-        f"the checkpoint was taken over{who}: the job was started again while this run ({number}) still existed, so this "
-        "run ends and stores nothing more",
+        f"the checkpoint was taken over{who}: the job was started again while this run ({number}) was still running, so this run ends and "
+        "stores nothing more",
         job=job,
         option="checkpoint",
-        hint="nothing is lost or doubled: the later start continues from the checkpoint; run one driver of a job at a time",
+        hint="no row is lost or doubled: the later run continues from the checkpoint. Run only one driver of a job at a time",
     )
 
 
 def checked_content(found: object, name: str) -> Mapping[str, Any] | None:
-    """Return what is in a file of ours, which was written under a name; None when an older version of headrace wrote it.
+    """Return the content of a file that headrace wrote under this name; None when an older version of headrace wrote it.
 
     Raises ValueError when it is damaged or another file.
     """
     if not isinstance(found, dict):
-        raise ValueError("it holds no map")
+        raise ValueError("it does not contain a map")
     if set(found) != {"of", "checksum", "content"}:
         return None
     if found["checksum"] != checksum_of(found):

@@ -27,7 +27,7 @@ class StateFiles(Protocol):
         """Return the first ``length`` bytes of a file, or all of it; None when there is no such file."""
 
     def exists(self, path: str) -> bool:
-        """Return whether there is a file. Raises OSError when that cannot be told."""
+        """Return whether there is a file. Raises OSError when that cannot be found out."""
 
     def write(self, path: str, *parts: bytes) -> None:
         """Write a file of these parts, over one that may be there. Others see all of it or nothing."""
@@ -51,9 +51,9 @@ def state_files(uri: str, s3: S3Options | None = None) -> StateFiles:
             files, path = untyped_fs.FileSystem.from_uri(f"{'s3' if scheme == 's3a' else scheme}://{rest}")
     except Exception as error:  # pyarrow's, and those of the libraries that it looks for
         raise CheckpointError(
-            f"keyed state cannot be kept in {uri!r}: {error}",
+            f"keyed state cannot be stored in {uri!r}: {error}",
             option="checkpoint",
-            hint="workers write it with pyarrow: to a disk that all share (file:///…), or to hdfs, s3, gs or abfs",
+            hint="use a disk that all workers share (file:///…), or hdfs, s3, gs or abfs",
         ) from error
     return _ArrowFiles(files, path, renames=scheme not in _APPEARS_WHOLE and scheme != "s3a")
 

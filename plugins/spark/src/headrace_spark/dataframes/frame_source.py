@@ -74,14 +74,14 @@ class DataFrameSource(Source):
         types = {field.name: field.dataType for field in self.frame.schema.fields}
         if self.body not in types:
             raise OptionError(
-                f"the DataFrame has no column {self.body!r}, which is to hold the bodies of the format",
+                f"the DataFrame has no column {self.body!r}, which must contain the bodies for the format",
                 plugin="dataframe",
                 option="body",
                 hint=did_you_mean(self.body, list(types), known="columns"),
             )
         if not isinstance(types[self.body], BinaryType | StringType):
             raise OptionError(
-                f"column {self.body!r} is {types[self.body].simpleString()}; bodies are binary or string",
+                f"column {self.body!r} is {types[self.body].simpleString()}; bodies must be binary or string",
                 plugin="dataframe",
                 option="body",
             )
@@ -94,7 +94,7 @@ class DataFrameSource(Source):
         return schema_from_spark(self.frame.schema, "dataframe")
 
     def identity(self) -> Mapping[str, Any]:
-        """Return nothing: what a DataFrame reads is known to Spark, and its checkpoint belongs to it."""
+        """Return nothing: Spark knows what a DataFrame reads, and the checkpoint belongs to it."""
         return {}
 
     def queues(self) -> Collection[Queue]:
@@ -105,7 +105,7 @@ class DataFrameSource(Source):
 
     def _refuse(self) -> NoReturn:
         raise JobError(
-            "a DataFrame is read by Spark, so the job runs on the Spark backend only",
+            "only Spark can read a DataFrame, so the job runs only on the Spark backend",
             plugin=self.node_name or "dataframe",
             hint="run it with backend='spark', or read the same data with a connector of headrace: from_file, from_kafka, …",
         )

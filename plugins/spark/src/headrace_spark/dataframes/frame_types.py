@@ -1,4 +1,4 @@
-"""The types of columns between headrace and Spark: what a DataFrame has as polars types, and what a job gives as Spark's."""
+"""Types of columns between headrace and Spark: those of a DataFrame as polars types, and those of a job as Spark's types."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def _from_spark(kind: spark.DataType, column: str, source: str) -> pl.DataType:
         key, value = (_from_spark(each, column, source) for each in (kind.keyType, kind.valueType))
         return pl.List(pl.Struct({"key": key, "value": value}))
     raise PlanError(
-        f"column {column!r} of the DataFrame has the type {kind.simpleString()}, which headrace does not have",
+        f"column {column!r} of the DataFrame has the type {kind.simpleString()}, which headrace does not support",
         plugin=source,
         option="frame",
         hint=f"cast it, or leave it out: df.drop({column!r})",
@@ -100,7 +100,7 @@ def _to_spark(kind: pl.DataType, column: str, job: str) -> tuple[spark.DataType,
         arrow_fields = [pa.field(name, made) for name, (_, made) in zip(names, found, strict=True)]
         return spark.StructType(fields), pa.struct(arrow_fields)
     raise PlanError(
-        f"column {column!r} is {type_name(kind)}, which a DataFrame of Spark cannot have here",
+        f"column {column!r} is {type_name(kind)}, which cannot be written to a DataFrame",
         job=job,
         hint=f"cast it before to_dataframe(), for example to text: with_columns('CAST({column} AS STRING) AS {column}')",
     )

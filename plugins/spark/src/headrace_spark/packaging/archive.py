@@ -20,7 +20,7 @@ _COMPRESSION = 4
 def write_archive(
     path: Path, manifest: PackageManifest, files: Sequence[PackedFile], *, progress: Callable[[int], None]
 ) -> None:
-    """Write a package; ``progress`` is told how many bytes of files were added. An older one stays until the new one is whole."""
+    """Write a package; ``progress`` is called with the number of bytes added. An older package stays until the new one is complete."""
     written = path.with_name(f".{path.name}.{os.getpid()}.new")
     try:
         with tarfile.open(written, "w:gz", compresslevel=_COMPRESSION, format=tarfile.PAX_FORMAT) as archive:
@@ -50,7 +50,7 @@ def _entry(file: PackedFile) -> tuple[tarfile.TarInfo, io.BytesIO]:
     content = file.source.read_bytes()
     info = tarfile.TarInfo(str(file.place))
     status = file.source.stat()
-    # With its time: compiled files beside it stay valid. Without the owner: nobody learns the name of who made it.
+    # The time is kept, so that compiled files stay valid. The owner is left out, so that no user name is published.
     info.size, info.mtime = len(content), int(status.st_mtime)
     info.mode = 0o755 if status.st_mode & 0o111 else 0o644
     return info, io.BytesIO(content)

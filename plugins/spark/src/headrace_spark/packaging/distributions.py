@@ -98,7 +98,7 @@ def files_of(distribution: metadata.Distribution) -> Iterator[PackedFile]:
     files = _listed(distribution)
     if not files:
         raise JobError(
-            f"the package {name!r} cannot be packed: its installation has no list of its files",
+            f"the package {name!r} cannot be packed: its installation has no list of installed files",
             plugin="spark",
             hint=f"install it again with pip: python -m pip install --force-reinstall --no-deps {name}=={distribution.version}",
         )
@@ -118,7 +118,7 @@ def files_of(distribution: metadata.Distribution) -> Iterator[PackedFile]:
 
 
 def _listed(distribution: metadata.Distribution) -> list[PurePosixPath]:
-    """Return what the installation says it has. ``distribution.files`` leaves out what is missing, from Python 3.12 on."""
+    """Return the files that the installation lists. From Python 3.12 on, ``distribution.files`` leaves out missing files."""
     record = distribution.read_text("RECORD")
     if record is not None:
         return [PurePosixPath(row[0]) for row in csv.reader(record.splitlines()) if row]
@@ -163,7 +163,9 @@ def built(projects: Mapping[str, Path]) -> Iterator[Mapping[str, Sequence[Packed
             ]
         missing = sorted(set(projects) - set(files))
         if missing:
-            raise JobError(f"the package {missing[0]!r} cannot be packed: its project built no wheel", plugin="spark")
+            raise JobError(
+                f"the package {missing[0]!r} cannot be packed: building its project gave no wheel", plugin="spark"
+            )
         yield files
 
 
@@ -177,7 +179,7 @@ def _build(projects: Sequence[Path], into: Path) -> None:
             return
     lines = [line for line in done.stderr.splitlines() if line.strip()]
     raise JobError(
-        f"a package that is installed as editable cannot be packed: pip could not build {', '.join(map(str, projects))}",
+        f"a package that is installed in editable mode cannot be packed, because pip could not build {', '.join(map(str, projects))}",
         plugin="spark",
         hint=f"pip says: {lines[-1].strip() if lines else 'nothing'}; or install it without -e",
     )
@@ -186,7 +188,7 @@ def _build(projects: Sequence[Path], into: Path) -> None:
 def _requirements(
     distribution: metadata.Distribution, extras: frozenset[str]
 ) -> Iterator[tuple[str, frozenset[str], str | None]]:
-    """Yield what a distribution requires. Of headrace's own, what is installed of their extras is taken as well."""
+    """Yield the requirements of a distribution; for headrace's own packages also the installed packages of their extras."""
     name = distribution.metadata["Name"]
     ours = canonicalize_name(name).startswith(_OURS)
     optional = set(distribution.metadata.get_all("Provides-Extra") or ()) - _EXTRAS_LEFT_OUT if ours else set()

@@ -24,7 +24,7 @@ _OF_SYSTEM = re.compile(r"^(ld-linux|ld-musl|libc|libm|libdl|libpthread|librt|li
 def interpreter_files() -> Iterator[PackedFile]:
     """Yield the files of this Python: program, standard library, and the shared libraries that they load. Raises JobError."""
     if not sys.platform.startswith("linux"):
-        raise JobError("a Python can be packed on Linux only", plugin="spark", option="with_python")
+        raise JobError("a Python interpreter can be packed only on Linux", plugin="spark", option="with_python")
     version = f"{sys.version_info.major}.{sys.version_info.minor}"
     program = Path(sys.base_prefix) / "bin" / f"python{version}"
     if not program.exists():

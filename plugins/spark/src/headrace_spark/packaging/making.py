@@ -56,7 +56,9 @@ class _Found:
 def make_package(request: PackageRequest) -> None:
     """Make the package of a job, and print its size and how to use it. Raises JobError."""
     if not request.output.name.endswith((".tar.gz", ".tgz")):
-        raise JobError(f"{request.output} cannot be the package: Spark unpacks names that end in .tar.gz or .tgz")
+        raise JobError(
+            f"{request.output} cannot be the package: Spark unpacks only archives whose names end in .tar.gz or .tgz"
+        )
     job_file = _file_of(request.target)
     with _steps() as step:
         step("building the job")
@@ -92,7 +94,7 @@ def _find(request: PackageRequest, job_file: Path) -> _Found:
     loaded = [
         module
         for name, module in list(sys.modules.items())
-        # Every installed plug-in is loaded to ask what it offers; the job uses those of which more is loaded.
+        # Each installed plug-in is loaded to read what it offers. The job uses a plug-in if more of its modules are loaded.
         if name not in before and name not in plugins and isinstance(module, types.ModuleType)
     ]
     modules = needed_modules(job_file, _without_bare_plugins(loaded, plugins))

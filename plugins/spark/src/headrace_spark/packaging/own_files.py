@@ -59,9 +59,9 @@ def check_for_secrets(files: Iterable[PackedFile]) -> None:
         for number, (line, shown) in enumerate(zip(text.split("\n"), masked(text).split("\n"), strict=True), 1):
             if line != shown:
                 raise JobError(
-                    f"{file.source}, line {number}, seems to hold a secret: secrets are not packed",
+                    f"{file.source}, line {number}, seems to contain a secret, and secrets are not packed",
                     plugin="spark",
-                    hint='name its place instead: "${VARIABLE}" or "${file:/run/secrets/…}"; '
+                    hint='refer to its place instead: "${VARIABLE}" or "${file:/run/secrets/…}"; '
                     "if it is no secret, pass --allow-literals",
                 )
 

@@ -28,7 +28,7 @@ _RECORDS_MAX_KEYED = 3_000_000
 class MicroBatchSize:
     """Finds the number of records that take a few seconds, from how long the micro-batches before took.
 
-    The planner asks it before it plans a micro-batch and tells it what it has planned. Results do not depend on it: the ends
+    The planner asks for the size before it plans a micro-batch, and reports what it has planned. Results do not depend on it: the ends
     that were planned are in the checkpoint.
     """
 
@@ -53,7 +53,7 @@ class MicroBatchSize:
         self._records_max = _RECORDS_MAX_KEYED if keyed else self._most
         self._records = _RECORDS_FIRST
         self._records_planned = 0
-        #: When the last micro-batch was planned, if it read as much as it could; what it took says something then.
+        #: When the last micro-batch was planned, if it had the allowed size. Only then does its duration say something.
         self._full_at: float | None = None
 
     def records(self) -> int:
@@ -84,5 +84,5 @@ class MicroBatchSize:
     def planned(self, records: int) -> None:
         """Note that a micro-batch of so many records begins now."""
         self._records_planned = records or self._records_planned
-        # Queues are read to borders of their own, which may be a little before what they were allowed.
+        # A queue may be read to a border that lies a little before the allowed end.
         self._full_at = self._clock.monotonic() if records >= self._records * 0.9 else None

@@ -172,7 +172,9 @@ class Planner:
             try:
                 source.stored(own)
             except RetriableError as error:  # its server keeps more until the next micro-batch
-                logger.warning("source %s: its server was not told what is stored: %s", source_id, error.message)
+                logger.warning(
+                    "source %s: its server could not be told which records are stored: %s", source_id, error.message
+                )
 
     def whole_input(self) -> tuple[JobOffsets, JobOffsets]:
         """Return where the queues begin and where they end now: for a plain batch query, which reads all at once."""
@@ -215,7 +217,7 @@ class Planner:
                 f"the offsets of two micro-batches are not consecutive ({start.number}, {end.number}): files of the checkpoint "
                 "were replaced or removed",
                 job=job,
-                hint="restore the whole checkpoint directory from one copy, or begin anew with another directory",
+                hint="restore the whole checkpoint directory from one copy, or start from the beginning with another checkpoint directory",
             )
 
     def latest(self) -> Mapping[Queue, int]:
@@ -246,7 +248,7 @@ class Planner:
     # ------------------------------------------------------------------------------------------------- queues
 
     def _restore(self, offsets: JobOffsets) -> None:
-        """Give each source what the checkpoint knows of it, before it is asked for its queues."""
+        """Give each source its positions from the checkpoint, before the first call of ``queues``."""
         self._restored = True
         offsets.check_belongs_to(self._payload.identity)
         known = {**offsets.gone, **offsets.queues}
@@ -255,7 +257,7 @@ class Planner:
         self._tell_queues(offsets.queues)
 
     def _look_for_queues(self) -> None:
-        """Ask the sources for their queues. A bounded run keeps to what was there at its start."""
+        """Ask the sources for their queues. A bounded run uses only those that existed at its start."""
         now = self._clock.monotonic()
         first = self._existing is None
         if not first and (self._ends is not None or now - self._looked_at < self._payload.discovery_seconds):
@@ -422,7 +424,7 @@ class Planner:
         )
 
     def _ended_by_themselves(self, end: JobOffsets) -> set[Queue]:
-        """Return the queues of sources with an end of their own that have been read to it."""
+        """Return the queues of bounded sources that have been read to their end."""
         return {
             queue
             for queue, position in end.queues.items()
@@ -446,7 +448,7 @@ class Planner:
         due = {queue: position for queue, position in positions.items() if self._broken.is_due(queue)}
         for queue in due:
             if queue in self._broken:
-                self._forget(queue)  # the next try opens it anew
+                self._forget(queue)  # the next try opens it again
         latest = self._latest_of(due)
         lags = {queue: end - due[queue].offset for queue, end in latest.items() if end > due[queue].offset}
         shares = _shares(lags, records_max)
@@ -515,7 +517,7 @@ class Planner:
                 self._notes.back(queue.id)
                 return latest
             except BrokenQueueError:
-                return reader.position_after(ANY_NUMBER).offset  # what comes before the damage, if anything does
+                return reader.position_after(ANY_NUMBER).offset  # the records before the damage, if there are any
             except RetriableError as error:
                 self._notes.away(queue.id, error.message)
                 return self._latest.get(queue, positions[queue].offset)
@@ -547,7 +549,7 @@ class Planner:
         self._latest = {queue: end.position.offset for queue, end in ends.items()}
 
     def _ends_from_driver(self) -> Mapping[Queue, QueueEnd] | None:
-        """Return the ends that the driver has found meanwhile; None when it could not."""
+        """Return the ends that the driver has found in the meantime; None if it could not find them."""
         while (left := self._run.find(ENDS)) is None:
             if self._run.stop_asked:
                 return None
@@ -582,7 +584,7 @@ class Planner:
 
 
 def _shares(lags: Mapping[Queue, int], records_max: int | None) -> dict[Queue, int]:
-    """Divide what a micro-batch may read: queues that have little get all of it, the others equal parts of the rest."""
+    """Divide the records of a micro-batch among queues: small queues are read whole, the others share the rest equally."""
     left = sum(lags.values()) if records_max is None else records_max
     shares = {}
     ordered = sorted(lags, key=lambda queue: (lags[queue], queue))

@@ -29,7 +29,7 @@ class QueueEnd:
     """Where a queue ended when a bounded run began."""
 
     position: ReadPosition
-    #: Whether the reader told it at once from where it stood, so that one range may lead there.
+    #: Whether the reader found the end in one step from its position, so that a single range may end there.
     in_one_step: bool
     #: Why it cannot be read further if it is damaged there, and how to repair it.
     broken: tuple[str, str | None] | None = None

@@ -16,7 +16,7 @@ from urllib.parse import unquote, urlsplit
 
 from headrace.foundation.errors import JobError, OptionError
 
-#: The first file of a package says what it holds.
+#: The first file of a package describes its content.
 MANIFEST = "headrace-package.json"
 #: The directory of an executor in which the package is unpacked.
 DIRECTORY = "environment"
@@ -33,7 +33,7 @@ class PackageManifest:
     platform: str
     #: The versions of the distributions by name.
     distributions: Mapping[str, str] = field(default_factory=dict)
-    #: Whether it has a Python of its own.
+    #: Whether it contains a Python interpreter.
     has_python: bool = False
 
     @classmethod
@@ -74,7 +74,7 @@ class PackageManifest:
                 f"the package {archive} is for Python {self.python}, but the driver runs on Python {_this_python()}",
                 plugin="spark",
                 option="archive",
-                hint="make it with the driver's Python: headrace package",
+                hint="create it with the driver's Python: headrace package",
             )
         for name, version in self.distributions.items():
             here = _version_here(name) if name.startswith("headrace") else version
@@ -83,7 +83,7 @@ class PackageManifest:
                     f"the package {archive} has {name} {version}, but the driver has {here}",
                     plugin="spark",
                     option="archive",
-                    hint="make it again with the driver's environment: headrace package",
+                    hint="create it again in the driver's environment: headrace package",
                 )
 
 
@@ -120,14 +120,14 @@ def check_package(archive: str) -> None:
             f"the package {archive!r} cannot be read: {error.strerror or error}",
             plugin="spark",
             option="archive",
-            hint="headrace package job.py -o job.tar.gz makes it",
+            hint="headrace package job.py -o job.tar.gz creates a package",
         ) from error
     if manifest is None:
         raise OptionError(
             f"{archive!r} is not a package of a job",
             plugin="spark",
             option="archive",
-            hint="make one: headrace package job.py -o job.tar.gz; other archives go into conf, as spark.archives",
+            hint="create one with headrace package job.py -o job.tar.gz; give other archives in conf, as spark.archives",
         )
     manifest.check_fits(archive)
 

@@ -50,7 +50,7 @@ class ClassArchive:
         return self._writes
 
     def flags(self) -> list[str]:
-        """Return what has Java use the archive, or write it. Called once, before Java starts, which it never keeps from that."""
+        """Return the options with which Java uses the archive, or writes it. Called once before Java starts. Never raises."""
         try:
             self._take_new()
             if self._archive.exists():

@@ -43,7 +43,7 @@ _KEPT_BYTES_MAX = 256 * 1024**2
 
 def prepare() -> None:
     """Import what workers need and exempt it from garbage collection."""
-    # Their memory allocators would start a thread of their own.
+    # Their memory allocators would start threads.
     keep_memory_of_polars(threads=False)
     os.environ.setdefault("JE_ARROW_MALLOC_CONF", "background_thread:false")
     keep_freed_memory(_KEPT_BYTES_MAX)
@@ -74,7 +74,7 @@ def threads_of_this_process() -> int:
 def unless_spark_is_gone(serve: sticky_workers.Serve) -> sticky_workers.Serve:
     """Return ``serve``, which ends without a trace if Spark has closed the connection: a query was stopped, or Java has ended.
 
-    Errors of a task do not come out of ``serve``; it tells Spark of them. What comes out is that Spark cannot be told.
+    ``serve`` reports errors of a task to Spark and does not raise them. It raises an error if it cannot report to Spark.
     """
 
     def served(sock: socket.socket, authenticated: bool) -> int:

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, MutableMapping
 
 #: Says which state of the modules a Python process was started for.
 _STATE_OF_MODULES = "HEADRACE_MODULES"
-#: Spark, pyspark and Python have variables of their own in their processes. pytest's changes with every test and means nothing there.
+#: Spark, pyspark and Python set these variables themselves. pytest's variable changes with every test and has no meaning for workers.
 _NOT_TAKEN_OVER = (
     "SPARK_",
     "PYSPARK_",
@@ -31,7 +31,7 @@ _NOT_TAKEN_OVER = (
 
 
 class DriverChanges:
-    """Compares the process with what it was when Spark was started. Used by one thread at a time."""
+    """Compares the process with its state when Spark was started. Used by one thread at a time."""
 
     def __init__(self) -> None:
         self._environment = dict(os.environ)
@@ -40,7 +40,7 @@ class DriverChanges:
         self._told: set[str] = set()
 
     def tell(self, environment: MutableMapping[str, str]) -> None:
-        """Set what has changed in the variables with which Spark starts Python processes. Called before each job.
+        """Apply changed variables to the environment with which Spark starts Python processes. Called before each job.
 
         A variable that was removed since then stays as it was.
         """

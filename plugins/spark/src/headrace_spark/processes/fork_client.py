@@ -1,7 +1,7 @@
 """Stands for Python where Spark starts one: asks the fork server for the process, and waits for its end.
 
 Run by ``python -I -S fork_client.py <socket> <arguments of Python>``, without anything that is installed: it starts in
-some 15 ms. Where there is no server, or the server cannot do it, it becomes a Python of its own.
+about 15 ms. If there is no server, or the server cannot do it, the client becomes a new Python process.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def main(place: str, arguments: list[str]) -> int:
         _kill(forked[0], sent)
     code = answers.line()
     if not code:
-        # The server was killed. Whoever waits for this process waits for the one that it stands for.
+        # The server was killed. A process that waits for this one must keep waiting for the forked process that it represents.
         while _kill(forked[0], 0):
             time.sleep(_LOOK_SECONDS)
         return 1
@@ -91,7 +91,7 @@ class _Answers:
             self._ready.register(server, select.POLLIN)
 
     def line(self) -> bytes:
-        """Return what the server says next; nothing where it has gone."""
+        """Return the next message of the server; empty if the server has ended."""
         if self._server is None:
             return b""
         while b"\n" not in self._read:

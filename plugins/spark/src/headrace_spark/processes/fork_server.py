@@ -3,7 +3,7 @@
 A local Spark starts seven Python processes for the first query and one for every other: each would import pyspark, numpy
 and pyarrow again, which takes most of the time until the first row. The driver starts this server while Java starts.
 What Spark then starts as Python is ``fork_client``: it hands its arguments, environment and standard streams to this
-server, which forks. Where the server cannot stand for a new Python (another environment, another command) the client
+server, which forks. If the server cannot replace a new Python (another environment, another command), the client
 starts one.
 
 Started by ``forked_python`` with the file descriptor of the socket on which it answers; it ends when its standard input does.
@@ -45,9 +45,9 @@ class Request:
         return self.arguments[1] if self.arguments[:1] == ["-m"] and len(self.arguments) > 1 else None
 
     def fits(self, environment: Mapping[str, str]) -> bool:
-        """Return whether a process with this environment can become what is asked for."""
+        """Return whether a process with this environment can become the requested one."""
         mine, wanted = _read_at_start(environment), _read_at_start(self.environment)
-        # A process that does not ask for hashes of its own may have any.
+        # A process that does not set its hash seed may have any.
         wanted.setdefault("PYTHONHASHSEED", mine.get("PYTHONHASHSEED", ""))
         return self.module is not None and wanted == mine and "PYTHONSAFEPATH" not in mine
 
@@ -64,7 +64,7 @@ def _read_at_start(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 class ForkServer:
-    """Answers clients, one thread. In a forked process ``serve`` returns what that process is to run."""
+    """Serves clients in one thread. In a forked process ``serve`` returns the request that this process must run."""
 
     def __init__(self, listening: socket.socket) -> None:
         self._listening = listening
@@ -102,7 +102,7 @@ class ForkServer:
             os.kill(process_id, signal.SIGKILL)  # it has not been waited for, so the number is still its own
 
     def _answer(self) -> Request | None:
-        """Fork for a client if this process can become what it asks for. Return the request in the new process."""
+        """Fork for a client if this process can become the requested one. Return the request in the new process."""
         client, _ = self._listening.accept()
         try:
             request, streams = _received(client)
@@ -156,7 +156,7 @@ class ForkServer:
 
 
 def _received(client: socket.socket) -> tuple[Request, list[int]]:
-    """Return what a client asks for and its standard streams. Raises OSError, ValueError."""
+    """Return the request of a client and its standard streams. Raises OSError, ValueError."""
     client.settimeout(_ASKING_SECONDS_MAX)
     first, streams, _, _ = socket.recv_fds(client, _LENGTH_BYTES, _STREAMS)
     try:
@@ -203,13 +203,13 @@ def become(request: Request, own_path: str) -> None:
     if module == "pyspark.daemon":
         module = "headrace_spark.processes.daemon"
     sys.argv = [module, *request.arguments[2:]]
-    # It may have been imported, which runpy warns of: that it is run is what this process is for.
+    # The module may have been imported already, and runpy warns of that. Here it is run on purpose.
     sys.modules.pop(module, None)
     runpy.run_module(module, run_name="__main__", alter_sys=True)
 
 
 def main() -> None:
-    """Be the server, or in a forked process what a client has asked for."""
+    """Run as the server; in a forked process, run the request of the client."""
     own_path = os.environ.get("PYTHONPATH", "")
     with socket.socket(fileno=int(sys.argv[1])) as listening:
         listening.set_inheritable(False)

@@ -1,4 +1,4 @@
-"""The driver's side of the fork server: starts it, and gives Spark a command that stands for Python."""
+"""The driver's side of the fork server: starts it, and gives Spark a command that replaces Python."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class ForkedPython:
     def _start(self, environment: Mapping[str, str]) -> None:
         self._write_command()
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listening:
-            # Here, not in the server: who asks before it is ready waits for it.
+            # The socket is made here and not in the server, so that a client that connects early waits for the server.
             listening.bind(str(self._address))
             listening.listen(_WAITING_MAX)
             self._server = subprocess.Popen(

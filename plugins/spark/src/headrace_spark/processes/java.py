@@ -68,7 +68,7 @@ def find_or_install_java(*, install: bool, output: TextIO | None = None) -> Java
     importlib.invalidate_caches()
     found = find_java()
     if found is None:
-        raise JobError(f"{JAVA_PACKAGE} was installed but holds no usable Java", plugin="spark", hint=_by_hand())
+        raise JobError(f"{JAVA_PACKAGE} was installed, but contains no usable Java", plugin="spark", hint=_by_hand())
     return found
 
 

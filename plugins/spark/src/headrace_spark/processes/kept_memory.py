@@ -9,8 +9,8 @@ from __future__ import annotations
 import os
 
 _VARIABLE = "_RJEM_MALLOC_CONF"
-#: So long, about, what is not used again is kept. Longer than a micro-batch: each needs as much again. The allocator has no thread of its
-#: own in a worker, so that one that waits keeps what it has.
+#: How long, roughly, unused memory is kept: longer than a micro-batch, because each needs as much again. The allocator has no thread
+#: in a worker, so an idle worker keeps its memory.
 _KEPT_MS = 60_000
 #: One arena: what one thread of a worker frees, its others take.
 _OPTIONS = f"narenas:1,oversize_threshold:0,dirty_decay_ms:{_KEPT_MS},muzzy_decay_ms:-1"
@@ -21,7 +21,7 @@ _OF_POLARS = frozenset({"dirty_decay_ms:500", "muzzy_decay_ms:1000", "thp:always
 def keep_memory_of_polars(*, threads: bool) -> None:
     """Set the options, unless the user has. Called in a worker before it imports polars.
 
-    ``threads``: whether the allocator may start a thread of its own; not where the process forks afterwards.
+    ``threads``: whether the allocator may start a thread; it must not if the process forks afterwards.
     """
     chosen = [each for each in os.environ.get(_VARIABLE, "").split(",") if each and each not in _OF_POLARS]
     if not chosen:

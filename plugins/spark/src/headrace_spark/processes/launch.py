@@ -35,7 +35,7 @@ _JVM_FLAGS = (
 )
 #: What drivers make in the temporary directory: of Spark itself, of a run, and checkpoints of jobs that keep none.
 TEMPORARY_KINDS = ("spark", "run", "checkpoint")
-#: The command line is made by a Java program of its own.
+#: A separate Java program makes the command line.
 _LAUNCHER_FLAGS = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:-UsePerfData -Xshare:auto"
 #: From this version on Java warns of what Spark's libraries do unless it is allowed.
 _WARNS_OF_NATIVE_ACCESS = 24
@@ -114,7 +114,7 @@ class LocalSpark:
             raise JobError(
                 f"Java did not start: {error}",
                 plugin="spark",
-                hint=f"try {self._java.executable} -version; what it printed stands above",
+                hint=f"try {self._java.executable} -version; its output is above",
             ) from error
         finally:
             if self._archive is not None:
@@ -178,7 +178,7 @@ class LocalSpark:
     def _home(self) -> Path:
         """Return a copy of pyspark's Spark home without the zip file of pyspark, from which workers would import.
 
-        A zip has no compiled files: every worker would compile pyspark anew.
+        A zip has no compiled files: every worker would compile pyspark again.
         """
         installed = Path(pyspark.__file__).parent
         home = self._root / f"home-{pyspark.__version__}-{short_hash(str(installed))}"
@@ -220,7 +220,7 @@ def _clean_up(directory: Path) -> None:
 def kept_directory() -> Path | None:
     """Return the directory that is kept between runs; None when there can be none.
 
-    Java loads classes from what lies there, so it must be this user's alone.
+    Java loads classes from this directory, so only this user may write to it.
     """
     base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     directory = base / "headrace" / "spark"

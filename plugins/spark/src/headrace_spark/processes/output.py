@@ -20,7 +20,7 @@ from pathlib import Path
 #: Names the pipe to worker processes.
 VARIABLE = "HEADRACE_SPARK_OUTPUT"
 _READ_BYTES = 65_536
-#: A worker may still be writing what comes before when the driver asks for all of it.
+#: A worker may still be writing earlier output when the driver asks for all output.
 _FLUSH_SECONDS_MAX = 5.0
 
 
@@ -61,14 +61,14 @@ class OutputRelay:
 
     @staticmethod
     def _print(text: str) -> None:
-        # Whoever read the output may have gone (``| head``): the job goes on, as it would with a file that is full.
+        # The reader of the output may have ended (``| head``). The job continues, as it does when a file is full.
         with contextlib.suppress(OSError, ValueError):
             sys.stdout.write(text)
             sys.stdout.flush()
 
 
 class RelayedOutput(io.TextIOBase):
-    """Stands for ``sys.stdout`` in a worker: whole lines reach the driver, and what is written at once stays together."""
+    """Replaces ``sys.stdout`` in a worker: whole lines reach the driver, and text that is written at once stays together."""
 
     encoding = "utf-8"
 
@@ -102,7 +102,7 @@ class RelayedOutput(io.TextIOBase):
 
 
 def print_to_driver() -> None:
-    """Let what this worker process prints reach the driver, if the driver listens. May be called again and again."""
+    """Send the output of this worker process to the driver, if the driver listens. May be called several times."""
     path = os.environ.get(VARIABLE)
     if path is None or isinstance(sys.stdout, RelayedOutput):
         return
@@ -112,7 +112,7 @@ def print_to_driver() -> None:
 
 @contextlib.contextmanager
 def _locked(pipe: int) -> Iterator[None]:
-    """Keep other processes from writing meanwhile: the system mixes what is longer than a page."""
+    """Keep other processes from writing at the same time: the system mixes texts that are longer than a page."""
     fcntl.flock(pipe, fcntl.LOCK_EX)
     try:
         yield

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-#: An executor or the driver's Java cannot start a Python worker with what the job needs.
+#: An executor or the driver's Java cannot start a Python worker in which the job's modules can be imported.
 _NO_PYTHON = re.compile(
     r"Error from python worker|Cannot run program \"[^\"]*\"[^:]*: error=(2|13),|No module named '(headrace|pyspark)"
     r"|PYTHON_VERSION_MISMATCH"

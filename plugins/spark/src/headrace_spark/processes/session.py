@@ -211,7 +211,7 @@ def _refuse_start_options(settings: SparkSettings) -> None:
                 "has no effect: this process already has a Spark session with its own settings",
                 plugin="spark",
                 option=name,
-                hint="set it where the session is created, or stop that session first",
+                hint="set the option where the session is created, or stop that session first",
             )
 
 
@@ -245,7 +245,7 @@ def _stop_for_restart(own: _OwnSpark) -> None:
     global _own
     if any(query.isActive for query in _queries):
         raise OptionError(
-            "another job of this process runs in a Spark that was started with other options",
+            "another job of this process already runs in a Spark session with other options",
             plugin="spark",
             hint="use the same master, conf, memory, ui and log_level for jobs that run at the same time",
         )
@@ -254,7 +254,7 @@ def _stop_for_restart(own: _OwnSpark) -> None:
 
 
 def note_query(query: StreamingQuery) -> None:
-    """Remember that a job runs in headrace's own Spark, which must not be restarted meanwhile."""
+    """Record that a job runs in headrace's own Spark session, which must not be restarted until the job has ended."""
     with _lock:
         _queries[:] = [other for other in _queries if other.isActive]
         _queries.append(query)
@@ -312,7 +312,7 @@ def _start(settings: SparkSettings) -> _OwnSpark:
     try:
         variables = local.environment(workers=on_this_machine, python=python)
         if settings.submit_arguments:
-            # What pyspark gives to spark-submit behind its own arguments; the last word stands for the program.
+            # The arguments that pyspark appends for spark-submit; the last word replaces the program.
             variables["PYSPARK_SUBMIT_ARGS"] = shlex.join([*settings.submit_arguments, "pyspark-shell"])
         with environment_with(variables):
             gateway = local.launch(conf, log_level=settings.log_level)
@@ -372,6 +372,6 @@ def _quick_local_files(session: SparkSession) -> Mapping[str, str]:
         uri = context._jvm.java.net.URI("file:///")
         made = context._jvm.org.apache.hadoop.fs.FileSystem.newInstance(uri, configuration).getClass().getName()
     except Exception as error:  # anything that py4j gives: another Spark, another Hadoop
-        logger.warning("Spark's own way of writing checkpoints is used: %s", reason_of(error))
+        logger.warning("checkpoints are written by Spark's slower default method: %s", reason_of(error))
         return {}
     return {"spark.sql.streaming.checkpointFileManagerClass": _CHECKPOINT_FILES_CLASS} if made else {}

@@ -42,13 +42,13 @@ def give_package(session: SparkSession, archive: str, job: str) -> str | None:
                 job=job,
                 plugin="spark",
                 option="archive",
-                hint="two packages of one session need two names of their files",
+                hint="two packages of one session need different file names",
             ) from error
     return f"./{directory}/bin/python"
 
 
 def _version_of(archive: str) -> str:
-    """Return what is another text when the package was made again: executors keep what they have unpacked under one name."""
+    """Return a text that changes when the package is made again: executors keep an unpacked package under its name."""
     path, told = local_path(archive), archive
     if path is not None:
         status = path.stat()

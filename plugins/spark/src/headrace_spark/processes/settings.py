@@ -108,7 +108,7 @@ class SparkSettings(Settings, frozen=True, kw_only=True):
         for name, value in self.conf.items():
             if not isinstance(value, str | int | float | Secret) or isinstance(value, bool):
                 raise OptionError(
-                    f"the setting {name!r} has a value of type {type(value).__name__}; Spark takes texts",
+                    f"the setting {name!r} has a value of type {type(value).__name__}; Spark needs text",
                     plugin="spark",
                     option="conf",
                     hint="write true and false as texts",
@@ -118,7 +118,7 @@ class SparkSettings(Settings, frozen=True, kw_only=True):
             for name in START_OPTIONS:
                 if getattr(self, name):
                     raise OptionError(
-                        "has no effect: the given session has its own settings",
+                        "has no effect, because the given session has its own settings",
                         plugin="spark",
                         option=name,
                         hint="set it where the session is created",
@@ -131,7 +131,7 @@ class SparkSettings(Settings, frozen=True, kw_only=True):
                 )
         if self.master is not None and not _MASTER.match(self.master):
             raise OptionError(
-                f"unusable value {self.master!r}: Spark knows no such master",
+                f"unusable value {self.master!r}: Spark does not know such a master",
                 plugin="spark",
                 option="master",
                 hint="local[*], local[4], spark://host:7077, yarn, or k8s://https://host:443",
@@ -169,19 +169,19 @@ def _check_submit_arguments(arguments: Sequence[str]) -> None:
         name, _, value = argument.partition("=")
         if name in _OPTIONS_INSTEAD:
             raise OptionError(
-                f"{name} has an option of its own", plugin="spark", option="submit_arguments",
+                f"{name} has its own option", plugin="spark", option="submit_arguments",
                 hint=f"set {_OPTIONS_INSTEAD[name]} instead",
             )  # fmt: skip
         if name == "--deploy-mode" and (value or "".join(arguments[at + 1 : at + 2])) != "client":
             raise OptionError(
-                "the driver is this process, so the deploy mode is client",
+                "the driver runs in this process, so the deploy mode must be client",
                 plugin="spark",
                 option="submit_arguments",
-                hint="for cluster mode start the job's file itself with spark-submit: docs/cluster.md",
+                hint="for cluster mode, start the job's file with spark-submit: docs/cluster.md",
             )
     if arguments and not arguments[0].startswith("-"):
         raise OptionError(
-            f"{arguments[0]!r} is no option of spark-submit, and the program is headrace's",
+            f"{arguments[0]!r} is not an option of spark-submit, and headrace sets the program itself",
             plugin="spark",
             option="submit_arguments",
             hint='for example ["--queue", "etl", "--properties-file", "spark.conf"]',

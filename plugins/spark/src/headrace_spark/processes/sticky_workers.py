@@ -1,7 +1,7 @@
 """Gives each task to the process that ran the tasks of its partition before, which has the state of its shard in memory.
 
 Spark gives a task to whichever of its Python workers has been idle for longest. So the worker of a shard changes from one
-micro-batch to the next: each worker comes to hold every shard, and has to read from the checkpoint what the others did.
+micro-batch to the next: in time each worker holds every shard, and must read the other workers' changes from the checkpoint.
 
 Here what Spark takes for a worker does not run tasks. It waits for a task, asks the dispatcher for a process that knows its
 partition, and hands over the socket on which Java waits. Java and the process then talk directly. The worker that Spark knows
@@ -41,7 +41,7 @@ _SET_SIGNAL_AT_DEATH_OF_PARENT = 1
 #: A process that has had nothing to do for so long ends.
 _IDLE_SECONDS_MAX = 300.0
 _LOOK_SECONDS = 10.0
-#: A task may come on another worker before the end of the one before it has been told: so long it is waited for.
+#: How long to wait for the message that the previous task has ended, before a task is given to another worker.
 _ENDING_SECONDS_MAX = 0.05
 
 
@@ -151,7 +151,7 @@ def _be_dispatcher(asked: socket.socket, serve: Serve) -> None:
 
 
 class Dispatcher:
-    """Knows which process ran which partitions, and forks more when all are busy. One thread, a process of its own."""
+    """Records which process ran which partitions, and forks more when all are busy. Runs in one thread of a separate process."""
 
     def __init__(self, asked: socket.socket, serve: Serve) -> None:
         self._asked = asked

@@ -21,7 +21,7 @@ _locks: dict[Path, tuple[int, int]] = {}
 
 
 def temporary_directory(kind: str) -> Path:
-    """Make a directory that only this user can read; ``kind`` stands in its name.
+    """Make a directory that only this user can read; ``kind`` is a part of its name.
 
     The caller removes it by ``remove``. If the process is killed before, ``remove_abandoned`` of a later one does.
     """

@@ -1,4 +1,4 @@
-"""A plain batch query that runs in a thread, with what the handle of a job asks of a streaming query."""
+"""A batch query that runs in a thread and has the methods of a streaming query that the handle of a job calls."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class BatchRun:
         self._done = threading.Event()
         self._stopped = False
         self._error: Exception | None = None
-        # Its Spark jobs get a group of their own, by which they can be cancelled and counted.
+        # Its Spark jobs have their own group, by which they can be cancelled and counted.
         thread = InheritableThread(target=self._run, name=f"headrace batch {name}", daemon=True)
         thread.start()
 
@@ -31,7 +31,7 @@ class BatchRun:
         return not self._done.is_set()
 
     def awaitTermination(self, timeout: float | None = None) -> bool:
-        """Wait for the end, and return whether it has come. Raises what the work has raised, unless it was stopped."""
+        """Wait for the end; return whether the query has ended. Raises the error of the work, unless it was stopped."""
         if not self._done.wait(timeout):
             return False
         if self._error is not None and not self._stopped:

@@ -57,7 +57,7 @@ def preview(
     those of ``to_dataframe``. Raises JobError for a streaming DataFrame, which has no end.
     """
     if rows < 1:
-        raise OptionError(f"unusable value {rows}: at least 1", plugin="preview", option="rows")
+        raise OptionError(f"unusable value {rows}: it must be at least 1", plugin="preview", option="rows")
     if isinstance(what, Job | Stream):
         given = options if frames_of_stream_or_job(what) else {"batch": True, **options}
         frame = to_dataframe(what, session, **given)
@@ -65,9 +65,9 @@ def preview(
         frame = what
     if frame.isStreaming:
         raise JobError(
-            "a streaming DataFrame has no first rows that could be shown",
+            "the first rows of a streaming DataFrame cannot be shown",
             plugin="preview",
-            hint="read the data with spark.read instead of spark.readStream, for a look at it",
+            hint="to look at the data, read it with spark.read instead of spark.readStream",
         )
     begun = time.monotonic()
     if is_of_connect(frame):  # it shows its progress itself

@@ -66,7 +66,7 @@ class _Beginning:
 
     parts: int
     base: int
-    #: Whether the job goes on from its checkpoint.
+    #: Whether the job continues from its checkpoint.
     goes_on: bool
     #: Of a batch run that reads sources of headrace too: where their queues begin and end.
     input: Mapping[str, Any] | None = None
@@ -74,7 +74,7 @@ class _Beginning:
 
 @dataclass(frozen=True)
 class _Start:
-    """A start of a job: what was found before the first look at its checkpoint."""
+    """A start of a job: everything that is known before its checkpoint is read."""
 
     plan: Plan
     frames: Mapping[str, DataFrameSource]
@@ -152,7 +152,7 @@ def _session(plan: Plan, frames: Mapping[str, DataFrameSource], settings: SparkS
     for name in ("master", "conf", "submit_arguments", "ui"):
         if getattr(settings, name):
             raise OptionError(
-                "has no effect: the job runs in the session of its DataFrame",
+                "has no effect, because the job runs in the session of its DataFrame",
                 job=plan.job_name,
                 plugin="spark",
                 option=name,
@@ -165,13 +165,13 @@ def _check_options(start: _Start) -> None:
     plan, options = start.plan, start.options
     if options.from_savepoint is not None and not start.streaming:
         raise OptionError(
-            "a job that reads batch DataFrames cannot start from a savepoint: it reads all of them",
+            "a job that reads batch DataFrames cannot start from a savepoint, because it always reads them as a whole",
             job=plan.job_name,
             option="from_savepoint",
         )
     if start.streaming and options.until == "end" and plan.shuffles:
         raise PlanError(
-            "the job keeps state by key and reads a streaming DataFrame, which has no end at which windows could close",
+            "the job keeps state by key and reads a streaming DataFrame, which has no end, so job.run() would never close the last windows",
             job=plan.job_name,
             hint="use job.start(), or read the data as a batch DataFrame: spark.read instead of spark.readStream",
         )
@@ -264,7 +264,7 @@ def _check_fits(start: _Start, checkpoint: SparkCheckpoint, begun: _Beginning) -
 
 
 def _whole_input(start: _Start, payload: JobPayload, begun: _Beginning) -> Mapping[str, Any] | None:
-    """Return what a batch run reads of sources of headrace: the same when it is started again after a failure."""
+    """Return the ranges that a batch run reads from sources of headrace: the same ones after a restart."""
     if start.streaming or not start.others or begun.input is not None:
         return begun.input
     beginning, ends = Begin(payload.identity, payload.sources_bytes, "end", start.patience).whole_input()
@@ -276,7 +276,7 @@ def _levels(plan: Plan) -> list[list[str]]:
 
 
 def _beginning(start: _Start, checkpoint: SparkCheckpoint, otherwise: int) -> _Beginning:
-    """Return what the first start has fixed, or fixes now. Raises CheckpointError when it was another job."""
+    """Return the decisions of the first start, or make them now. Raises CheckpointError when it was another job."""
     plan, settings = start.plan, start.settings
     wanted = settings.shards if plan.shuffles else settings.parallelism
     found = checkpoint.frames()
@@ -289,7 +289,7 @@ def _beginning(start: _Start, checkpoint: SparkCheckpoint, otherwise: int) -> _B
                 "the checkpoint is not of a job that reads DataFrames",
                 job=plan.job_name,
                 option="checkpoint",
-                hint="begin anew with another directory",
+                hint="start from the beginning with another checkpoint directory",
             )
         return _Beginning(wanted or otherwise, 0, goes_on=False)
     parts, sources, levels = int(found["parts"]), found.get("sources"), found.get("levels")
@@ -313,7 +313,7 @@ def _beginning(start: _Start, checkpoint: SparkCheckpoint, otherwise: int) -> _B
             f"the checkpoint {problem}",
             job=plan.job_name,
             option="checkpoint",
-            hint="begin anew with another directory",
+            hint="start from the beginning with another checkpoint directory",
         )
     return _Beginning(parts, int(found["base"]), goes_on=True, input=found.get("input"))
 
@@ -335,12 +335,12 @@ def _check_savepoint(start: _Start, checkpoint: SparkCheckpoint, *, begun: bool)
             "a start from a savepoint was interrupted in this checkpoint",
             job=start.plan.job_name,
             option="checkpoint",
-            hint="start again with the same from_savepoint, or begin anew with another directory",
+            hint="start again with the same from_savepoint, or start from the beginning with another checkpoint directory",
         )
 
 
 def _base(start: _Start, plan_bytes: bytes, begun: _Beginning, checkpoint: SparkCheckpoint) -> int:
-    """Return what the numbers of micro-batches are added to, so that no sink takes new rows for rows that it has."""
+    """Return the number to which micro-batch numbers are added, so that no sink takes new rows for rows that it has stored."""
     plan, options = start.plan, start.options
     with opened(plan_bytes) as sinks:
         savepoint = None if start.savepoint is None or begun.goes_on else start.savepoint.start

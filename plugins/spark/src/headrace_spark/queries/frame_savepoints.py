@@ -2,7 +2,7 @@
 
 How far a DataFrame was read only its source in Spark can say, so a savepoint has the files of Spark's checkpoint as they are: the
 offsets of one micro-batch, and what sources note for themselves. The job that starts from it has them as the offsets of a
-micro-batch 0 that is completed, and goes on with micro-batch 1.
+micro-batch 0 that is completed, and continues with micro-batch 1.
 
     PATH/spark/offsets         offsets/<n> of Spark's checkpoint
     PATH/spark/commits         commits/<n>
@@ -41,7 +41,7 @@ _BATCH_ID = 0
 def add_spark_files(
     checkpoint: SparkCheckpoint, batch_id: int, writer: SavepointWriter, sources: Sequence[str]
 ) -> None:
-    """Add to a savepoint what Spark knows of the DataFrames after a micro-batch. Raises CheckpointError."""
+    """Add Spark's positions of the DataFrames after a micro-batch to a savepoint. Raises CheckpointError."""
     offsets = checkpoint.spark_file(f"offsets/{batch_id}")
     writer.add_file(f"{_PREFIX}offsets", offsets)
     writer.add_file(f"{_PREFIX}commits", checkpoint.spark_file(f"commits/{batch_id}"))
@@ -82,15 +82,15 @@ class FrameSavepoint:
         job = start.plan.job_name
         if _ORDER not in start.savepoint.files:
             raise CheckpointError(
-                f"the savepoint {start.savepoint.path} is of a job that read no DataFrames: it does not say how far they were read",
+                f"the savepoint {start.savepoint.path} was taken from a job without DataFrames, so it has no positions for them",
                 job=job,
                 option="from_savepoint",
             )
         before = json.loads(start.savepoint.file(_ORDER))
         if before != list(sources):
             raise CheckpointError(
-                f"the savepoint is of a job that read {', '.join(before)}, and now reads {', '.join(sources)}: Spark knows DataFrames by "
-                "their order only",
+                f"the savepoint is of a job that read {', '.join(before)}, and now reads {', '.join(sources)}: Spark identifies "
+                "DataFrames only by their order",
                 job=job,
                 option="from_savepoint",
                 hint="read the same DataFrames in the same order, with the same names (name=…)",
@@ -101,14 +101,14 @@ class FrameSavepoint:
                 f"the job has a keyed stage {new[0]!r} that the savepoint does not have",
                 job=job,
                 option="from_savepoint",
-                hint="a job over DataFrames keeps its keyed stages; begin the changed job anew",
+                hint="a job over DataFrames must keep its keyed stages: start the changed job from the beginning",
             )
         return cls(start, sources)
 
     def begin(self, checkpoint: SparkCheckpoint, keyed: KeyedPlan | None, identity: JobIdentity, sequence: int) -> None:
         """Write state and offsets into an empty checkpoint, as those of a micro-batch that is completed.
 
-        ``sequence``: what the numbers of micro-batches are added to. Called again after a crash in it, it begins anew.
+        ``sequence``: the number to which micro-batch numbers are added. After a crash in this function it can be called again.
         """
         start, savepoint = self.start, self.start.savepoint
         shards = {} if keyed is None else dict.fromkeys(start.plan.shuffles, keyed.shards)

@@ -89,7 +89,9 @@ class FrameOptions:
             )
         options = cls(**given)
         if options.shards is not None and options.shards < 1:
-            raise OptionError(f"unusable value {options.shards}: at least 1", plugin="to_dataframe", option="shards")
+            raise OptionError(
+                f"unusable value {options.shards}: it must be at least 1", plugin="to_dataframe", option="shards"
+            )
         place = options.checkpoint
         return options if place is None else replace(options, checkpoint=os.fspath(place))
 
@@ -157,7 +159,7 @@ def _rows_of(job: Job, options: FrameOptions) -> tuple[Input, Sequence[SinkNode]
     if wanted not in names:
         why = f"no sink is called {wanted!r}" if wanted else f"the job has {len(names)} sinks"
         raise OptionError(
-            f"{why}: say whose rows the DataFrame is to have",
+            f"{why}: name the output whose rows the DataFrame is to contain",
             job=job.name,
             plugin="to_dataframe",
             option="sink",
@@ -176,7 +178,7 @@ def _is_batch(plan: Plan, frames: Mapping[str, DataFrameSource], options: FrameO
     batch = not is_streaming(plan, frames)
     if options.batch not in (None, batch):
         raise OptionError(
-            f"the job reads a {'batch' if batch else 'streaming'} DataFrame, so its result is one too",
+            f"the job reads a {'batch' if batch else 'streaming'} DataFrame, so its result is one, too",
             job=plan.job_name,
             plugin="to_dataframe",
             option="batch",
@@ -213,7 +215,7 @@ def _session_of(plan: Plan, frames: Mapping[str, DataFrameSource], session: Spar
         return session
     if session is None:
         raise OptionError(
-            "needs the SparkSession in which the DataFrame is to be",
+            "this option is required: the SparkSession in which the DataFrame is created",
             job=plan.job_name,
             plugin="to_dataframe",
             option="session",
@@ -233,7 +235,7 @@ def _output_of(plan: Plan, target: str, options: FrameOptions) -> tuple[spark.St
     schema = input_schema(edge)
     if schema is None:
         raise PlanError(
-            "the columns of the rows are not known before the job runs, and a DataFrame must have them",
+            "the columns of the rows are not known when the job is built, and a DataFrame needs them",
             job=plan.job_name,
             plugin="to_dataframe",
             hint="declare what the function returns: map(function, schema={'column': 'type', …}), or a TypedDict or "
@@ -320,7 +322,7 @@ def plain_payload(plan: Plan, session: SparkSession, *, keyed: KeyedPlan | None,
 
 
 def frame_input(plan: Plan, frames: Mapping[str, DataFrameSource], base: int = 0) -> FrameInput:
-    """Return what workers must know of the DataFrames of a job."""
+    """Return the description of a job's DataFrames that workers need."""
     times = {name: _time_column(plan, plan.sources[name]) for name in frames}
     return FrameInput(times, frozenset(name for name, source in frames.items() if source.keep_order), base)
 
@@ -357,11 +359,11 @@ def _keyed_plan(plan: Plan, options: FrameOptions, session: SparkSession, *, bat
         return keyed
     if options.checkpoint is None:
         raise OptionError(
-            "the job keeps state by key, and a streaming query needs a place for it: a directory that workers write to",
+            "the job keeps state by key, and a streaming query needs a directory for the state, which the workers can write to",
             job=plan.job_name,
             plugin="to_dataframe",
             option="checkpoint",
-            hint="to_dataframe(checkpoint='…') names it; give the query itself its checkpointLocation as ever",
+            hint="name it with to_dataframe(checkpoint='…'); the query itself needs its checkpointLocation as usual",
         )
     uri = _uri(options.checkpoint)
     if "://" not in options.checkpoint and not is_local(session) and hasattr(session, "_jsparkSession"):
@@ -380,7 +382,7 @@ def _uri(place: str) -> str:
 
 
 def _as_described(plan: Plan, keyed: KeyedPlan, uri: str, wanted: int | None, s3: S3Options | None) -> KeyedPlan:
-    """Compare the job with the one whose state is in a directory, and store what it is. Raises CheckpointError."""
+    """Compare the job with the one whose state is in a directory, and store its description. Raises CheckpointError."""
     files = state_files(uri, s3)
     found = files.read(_DESCRIPTION)
     sources = [*others_than(frames_of(plan), plan), *frames_of(plan)]
@@ -413,7 +415,7 @@ def _as_described(plan: Plan, keyed: KeyedPlan, uri: str, wanted: int | None, s3
             f"the state directory {uri} {problem}",
             job=plan.job_name,
             option="checkpoint",
-            hint="begin anew with another directory, and another checkpointLocation for the query",
+            hint="start from the beginning with another checkpoint directory, and another checkpointLocation for the query",
         )
     # What must turn out to be empty is seen by the workers, which restore it.
     check_definitions(plan, stored, place=f"the state directory {uri}")
@@ -428,7 +430,7 @@ def _as_described(plan: Plan, keyed: KeyedPlan, uri: str, wanted: int | None, s3
 def envelopes_of(
     plan: Plan, frames: Mapping[str, DataFrameSource], payload: JobPayload, session: SparkSession
 ) -> DataFrame:
-    """Return what the source stage gives: of DataFrames, of sources of headrace, or of both.
+    """Return the output of the source stage: of DataFrames, of sources of headrace, or of both.
 
     Spark stores the offsets of its sources by their order: those of headrace are the first, then DataFrames as in the plan.
     """
@@ -450,7 +452,7 @@ def envelopes_of(
 def _stage_over(
     name: str, source: DataFrameSource, plan: Plan, stage: Any, schema: spark.StructType, python: str | None
 ) -> DataFrame:
-    """Return what a stage makes of the columns of a DataFrame that the job needs."""
+    """Return the output of a stage over those columns of a DataFrame that the job needs."""
     node, frame = plan.sources[name], source.frame
     assert frame is not None
     columns = [source.body]

@@ -156,7 +156,7 @@ class SparkHandle(JobHandle):
             on_progress(self._started.query, function)
 
     def savepoint(self, path: str | os.PathLike[str], timeout: timedelta = timedelta(minutes=5)) -> Path:
-        """Write a savepoint of the last micro-batch that was completed; the next ones run meanwhile."""
+        """Write a savepoint of the last completed micro-batch, while the next ones run."""
         self._check_saveable(path)
         with self._saving:
             return take_savepoint(self._plan, self._started, path, self._clock, timeout, self._ended, stopped=False)
@@ -211,7 +211,7 @@ class SparkHandle(JobHandle):
             raise CheckpointError("the job has ended, so no savepoint can be taken", job=self._job, option="savepoint")
         if not self._started.has_planner:
             raise CheckpointError(
-                "a job that reads batch DataFrames writes no savepoints: it has one piece of work",
+                "a job that reads batch DataFrames writes no savepoints: it does all work in one step",
                 job=self._job,
                 option="savepoint",
                 hint="wait for its end; started again with the same checkpoint after a failure, it continues",
@@ -266,7 +266,7 @@ class SparkHandle(JobHandle):
                 self._ended.set()
 
     def _goes_on_after(self, raised: Exception) -> Exception | None:
-        """Start the query again from its checkpoint after an error if that can help. Return why the job ends; None: it goes on."""
+        """Start the query again from its checkpoint after an error if that can help. Return why the job ends; None: it continues."""
         while True:
             error = self._cause(raised)
             try:
@@ -415,7 +415,7 @@ class SparkHandle(JobHandle):
             self._hooks.headrace_checkpoint_completed(job=self._job, checkpoint_id=batch_id + 1, seconds=seconds)
 
     def _measure(self, tasks: list[Any], seconds: float) -> None:
-        """Add what the workers have counted in a micro-batch."""
+        """Add the counts of the workers in a micro-batch."""
         meter = self._plan.meter
         if not meter.enabled:
             return
@@ -452,7 +452,7 @@ class SparkHandle(JobHandle):
             return JobFailedError(
                 "Spark's Java process has ended",
                 job=self._job,
-                hint="it was killed, perhaps because memory ran out; when the job is started again, it continues from its checkpoint",
+                hint="it was probably killed because memory ran out; when the job is started again, it continues from its checkpoint",
             )
         reason = reason_in(text) or type(raised).__name__
         return JobFailedError(

@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 def numbered_behind_sinks(
     plan: Plan, plan_bytes: bytes, keyed: KeyedPlan, stored: tuple[int, JobOffsets] | None, *, write: bool
 ) -> KeyedPlan:
-    """Ask the sinks which entries they have rows of; return where numbers go on. Called by the driver when sinks are prepared.
+    """Ask the sinks for the last entry of which they have rows; return the next number. Called by the driver when sinks are prepared.
 
     ``stored``: the last micro-batch that was planned, None where the job begins. ``write``: results that a sink has already come once more.
     Raises CheckpointError when a sink is ahead of the state, RetriableError when its server is away.

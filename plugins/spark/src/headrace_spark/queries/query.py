@@ -72,7 +72,7 @@ class StartedQuery:
         """Wait for the query's end, then clean up: for queries that no handle follows."""
         try:
             self.query.awaitTermination()
-        except Exception as error:  # who has the query sees it there
+        except Exception as error:  # the owner of the query sees the error there
             logger.debug("query %s failed: %s", self.query.name, error)
         self.clean_up()
 
@@ -99,7 +99,7 @@ def start_query(
     begin = Begin(identity, sources_bytes, options.until, patience)
     savepoint = SavepointStart.of(plan, options)
     if savepoint is None and not _may_have_offsets(options.checkpoint):
-        begin.find()  # what is wrong with a source is told before Spark has started
+        begin.find()  # errors of a source are raised before Spark has started
     in_use = session_for(settings)
     warn_of_lost_dead_letters(plan, options, in_use)
     with contextlib.ExitStack() as cleanup:
@@ -134,7 +134,7 @@ def start_query(
             driver_finds_ends=begin.leave_ends(found.beginning, run_directory),
             replayed_batch_id=checkpoint.interrupted_batch(),
             stops_on_broken_queues=options.broken_queues == "stop",
-            # A job without keyed stages needs another stage for it, which costs time where each core has a queue of its own.
+            # A job without keyed stages needs another stage for it, which costs time if there is a queue for each core.
             cuts_ranges=found.keyed is not None or 0 < found.queues < parallelism,
             keyed=found.keyed,
             known_outputs=found.known,
@@ -159,7 +159,7 @@ def _check_fits(
     in_use: SessionInUse,
     savepoint: SavepointStart | None,
 ) -> None:
-    """Compare the job with its checkpoint and change nothing: an earlier run goes on when this one is refused. Raises JobError."""
+    """Compare the job with its checkpoint and change nothing: if this run is refused, an earlier one continues. Raises JobError."""
     stored = checkpoint.offsets()
     if stored is None:
         return
@@ -194,7 +194,7 @@ def warn_of_lost_dead_letters(plan: Plan, options: RunOptions, in_use: SessionIn
 
 
 def _may_have_offsets(checkpoint: str | None) -> bool:
-    """Return whether the job may go on from a checkpoint: then its sources are not to be asked without it."""
+    """Return whether the job may continue from a checkpoint: then its sources must not be asked without it."""
     if checkpoint is None:
         return False
     return "://" in checkpoint or (Path(checkpoint) / "spark" / "offsets").exists()
@@ -218,7 +218,7 @@ class Begin:
         self._ends: Future[list[Any]] | None = None
 
     def find(self) -> JobOffsets | None:
-        """Return where queues begin; it is asked once. Raises JobError as sources do, RetriableError when a server stays away."""
+        """Return where queues begin; called once. Raises JobError as sources do, RetriableError while a server is not available."""
         if not self._found:
             self._found = True
             sources = self._copies()
@@ -271,7 +271,7 @@ class Begin:
     def input_read(
         self, beginning: Mapping[str, Any] | None, plan: Plan, keyed: KeyedPlan | None
     ) -> Callable[[], InputRead] | None:
-        """Return what tells what the run is to read, once the ends are known; None where the planner finds them."""
+        """Return an object that gives the ends of the run once they are known; None if the planner finds them."""
         if self._ends is None or self._beginning is None or keyed is None or not self._begins_at(beginning):
             return None
         begins, ends, shards = self._beginning.queues, self._ends, dict.fromkeys(plan.shuffles, keyed.shards)
@@ -364,7 +364,7 @@ def open_checkpoint(
         made = temporary_directory("checkpoint")
         cleanup.callback(remove, made)
         place = str(made / "state")
-    # Nothing but the driver writes to a directory of its own that is thrown away: it is local even on a cluster.
+    # Only the driver writes to its temporary directory, so it is local even on a cluster.
     local = in_use.local or options.checkpoint is None
     checkpoint = SparkCheckpoint(in_use.session, place, local=local, job=plan.job_name)
     checkpoint.open()
@@ -374,7 +374,7 @@ def open_checkpoint(
 
 
 def _stages(payload: JobPayload, names: Sequence[str], in_use: SessionInUse) -> DataFrame:
-    """Return what the sink stage gets."""
+    """Return the input of the sink stage."""
     return behind_shuffles(planned_envelopes(payload, in_use.session), payload, names)
 
 
@@ -403,15 +403,15 @@ def _keyed_plan(
             f"the checkpoint is of a job whose keyed stages were {_named(before)}; now they are {_named(keyed)}",
             job=plan.job_name,
             option="checkpoint",
-            hint="their state cannot be taken over: begin anew with another directory",
+            hint="the state of other stages cannot be used: start from the beginning with another checkpoint directory",
         )
     if before is not None and shards not in (None, before.shards):
         raise CheckpointError(
             f"the checkpoint is of a job with {before.shards} shards, but the job asks for {shards}",
             job=plan.job_name,
             option="shards",
-            hint=f"leave 'shards' out or say {before.shards}: keys belong to shards for as long as there is state; "
-            "or begin anew with another checkpoint directory",
+            hint=f"leave 'shards' out or say {before.shards}: keys cannot move between shards while there is state; "
+            "or start from the beginning with another checkpoint directory",
         )
     return keyed
 

@@ -93,7 +93,7 @@ def progress(query: StreamingQuery) -> JobProgress | None:
 def on_progress(query: StreamingQuery, function: Callable[[JobProgress], object]) -> StreamingQueryListener:
     """Call a function after each micro-batch of a job's query, in a thread of Spark's listeners.
 
-    Each job runs in a session of its own, so a listener of another session is not told of it. Returns the listener.
+    Each job runs in its own session, and listeners of other sessions are not called for it. Returns the listener.
     """
     context = SparkContext._active_spark_context
     assert context is not None, "a query runs in it"

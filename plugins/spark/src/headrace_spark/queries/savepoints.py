@@ -69,7 +69,7 @@ def take_savepoint(
 
 
 class _Outrun(Exception):
-    """The job has removed files meanwhile that were still to be read."""
+    """The job has removed files that had not been read yet."""
 
 
 def _completed(
@@ -140,7 +140,7 @@ def begin_at(
     identity: JobIdentity,
     options: RunOptions,
 ) -> None:
-    """Write the state and positions of a savepoint into an empty checkpoint, as what was before its first micro-batch.
+    """Write the state and positions of a savepoint into an empty checkpoint, as the state before its first micro-batch.
 
     Does nothing if the job has already begun at that savepoint. Raises CheckpointError if it has begun in another way.
     """

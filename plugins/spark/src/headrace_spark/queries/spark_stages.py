@@ -27,7 +27,7 @@ ENVELOPE = spark.StructType(
 
 
 def planned_envelopes(payload: JobPayload, session: SparkSession) -> DataFrame:
-    """Return what the source stage of a job gives that reads sources of headrace. Raises JobError as ``register`` does."""
+    """Return the output of the source stage of a job that reads sources of headrace. Raises JobError as ``register`` does."""
     from headrace_spark.processes.driver_python import register  # not with Spark Connect, which has no driver here
 
     source = batch_source_of(payload) if payload.batch else data_sources_of(payload)[0]
@@ -45,7 +45,7 @@ def envelope_columns(payload: JobPayload) -> Sequence[str]:
 
 
 def behind_shuffles(envelopes: DataFrame, payload: JobPayload, names: Sequence[str]) -> DataFrame:
-    """Return what comes to the last stage of a job, which is run by whoever takes it.
+    """Return the input of the last stage of a job. The caller runs that stage.
 
     ``names``: what each stage is called in Spark's UI. A job without shuffles has one stage: it gets the envelopes as they are.
     """
@@ -72,9 +72,9 @@ def mapped(
     *,
     python: str | None,
 ) -> DataFrame:
-    """Return what a stage makes of Arrow batches: ``DataFrame.mapInArrow`` but for its wish to have pandas installed.
+    """Return the output of a stage over Arrow batches: ``DataFrame.mapInArrow``, but without the need for pandas.
 
-    ``columns`` are those of the DataFrame. ``name`` stands in the plan that Spark's UI shows. ``python`` runs the stage; None: that
+    ``columns`` are those of the DataFrame. ``name`` is shown in the plan of Spark's UI. ``python`` runs the stage; None: that
     of the session.
     """
     if is_of_connect(frame):

@@ -14,7 +14,7 @@ def stage_names(plan: Plan, levels: Sequence[Sequence[str]], *, cuts_ranges: boo
     """Return a text per stage of a micro-batch, in the order in which Spark runs them: the ids of its nodes.
 
     ``levels``: the ids of the shuffles per keyed stage. The first stage reads the sources, the last one writes to all sinks.
-    ``cuts_ranges``: a job without keyed stages has a stage of its own for the sinks.
+    ``cuts_ranges``: a job without keyed stages has a separate stage for the sinks.
     """
     stages = [_nodes_of(plan, plan.sources)]
     stages += [_nodes_of(plan, names) for names in levels]

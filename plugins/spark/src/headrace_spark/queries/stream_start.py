@@ -36,7 +36,7 @@ def started_stream(
 ) -> StreamingQuery:
     """Start the query. Called once per start, when checkpoint and outputs were checked.
 
-    ``make`` gives what comes to the sink stage, ``names`` are what each stage is called in Spark's UI, ``location`` is Spark's
+    ``make`` returns the input of the sink stage, ``names`` are the names of the stages in Spark's UI, ``location`` is Spark's
     checkpoint. Raises JobError, also for what Spark finds before the query runs.
     """
     session, sink = in_use.session, data_sources_of(payload)[1]

@@ -3,7 +3,7 @@
 A file is written before its micro-batch is completed, and read by none but a later one: what a micro-batch that failed
 has left is overwritten when it is run again. Its name has the number of the run that wrote it, so that a run which was taken
 for dead overwrites nothing (see ``ownership``). Its first bytes are a token, by which a process that has kept the shard
-knows whether its copy is the one that the file holds; it then lacks only what came after. A snapshot has the token of
+knows whether its copy is the one in the file; then it lacks only later changes. A snapshot has the token of
 the delta beside it.
 """
 
@@ -36,7 +36,7 @@ class StateVersion:
 
     batch_id: int | None = None
     token: bytes = b""
-    #: The last snapshot before, and what has come since.
+    #: The last snapshot before, and the deltas since.
     snapshot_id: int = 0
     snapshot_bytes: int = 0
     deltas: int = 0
@@ -50,7 +50,7 @@ class StateVersion:
         return StateVersion(batch_id, token, *since)
 
     def needs_snapshot(self, rows: Callable[[], int]) -> bool:
-        """Return whether a restart would read less from a snapshot than from the deltas. ``rows`` tells what the state has now.
+        """Return whether a restart would read less from a snapshot than from the deltas. ``rows`` returns the present number of rows.
 
         Where state only grows, as that of a join without bound, deltas never hold more than a snapshot would.
         """
@@ -110,22 +110,22 @@ class StateChain:
                     yield self._opened(begun, self._beginning), at
                 elif self._has_beginning:
                     raise CheckpointError(
-                        f"state file {self._beginning} is missing; it holds the savepoint's state of shard {self._address}",
-                        hint="go back to a copy of the checkpoint, or begin anew",
+                        f"state file {self._beginning} is missing; it contains the savepoint's state of shard {self._address}",
+                        hint="restore a copy of the checkpoint, or start from the beginning",
                     )
         for number in range(first, batch_id):
             content, path = self._delta(number)
             if content is None:
                 raise CheckpointError(
                     f"the state of shard {self._address} after micro-batch {number} is missing",
-                    hint="files were removed from the checkpoint directory: go back to a copy of it, or begin anew",
+                    hint="files were removed from the checkpoint directory: restore a copy of it, or start from the beginning",
                 )
             state = self._state_in(content, path)
             at = at.after_delta(number, content[:_TOKEN_BYTES], len(content))
             yield state, at
 
     def begin(self, state: bytes) -> None:
-        """Store what the shard remembers before the first micro-batch: a whole state."""
+        """Store the whole state that the shard has before the first micro-batch."""
         content = state if self._checkpoint is None else sealed(state, self._place(self._beginning))
         self._files.write(self._beginning, content)
 
@@ -185,7 +185,7 @@ class StateChain:
         if len(found) <= _TOKEN_BYTES:
             raise CheckpointError(
                 f"state file {path} of the checkpoint is empty",
-                hint="go back to a copy of the checkpoint, or begin anew",
+                hint="restore a copy of the checkpoint, or start from the beginning",
             )
         return found[_TOKEN_BYTES:]
 
@@ -199,7 +199,7 @@ class StateChain:
         return sorted((number for number in numbers if number < before), reverse=True)
 
     def _remove_before(self, batch_id: int) -> None:
-        """Remove what is older than the snapshot before the newest: the newest's micro-batch may have to run again."""
+        """Remove files older than the second newest snapshot: the micro-batch of the newest may have to run again."""
         if batch_id > 0:
             self._files.remove(self._beginning)
         for name in self._files.names(self._directory):

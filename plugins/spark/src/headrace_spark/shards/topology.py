@@ -67,7 +67,7 @@ class Topology:
                     yield Address(name, shard)
 
     def sides_of(self, shuffle: str, upstream_id: str) -> list[int]:
-        """Return by which sides of a shuffle rows of a source or shuffle come in; all for a source that the job no longer has."""
+        """Return the sides of a shuffle by which rows of a source or shuffle arrive; all for a source that the job no longer has."""
         known = upstream_id in self._plan.sources or upstream_id in self.upstream
         return [side for side, ids in enumerate(self.upstream[shuffle]) if not known or upstream_id in ids]
 

@@ -69,7 +69,7 @@ def frame_at(place: bytes, rows: int) -> pl.DataFrame:
         reason = f"it has {frame.height} rows of {rows}"
     raise RetriableError(
         f"rows of a micro-batch that is not completed cannot be read from {path}: {reason}",
-        hint="the temporary directory must keep its files while a job runs",
+        hint="do not remove files from the temporary directory while a job runs",
     )
 
 

@@ -1,6 +1,6 @@
 """How the source stage of a job hands ranges over to the sink stage, which reads them in the same task.
 
-Spark runs the two in processes of their own. The first one imports nothing for it that takes memory.
+Spark runs the two in separate processes. The first one imports nothing that takes much memory.
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 Kind = Literal["begin", "rows", "end", "gone", "shard", "stored", "ship", "control", "ranges"]
 _KINDS: tuple[Kind, ...] = get_args(Kind)
-#: The columns as Spark is told.
+#: The columns as a schema of Spark.
 SPARK_SCHEMA = (
     "kind STRING, target STRING, source STRING, queue STRING, branch STRING, "
     "first BIGINT, last BIGINT, count BIGINT, payload BINARY, "
@@ -128,7 +128,7 @@ class Envelope:
         return cls(kind, queue, first, last, count, target, payload, shard, side, mark, partition, place)
 
     def delivery(self) -> Delivery:
-        """Return what a ``rows`` envelope holds."""
+        """Return the rows in a ``rows`` envelope."""
         return Delivery(self.target, Batch(self.queue, self.frame()))
 
 

@@ -36,7 +36,7 @@ class WorkerFailure(Exception):
 
 @contextmanager
 def carried_to_driver() -> Iterator[None]:
-    """Wrap what is raised inside so that the driver finds it. Used around everything that Spark calls."""
+    """Wrap errors raised inside so that the driver can restore them. Used around everything that Spark calls."""
     try:
         yield
     except WorkerFailure:
@@ -74,7 +74,7 @@ def describe(error: BaseException) -> str:
 def original_error(text: str) -> Exception | None:
     """Return the error that a worker raised, from the text of Spark's; None when it contains no error of headrace.
 
-    headrace's errors and Python's own come back as what they were; any other as a RuntimeError that names it. The
+    headrace's errors and Python's built-in errors keep their class; others become a RuntimeError that names the class. The
     worker's traceback is a note on it.
     """
     found = _PATTERN.findall(text)

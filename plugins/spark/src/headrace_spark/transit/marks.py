@@ -14,7 +14,7 @@ from headrace_spark.transit.payload import KeyedPlan
 
 @dataclass(frozen=True)
 class Control:
-    """What the shards are told of a micro-batch beside its rows. Made by the planner, the same whenever it is run again."""
+    """Control data of a micro-batch for the shards, beside its rows. Made by the planner; the same when a micro-batch is repeated."""
 
     #: What the number of the micro-batch is added to.
     base: int
@@ -41,7 +41,7 @@ class MarkKeeper:
     def put_on(
         self, start: JobOffsets, end: JobOffsets, *, all_read: bool, left_out: Collection[Queue] = ()
     ) -> JobOffsets:
-        """Return ``end`` with its marks: those of ``start`` if nothing is to be told.
+        """Return ``end`` with its marks: those of ``start`` if there is nothing new for the shards.
 
         ``all_read``: this micro-batch comes to the end of a bounded run. ``left_out``: queues that no records come from, which
         windows are not to wait for.
@@ -89,7 +89,7 @@ class MarkKeeper:
 
 
 def control_of(start: JobOffsets, end: JobOffsets) -> Control | None:
-    """Return what the shards are told of the micro-batch from ``start`` to ``end``; None without keyed stages.
+    """Return the control data for the shards of the micro-batch from ``start`` to ``end``; None without keyed stages.
 
     In the first one of a job all queues are new to the shards.
     """

@@ -47,7 +47,7 @@ class KeyedPlan:
     levels: tuple[tuple[str, ...], ...]
     #: Per source how long a queue may be silent before it is not waited for.
     idle_timeouts_us: Mapping[str, int]
-    #: How often operators that wait for the clock are told of it without data; None: none of them does.
+    #: How often operators that depend on the clock get a tick without data; None: there is no such operator.
     tick_seconds: float | None
     #: The directory of the shards' state, as a URI.
     state_uri: str = ""
@@ -85,7 +85,7 @@ class KeyedPlan:
 
 @dataclass(frozen=True)
 class FrameInput:
-    """What workers must know of a job that reads DataFrames. No planner tells them: Spark plans its own sources."""
+    """What workers must know of a job that reads DataFrames. There is no planner: Spark plans its own sources."""
 
     #: By id of the source node the column of event time, if the job has a watermark there.
     time_columns: Mapping[str, str | None]
@@ -159,7 +159,7 @@ class JobPayload:
         return Blobs(self.run_directory, batch_id)
 
     def of_query(self, query_id: str) -> JobPayload:
-        """Return the payload as it is for a query: its state is in a directory of its own."""
+        """Return the payload for a query whose state is in its own directory."""
         assert self.state_by_query
         keyed = self.keyed
         if keyed is not None:
@@ -168,7 +168,7 @@ class JobPayload:
 
     @property
     def closes_windows(self) -> bool:
-        """Whether the end of the input closes all windows. Not in a streaming query of the user's, which may go on at any time."""
+        """Whether the end of the input closes all windows. Not in a user's streaming query, which may continue at any time."""
         return self.until == "end" and (self.batch or not self.in_user_query)
 
     @property
@@ -192,7 +192,7 @@ class JobPayload:
             self.ownership.check_on_driver()
 
     def check_owned_in_worker(self, batch_id: int) -> None:
-        """Check that what a task of a micro-batch stores is still wanted. Raises CheckpointError, RetriableError."""
+        """Check that a task of a micro-batch may still store its results. Raises CheckpointError, RetriableError."""
         if self.ownership is None:
             return
         try:
@@ -259,10 +259,10 @@ def sources_of(plan: Plan) -> Mapping[str, Source]:
     for name, source in sources.items():
         if not source.read_by_copies:
             raise PlanError(
-                f"the source {name!r} can only be read by the process that has opened it, and Spark reads in several",
+                f"the source {name!r} can be read only by the process that opened it, and Spark reads in several processes",
                 job=plan.job_name,
                 plugin=name,
-                hint="run the job with backend='light'; or let a job on light write to a topic, which a job on Spark reads",
+                hint="run the job with backend='light'; or write to a topic with a job on light, and read the topic with a job on Spark",
             )
     return sources
 
@@ -277,7 +277,7 @@ def pickled(part: object, job: str) -> bytes:
                 f"the job cannot be sent to Spark's workers: {error}",
                 job=job,
                 hint="a function or object of the job holds something that cannot be pickled, such as a lock, "
-                "a connection or an open file; make it when it is first used",
+                "a connection or an open file; create it at its first use",
             ) from error
     return content
 

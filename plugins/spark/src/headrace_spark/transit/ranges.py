@@ -1,7 +1,7 @@
 """The ranges of a micro-batch: how they are cut into pieces, and which task reads which.
 
 A queue with much more to read than the others is cut, so that all cores have something to do. A piece is what a range is: lanes
-may begin anew at any position. What the pieces of a queue make is put in order again where it comes together.
+may begin at any position. The results of the pieces of a queue are put in order again in the next stage.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class QueueRange:
     #: The queue is read for the first time / exists no more. Such a range may be empty.
     added: bool = False
     gone: bool = False
-    #: Why the queue was set aside: nothing is read, the dead letters are told.
+    #: Why the queue was set aside: nothing is read, and the dead letters get an entry.
     broken: str | None = None
     #: The place of this range among those of its queue in the micro-batch.
     number: int = 0

@@ -62,14 +62,14 @@ class RunDirectory:
         return (self.path / _DRAINED).exists()
 
     def release(self) -> None:
-        """Let a planning process go on that holds a drained job. Called by the driver when it stops the query."""
+        """Release a planning process that holds a drained job. Called by the driver when it stops the query."""
         with contextlib.suppress(FileNotFoundError):  # the job has ended
             (self.path / _RELEASED).touch()
 
     def wait_for_release(self, clock: Clock) -> None:
         """Wait until the driver stops the query of a drained job. Called by the planning process of a job over DataFrames.
 
-        If Spark got an answer before, it would run what has come in DataFrames meanwhile.
+        If Spark got an answer before that, it would process rows that have arrived in DataFrames since.
         """
         never, begun = threading.Event(), clock.monotonic()
         while self.path.exists() and not (self.path / _RELEASED).exists():

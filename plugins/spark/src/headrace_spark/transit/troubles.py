@@ -50,7 +50,7 @@ class TroubleNotes:
 
 
 class Troubles:
-    """Logs what was noted, at the level WARNING. Used by the driver's thread that follows a query."""
+    """Logs the noted events at the level WARNING. Used by the driver's thread that follows a query."""
 
     def __init__(self, job: str) -> None:
         self._job = job
@@ -60,14 +60,14 @@ class Troubles:
         self._refused_in: object = None
 
     def take(self, kind: str, **event: object) -> None:
-        """Log an event of one of ``KINDS``, unless it says what is known."""
+        """Log an event of one of ``KINDS``, unless it was logged before."""
         if kind == AGAIN:
             self._run_again(**event)  # type: ignore[arg-type]  # as ``begun`` noted it
             return
         if kind == FENCED:
             if event["batch_id"] != self._refused_in:
                 self._refused_in = event["batch_id"]
-                logger.warning("job %s: a task was refused: %s", self._job, event["text"])
+                logger.warning("job %s: a task was rejected: %s", self._job, event["text"])
             return
         what = str(event["what"])
         if kind == AWAY and what not in self._away:
@@ -83,6 +83,6 @@ class Troubles:
         if stage not in self._again[1]:
             self._again[1].add(stage)
             logger.warning(
-                "job %s: micro-batch %d: the %s is run again (attempt %d): a worker process was killed or has failed, or was slow",
+                "job %s: micro-batch %d: the %s is run again (attempt %d), because a worker process was killed, failed or was slow",
                 self._job, batch_id, stage, attempt + 1,
             )  # fmt: skip

@@ -60,7 +60,7 @@ _LANES_MAX = 16
 def rows_through_lane(
     payload: JobPayload, source_id: str, batches: Iterable[pa.RecordBatch], task: Task
 ) -> Iterator[Envelope]:
-    """Yield what the lane of a source makes of a DataFrame's rows: rows for sinks, and what is shipped to shards."""
+    """Yield the output of a source's lane for a DataFrame's rows: rows for sinks, and envelopes for shards."""
     made = _through_lane(payload, source_id, batches, task)
     return addressed(made, payload.topology(), 0, first=task.partition * PLACES_PER_RANGE)
 
@@ -251,7 +251,7 @@ def in_order_of_values(frame: pl.DataFrame, time_column: str | None) -> pl.DataF
 
 
 def for_sinks(payload: JobPayload, envelopes: Iterable[Envelope], task: Task) -> Iterator[Envelope]:
-    """Yield what a task of the sink stage writes, with rows of DataFrames at positions that are the same when they come again.
+    """Yield the rows that a task of the sink stage writes; rows of DataFrames have the same positions when a task is repeated.
 
     A position is the micro-batch and the row's place in its part of it. Without ``keep_order`` a row's part and its place
     depend on the values of the micro-batch's rows only, so a micro-batch that was written in part is completed exactly.

@@ -261,15 +261,15 @@ def check_state_fits(chain: StateChain, address: Address, payload: JobPayload, b
 
 
 def _check_not_overtaken(chain: StateChain, address: Address, payload: JobPayload, batch_id: int) -> None:
-    """Check that no other driver of the same query has gone on meanwhile. A query of the user's makes no claim. Raises CheckpointError."""
+    """Check that no other driver has continued the same query. A user's query makes no claim. Raises CheckpointError."""
     if chain.is_followed(batch_id):
         assert payload.keyed is not None
         raise CheckpointError(
-            f"another driver has completed micro-batch {batch_id} of the query {payload.keyed.checkpoint} and gone on: the state of "
+            f"another driver has completed micro-batch {batch_id} of the query {payload.keyed.checkpoint} and continued: the state of "
             f"shard {address} after a later one is stored already, so this task stores nothing",
             job=payload.identity.job,
             option="checkpoint",
-            hint="nothing is lost or doubled; run one driver of a query at a time",
+            hint="no row is lost or doubled. Run only one driver of a query at a time",
         )
 
 

@@ -58,9 +58,9 @@ _kept: OrderedDict[tuple[str, Queue], _KeptLane] = OrderedDict()
 def read_ranges(
     payload: JobPayload, ranges: Iterable[QueueRange], batch_id: int, control: Control | None = None
 ) -> Iterator[Envelope]:
-    """Yield what the lanes make of the ranges. Called once per task, in the process that runs it.
+    """Yield the output of the lanes for the ranges. Called once per task, in the process that runs it.
 
-    ``control`` is given to one task of a micro-batch: what all shards of keyed stages are to be told.
+    ``control`` is given to one task of a micro-batch: the control data for all shards of keyed stages.
     """
     begin_counting(payload, batch_id)
     topology = payload.topology()
@@ -78,7 +78,7 @@ def _read_range(payload: JobPayload, part: QueueRange, batch_id: int) -> Iterato
         return
     if part.broken is not None:
         if kept is not None:
-            kept.close()  # it is opened anew when it can be read again
+            kept.close()  # it is opened again when it can be read again
         yield from _told(payload, part)
         return
     yield Envelope("begin", queue, part.start.offset, end)
@@ -122,7 +122,7 @@ def begin_counting(payload: JobPayload, batch_id: int) -> None:
 
 
 def counted(payload: JobPayload) -> bytes:
-    """Return what was counted in this process, for the last stage, which tells the driver; empty where nobody wants it."""
+    """Return the counts of this process. The last stage sends them to the driver. Empty if metrics are off."""
     meter = payload.plan().meter
     return json.dumps(meter.take()).encode() if meter.enabled else b""
 
@@ -185,7 +185,7 @@ def _waiting_for(payload: JobPayload, queue: Queue, action: Callable[[], T]) -> 
     """Return the result of an action that needs the queue. The queue existed when the range was planned, so the action is tried again.
 
     A planned range cannot be left out: its results and its changes of state must be the same again.
-    Raises RetriableError or BrokenQueueError when it stays away.
+    Raises RetriableError or BrokenQueueError when it is still not available.
     """
     notes = TroubleNotes(payload.run_directory)
     return _until_there(action, notes, queue.id, payload.patience_seconds, RetriableError, BrokenQueueError)

@@ -80,9 +80,9 @@ class FrameStage:
 
 
 class OutputStage:
-    """Runs the last stage of a job in the workers and gives its rows. ``source_id``: the DataFrame whose rows come in.
+    """Runs the last stage of a job in the workers and returns its rows. ``source_id``: the DataFrame whose rows it processes.
 
-    Without it envelopes come in: with ranges of queues to read or, behind shuffles, with what shards get.
+    Without it the input is envelopes: with ranges of queues to read or, behind shuffles, with rows for shards.
     """
 
     def __init__(self, payload: JobPayload, output: Output, source_id: str | None = None) -> None:
@@ -103,7 +103,7 @@ class OutputStage:
                     elif envelope.kind == "rows":
                         letters.write(envelope)
                 letters.close(flush=True)
-            except GeneratorExit:  # Spark wants no more rows, as with limit(): what was found stays
+            except GeneratorExit:  # Spark needs no more rows, as with limit(): keep what was found
                 letters.close(flush=True)
                 raise
             except BaseException:

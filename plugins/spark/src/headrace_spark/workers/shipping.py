@@ -37,7 +37,7 @@ _NEVER = -(2**63)
 
 
 class ShardControl(msgspec.Struct, frozen=True):
-    """What one shard is told: queues as (source, name, side)."""
+    """Control data for one shard: queues as (source, name, side)."""
 
     sequence: int
     time_us: int
@@ -173,7 +173,7 @@ class Gathered:
         self._bytes = 0
 
     def take(self, deliveries: Iterable[Delivery]) -> Iterator[Envelope]:
-        """Add rows, in order. Yields what has become large, and what is not of the same columns as that before it."""
+        """Add rows, in order. Yields a frame when it has become large, or when the columns change."""
         for delivery in deliveries:
             at, frame = (delivery.target, delivery.batch.queue), delivery.batch.frame
             before = self._came.get(at)
@@ -205,7 +205,7 @@ def addressed(envelopes: Iterable[Envelope], topology: Topology, level: int, fir
 def in_order(envelopes: Iterable[Envelope]) -> Iterator[Envelope]:
     """Yield the envelopes of ranges that came together, those of a queue in the order in which one task would have made them.
 
-    Only what comes before its turn is kept in memory.
+    Only envelopes that arrive before their turn are kept in memory.
     """
     waiting: dict[tuple[str, str], dict[int, Envelope]] = {}
     due: dict[tuple[str, str], int] = {}
@@ -224,7 +224,7 @@ def in_order(envelopes: Iterable[Envelope]) -> Iterator[Envelope]:
 def with_frames_ahead(envelopes: Iterable[Envelope]) -> Iterator[Envelope]:
     """Yield envelopes with their frames, the next few of which a thread reads meanwhile.
 
-    For a stage with fewer tasks than cores: what comes together to be put in order is written by one core, while others rest.
+    For a stage with fewer tasks than cores: one core writes the rows in order while other cores are idle.
     """
 
     def with_frame(envelope: Envelope) -> Envelope:

@@ -99,7 +99,7 @@ def _write(
         elif envelope.kind == "gone":
             kept.forget(queue)
         else:
-            raise ValueError(f"envelope of kind {envelope.kind!r} has missed its shard")
+            raise ValueError(f"envelope of kind {envelope.kind!r} did not reach its shard")
     payload.check_owned_in_worker(batch_id)
     outlets.on_system(Checkpoint(batch_id))
     fault_point("checkpoint.after_flush")

@@ -49,7 +49,7 @@ _spared: set[str] = set()
 
 
 def _spare_the_collector(work: str) -> None:
-    """Exempt what this process has imported from garbage collection, after the first piece of each kind of work.
+    """Exempt the objects of imported modules from garbage collection, after the first piece of each kind of work.
 
     Spark's Python processes collect garbage after every task, which takes 25 ms because everything that was imported is
     walked again.
@@ -61,7 +61,7 @@ def _spare_the_collector(work: str) -> None:
 
 
 class LanePartition(InputPartition):
-    """The ranges that one task reads, and what it has to tell the shards of keyed stages."""
+    """The ranges that one task reads, and its control data for the shards of keyed stages."""
 
     def __init__(self, ranges: Sequence[QueueRange], control: Control | None = None) -> None:
         super().__init__(list(ranges))
@@ -71,7 +71,7 @@ class LanePartition(InputPartition):
 def _partitions(
     planner: Planner, start: JobOffsets, end: JobOffsets, *, control_from: JobOffsets
 ) -> Sequence[LanePartition]:
-    """Return what the tasks of a micro-batch read. The first one tells the shards what has come since ``control_from``."""
+    """Return the ranges of the tasks of a micro-batch. The first task sends the shards the control data since ``control_from``."""
     from headrace_spark.transit.marks import control_of
 
     first, *others = planner.partitions(start, end) or [[]]
@@ -79,7 +79,7 @@ def _partitions(
 
 
 def _read(payload: JobPayload, partition: InputPartition, batch_id: int) -> Iterator[pa.RecordBatch]:
-    """Yield what the lanes make of a task's ranges; the ranges themselves where the sink stage, in the same task, reads them."""
+    """Yield the output of the lanes for a task's ranges; the ranges themselves if the sink stage reads them in the same task."""
     from headrace_spark.transit.envelopes import to_arrow
 
     assert isinstance(partition, LanePartition)
@@ -180,7 +180,7 @@ class KeyedStage:
 
 
 class LaneWriter(DataSourceStreamArrowWriter):
-    """Runs the last stage of a job in the workers, which writes to its sinks, and tells the driver what was written.
+    """Runs the last stage of a job in the workers, which writes to its sinks, and reports the written rows to the driver.
 
     The last stage is the lanes of a task's queues or, behind shuffles, the last level of keyed stages. What it makes does not
     go through Java to another process that writes it: it is written by the process that has made it.
@@ -205,7 +205,7 @@ class LaneWriter(DataSourceStreamArrowWriter):
             fault_point("checkpoint.after_save")
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Nothing to undo: sinks keep what they stored and drop it when it comes again."""
+        """Nothing to undo: sinks keep stored rows, and drop them when they come again."""
 
 
 class BatchWriter(DataSourceArrowWriter):
@@ -228,7 +228,7 @@ class BatchWriter(DataSourceArrowWriter):
 
 
 def _written(given: JobPayload, batches: Iterator[pa.RecordBatch]) -> TaskDone:
-    """Write what the last stage makes of a task's envelopes."""
+    """Write the output of the last stage for a task's envelopes."""
     from headrace_spark.transit.carried_ranges import ranges_in
     from headrace_spark.transit.envelopes import from_arrow
     from headrace_spark.workers.keyed_stage import run_shards

@@ -55,5 +55,5 @@ class BatchClock:
             yield batch
 
     def time_us(self) -> int:
-        """Return the time of the micro-batch, microseconds since the Unix epoch; 0 when no batch has told it."""
+        """Return the time of the micro-batch, microseconds since the Unix epoch; 0 if no batch has set it."""
         return self._time_us

@@ -155,7 +155,7 @@ class Catalog:
         """Return the key by which a name of a text is known: that of a definition, else of where it would lie."""
         key = self.place_of(node).key(node.name)
         if self.find(key) is None and not node.text("db") and node.name in self.streams:
-            return node.name  # what was registered in Python is known wherever the session is
+            return node.name  # names registered in Python are known in each database of the session
         return key
 
     def find(self, key: str) -> str | None:
@@ -182,7 +182,7 @@ class Catalog:
     def _take_definition(self, key: str, text: str, place: Place) -> None:
         [node] = parse(text)[0]
         if not isinstance(node, exp.Create):
-            raise PlanError(f"{key} is kept as {text[:60]!r}, which defines nothing")
+            raise PlanError(f"{key} is stored as {text[:60]!r}, which is not a definition")
         if node.args["kind"] == "TABLE":
             self.tables[key] = read_table(node, text, key)
         else:
@@ -261,7 +261,9 @@ class Catalog:
         for name in table.primary_key:
             if name not in table.columns:
                 raise error_at(
-                    table.node.this.this, table.text, f"the primary key has {name!r}, which is no column of the records"
+                    table.node.this.this,
+                    table.text,
+                    f"the primary key has {name!r}, which is not a column of the records",
                 )
 
     def described(self, table: Table) -> Relation:

@@ -37,7 +37,7 @@ REFRESH_OPTIONS = ("lookup.cache.ttl", "lookup.partial-cache.expire-after-write"
 
 
 def refresh_of(table: Table | None) -> timedelta | None:
-    """Return after how long a table that rows are looked up in is read anew; None: never. Raises ExpressionError."""
+    """Return the interval at which a lookup table is read again; None: never. Raises ExpressionError."""
     key = next((each for each in REFRESH_OPTIONS if table is not None and each in table.options), None)
     length_us = None if table is None or key is None else table.length_us(key)
     return timedelta(microseconds=length_us) if length_us else None
@@ -57,7 +57,7 @@ class Connector:
     node: exp.Expr
 
     def offered(self, kind: str) -> TableOptions | None:
-        """Return what the plug-in's source or sink (``kind``) declares for tables; None when there is none for this name."""
+        """Return the declaration for tables of the plug-in's source or sink (``kind``); None if there is none for this name."""
         if not default_registry().has(kind, self.plugin):
             return None
         declared: Mapping[str, TableOptions] = default_registry().find(kind, self.plugin).table_options
@@ -188,11 +188,11 @@ def _called(target: Callable[[str], Mapping[str, Any]], option: Option, table: T
 
 
 def source_watermark_hint(table: Table) -> str | None:
-    """Return the option by which a source can be told what its times are good for; None where it has none."""
+    """Return the hint to set the source's option ``time-delay``; None if the source has no such option."""
     settings = default_registry().find("source", connector_of(table, "source").plugin).Settings
     if "time_delay" not in {each.encode_name for each in option_fields(settings)}:
         return None
-    return "give 'time-delay' = '5 s': by how much the times of its records may fall within a queue ('0 s' where the brokers set them)"
+    return "give 'time-delay' = '5 s': by how much times in a queue may decrease ('0 s' if the broker sets them)"
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ _ONE_ROW = pl.DataFrame({"__one": [1]})
 def value_of(compiled: CompiledExpression) -> tuple[bool, Any]:
     """Return (True, value) of a compiled expression that is the same for all rows and always, else (False, None).
 
-    Raises what the evaluation raises.
+    Raises the errors of the evaluation.
     """
     if compiled.columns or compiled.calls or not compiled.deterministic:
         return False, None
@@ -50,7 +50,7 @@ def folded(node: exp.Expr, compiled: CompiledExpression) -> exp.Expr:
 
 
 def factor(node: exp.Expr, text: str) -> float:
-    """Return the number by which an interval is multiplied. Raises ExpressionError for what is no constant number."""
+    """Return the number by which an interval is multiplied. Raises ExpressionError if it is not a constant number."""
     if not names_columns(node):
         known, value = value_of(compile_node(node, text, _NOTHING))
         if known and value is not None and not isinstance(value, bool | str):

@@ -61,7 +61,8 @@ class Context(ABC):
         found = zones.window_offset_us(self.catalog.zone, length_us)
         if found is None:
             raise self.error(
-                node, f"windows so long begin at other times in summer and in winter in {self.catalog.zone}",
+                node, f"windows of this length start at different times of day in summer and in winter in the time zone "
+                      f"{self.catalog.zone}",
                 "make the time a TIMESTAMP of the zone: CAST(ts AS TIMESTAMP(3)) as a computed column with the WATERMARK",
             )  # fmt: skip
         return found
@@ -79,7 +80,7 @@ class Context(ABC):
 
     @abstractmethod
     def query(self, node: exp.Expr) -> Relation:
-        """Return the relation of a query. Raises JobError for what is wrong or not supported."""
+        """Return the relation of a query. Raises JobError for errors in it and for parts that are not supported."""
 
     @abstractmethod
     def from_clause(self, node: exp.Select, conditions: list[exp.Expr]) -> tuple[Relation, list[exp.Expr]]:
@@ -91,4 +92,4 @@ class Context(ABC):
 
     @abstractmethod
     def selected(self, relation: Relation, listed: Sequence[Listed], translator: Translator) -> Relation:
-        """Return what SELECT gives of each row, where stars are columns already and nothing stands behind OVER."""
+        """Return the output of a SELECT for each row, where stars are expanded to columns already and there is no OVER."""

@@ -31,7 +31,7 @@ class DefinitionStore(ABC):
 
     @abstractmethod
     def names(self, database: str, kind: Kind) -> list[str]:
-        """Return the names of what a database has of a kind."""
+        """Return the names of all objects of a kind in a database."""
 
     @abstractmethod
     def definition(self, database: str, name: str, kind: Kind) -> str | None:

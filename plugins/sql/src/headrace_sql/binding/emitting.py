@@ -51,7 +51,7 @@ def emit_of(options: Mapping[str, str], clause: exp.Expr | None, text: str) -> E
 def _lateness(options: Mapping[str, str], clause: exp.Expr | None, after: int | None) -> int:
     """Return for how long after its end a window takes rows. Raises OptionError where only Flink's options ask for late results.
 
-    Without a word on it, what is asked for by AFTER WATERMARK comes for an hour, as in Blink, or for the state's time to live.
+    By default, the updates of AFTER WATERMARK come for an hour, as in Blink, or for the state's time to live.
     """
     given = options.get(_PREFIX + "allow-lateness")
     if given is not None:
@@ -64,7 +64,7 @@ def _lateness(options: Mapping[str, str], clause: exp.Expr | None, after: int | 
     if clause is not None and clause.args.get("after") is not None:
         return LATENESS_US
     raise OptionError(
-        f"{_PREFIX}late-fire.enabled has no effect alone: windows take no late rows",
+        f"{_PREFIX}late-fire.enabled has no effect without the next option: windows do not accept late rows",
         option=_PREFIX + "allow-lateness",
         hint=f"SET '{_PREFIX}allow-lateness' = '1 h'",
     )

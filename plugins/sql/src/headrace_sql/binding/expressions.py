@@ -24,7 +24,7 @@ from headrace_sql.reading import nodes
 
 
 class Translator:
-    """Translates expressions over one relation. ``replaced`` are parts that stand for columns: aggregates, group keys.
+    """Translates expressions over one relation. ``replaced`` are parts that are columns already: aggregates, group keys.
 
     ``replaced`` maps the text of a part (as Flink SQL) to the physical column that holds it.
     """
@@ -46,7 +46,7 @@ class Translator:
         self.replaced = dict(replaced or {})
         self.grouped = grouped
         self.schema = relation.stream.schema
-        #: Called with a subquery that stands in an expression.
+        #: Called with a subquery in an expression.
         self.subquery: Callable[[exp.Expr], exp.Expr] | None = None
 
     def error(self, node: Any, message: str, hint: str | None = None) -> ExpressionError:
@@ -94,7 +94,7 @@ class Translator:
         return made
 
     def for_cast(self, made: exp.Expr, word: str) -> exp.Expr:
-        """Return what is cast to a type: instants as times of the session's zone, and times and texts as instants of it."""
+        """Return the operand of a cast: instants become times of the session's zone, and times and texts become instants of it."""
         kind = self.compile(made).data_type
         if zones.is_instant(kind) and (word in ("DATE", "TIME", "TIMESTAMP_NTZ") or word.startswith("VARCHAR")):
             return zones.local(made, self.zone)
@@ -122,7 +122,7 @@ class Translator:
         return zones.local(made, self.zone)
 
     def key_of(self, node: exp.Expr) -> str:
-        """Return a text that is the same for parts that mean the same: columns by what they are in the stream."""
+        """Return a text that is equal for parts with equal meaning: columns are named as in the stream."""
         return part_key(self.relation, node, self.text)
 
 
@@ -157,7 +157,7 @@ def _positions(node: exp.Expr) -> dict[str, Any]:
 
 def _column(self: Translator, node: exp.Column) -> exp.Expr:
     if isinstance(node.this, exp.Star):
-        raise self.error(node, "* cannot stand here")
+        raise self.error(node, "* is not allowed here")
     if len(node.parts) == 1 and not node.this.args.get("quoted") and not self.relation.find(node.name):
         bare = functions.BARE_CALLS.get(node.name.upper())
         if bare is not None:
@@ -174,7 +174,9 @@ def _column(self: Translator, node: exp.Column) -> exp.Expr:
         return cast(call("current_timestamp"), "TIMESTAMP")
     if column.window is not None and column.physical not in (self.schema or {}):
         raise self.error(
-            node, f"{column.name!r} is only known where the window is aggregated", "GROUP BY window_start, window_end"
+            node,
+            f"{column.name!r} is known only in a query that groups by the window",
+            "GROUP BY window_start, window_end",
         )
     whole: exp.Expr = physical(column.physical)
     whole.this.meta.update(_positions(node))
@@ -281,7 +283,7 @@ def _call(self: Translator, node: exp.Anonymous) -> exp.Expr:
         return self.rebuilt(node)
     if name in AGGREGATES:
         raise self.error(
-            node, f"{name} is an aggregate function and cannot stand here", "aggregate in SELECT or HAVING"
+            node, f"{name} is an aggregate function, which is not allowed here", "aggregate in SELECT or HAVING"
         )
     if name in ("TIMESTAMPADD", "TIMESTAMPDIFF") and len(node.expressions) == 3:
         unit = exp.Literal.string(node.expressions[0].name.lower().removeprefix("sql_tsi_"))
@@ -353,14 +355,14 @@ def _is(self: Translator, node: exp.Is) -> exp.Expr:
 
 def _subquery(self: Translator, node: exp.Expr) -> exp.Expr:
     if self.subquery is None:
-        raise self.error(node, "a subquery cannot stand here", "use a JOIN, or IN / EXISTS in WHERE")
+        raise self.error(node, "a subquery is not allowed here", "use a JOIN, or IN / EXISTS in WHERE")
     return self.subquery(node)
 
 
 def _window(self: Translator, node: exp.Window) -> exp.Expr:
     raise self.error(
         node,
-        "OVER can only stand in SELECT",
+        "OVER is allowed only in SELECT",
         "put it into a derived table: SELECT … FROM (SELECT …, f() OVER (…) AS x FROM t)",
     )
 
@@ -395,7 +397,7 @@ def _in(self: Translator, node: exp.In) -> exp.Expr:
         return made
     mine = node.this.expressions
     if any(len(each.expressions) != len(mine) for each in rows):
-        raise self.error(node, f"these rows have not all {len(mine)} values")
+        raise self.error(node, f"not all of these rows have {len(mine)} values")
     equal = [
         exp.and_(*(exp.EQ(this=a.copy(), expression=b.copy()) for a, b in zip(mine, each.expressions, strict=True)))
         for each in rows
@@ -423,7 +425,7 @@ def _overlaps(self: Translator, node: exp.Overlaps) -> exp.Expr:
         period = node.args[key]
         if not isinstance(period, exp.Tuple) or len(period.expressions) != 2:
             raise self.error(
-                node, "OVERLAPS stands between two periods", "(start, end) OVERLAPS (start, INTERVAL '1' HOUR)"
+                node, "OVERLAPS needs a period on both sides", "(start, end) OVERLAPS (start, INTERVAL '1' HOUR)"
             )
         start, end = (self.translate(each) for each in period.expressions)
         is_length = isinstance(period.expressions[1].unnest(), exp.Interval)

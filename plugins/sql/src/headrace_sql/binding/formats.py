@@ -85,7 +85,7 @@ def with_key(
 ) -> tuple[str | None, dict[str, Any]]:
     """Return the format of a table of which some columns are in the records' keys, and its options; that of the values if none are.
 
-    As in Flink, values hold the key columns too, and are what is read, unless the text says EXCEPT_KEY.
+    As in Flink, values contain the key columns too, and key columns are read from them, unless the text says EXCEPT_KEY.
     """
     given: dict[str, Any] = {
         key: source_options.pop(key)

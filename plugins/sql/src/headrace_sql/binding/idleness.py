@@ -28,7 +28,7 @@ WATERMARK_OPTIONS: Mapping[str, str | None] = {
 def idle_timeout(table: Table, options: Mapping[str, str]) -> dict[str, Any]:
     """Return the argument of ``watermark`` that a text gives for a table, if it gives one: None for 0, which is Flink's word for never.
 
-    ``options``: those of SET. Raises ExpressionError or OptionError for what is no length of time.
+    ``options``: those of SET. Raises ExpressionError or OptionError for a value that is not a length of time.
     """
     length = table.length_us(_OF_TABLE)
     if length is None and IDLE_TIMEOUT in options:

@@ -39,7 +39,7 @@ def interval_length(node: exp.Expr, text: str) -> tuple[int, int]:
     name = (unit.name if unit is not None else "").upper()
     name = name if name in _UNIT_US or name in _UNIT_MONTHS else name.removesuffix("S")
     if not re.fullmatch(r"[+-]?\d+(\.\d+)?", words):
-        raise error_at(node, text, f"{words!r} is no number of {name.lower()}s")
+        raise error_at(node, text, f"{words!r} is not a number of {name.lower()}s")
     if name in _UNIT_MONTHS:
         return round(float(words) * _UNIT_MONTHS[name]), 0
     if name not in _UNIT_US:
@@ -80,4 +80,4 @@ def _span_length(node: exp.Expr, words: str, first: str, last: str, text: str) -
         units = order[order.index(first) : order.index(last) + 1]
         if len(units) == len(numbers):
             return 0, sign * round(sum(n * _UNIT_US[u] for n, u in zip(numbers, units, strict=True)))
-    raise error_at(node, text, f"{words!r} is no interval of {first} TO {last}")
+    raise error_at(node, text, f"{words!r} is not an interval of {first} TO {last}")

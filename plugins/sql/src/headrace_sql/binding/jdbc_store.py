@@ -112,7 +112,7 @@ class JdbcStore(DefinitionStore):
         return f"CREATE TABLE {quoted(name)} (\n" + ",\n".join(lines) + f"\n)\n{options_text(options.items())}"
 
     def _table_name(self, schema: str, table: str) -> str:
-        """Return how the connector is told the table."""
+        """Return the connector's options that name the table."""
         if not self._has_schemas:
             return table
         return ".".join('"' + each.replace('"', '""') + '"' for each in (schema, table))
@@ -155,14 +155,12 @@ class JdbcStore(DefinitionStore):
 
     @contextmanager
     def _asking(self) -> Iterator[None]:
-        """Turn errors of the server into OptionError, without what the address shows."""
+        """Turn errors of the server into OptionError, without the secrets of the address."""
         try:
             yield
         except _sqlalchemy().exc.SQLAlchemyError as error:
             reason = str(getattr(error, "orig", None) or error).splitlines()[0]
-            raise OptionError(
-                f"the server {self._host}:{self._port} of the catalog cannot be asked: {reason}"
-            ) from None
+            raise OptionError(f"the server {self._host}:{self._port} of the catalog cannot be read: {reason}") from None
 
 
 def _sqlalchemy() -> Any:
@@ -203,7 +201,7 @@ def _type(kind: Any, table: str, column: str, *, postgresql: bool = False) -> st
     if any(each in word for each in _TEXTS):
         return "STRING"
     raise OptionError(
-        f"column {column!r} of {table} has the type {word}, which no table here has",
+        f"column {column!r} of {table} has the type {word}, which headrace does not support",
         hint="write CREATE TEMPORARY TABLE with the columns that you need",
     )
 

@@ -34,7 +34,7 @@ def json_call(self: Translator, node: nodes.JsonCall) -> exp.Expr:
     """Translate JSON_OBJECT and JSON_ARRAY. Raises ExpressionError."""
     if node.is_aggregate:
         raise self.error(
-            node, f"{node.name} is an aggregate function and cannot stand here", "aggregate in SELECT or HAVING"
+            node, f"{node.name} is an aggregate function, which is not allowed here", "aggregate in SELECT or HAVING"
         )
     keeps_nulls = node.args["nulls"] == "NULL"
     if node.name == "JSON_ARRAY":
@@ -65,7 +65,7 @@ def _object(self: Translator, parts: list[Any], keeps_nulls: bool) -> exp.Expr:
 
 
 def _key(self: Translator, node: Any) -> exp.Expr:
-    """Return a key of JSON_OBJECT: a literal where it is constant. Raises ExpressionError for what is no text."""
+    """Return a key of JSON_OBJECT: a literal if it is constant. Raises ExpressionError for a key that is not a text."""
     kind = self.type_of(node)
     if not isinstance(kind, pl.String):
         raise _no_text(self, node, "JSON_OBJECT", kind)
@@ -74,7 +74,7 @@ def _key(self: Translator, node: Any) -> exp.Expr:
 
 
 def _no_text(self: Translator, node: Any, name: str, kind: pl.DataType) -> Exception:
-    return self.error(node, f"{name}: a key is a text, not {types.word_for(kind) or kind}", "CAST(… AS STRING)")
+    return self.error(node, f"{name}: a key must be text, not {types.word_for(kind) or kind}", "CAST(… AS STRING)")
 
 
 def _entry(key: exp.Expr, value: exp.Expr) -> exp.Expr:

@@ -30,7 +30,7 @@ def declared_as_text(columns: Mapping[str, pl.DataType]) -> Schema:
 def with_maps(stream: Stream, columns: Mapping[str, pl.DataType]) -> Stream:
     """Return the stream of a JSON source with the maps among its columns made of their texts.
 
-    A row whose text is no object, or whose values do not fit, goes to the dead letters.
+    A row whose text is not an object, or whose values do not fit, goes to the dead letters.
     """
     return _called(stream, {name: kind for name, kind in columns.items() if entry_types(kind)}, reads=True)
 

@@ -1,4 +1,4 @@
-"""Columns of PARTITIONED BY that stand in the names of queues: ``day=2024-01-31/hour=7/part.json``."""
+"""Columns of PARTITIONED BY whose values are in the names of queues: ``day=2024-01-31/hour=7/part.json``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from headrace_sql.binding.trees import physical, text_of
 if TYPE_CHECKING:
     from headrace.jobs.dsl import Stream
 
-#: The column that has the name of the queue meanwhile.
+#: The temporary column with the name of the queue.
 QUEUE = "__partition_queue"
 #: The directory of NULL, as Flink and headrace call it, and as Hive and Spark do.
 _DEFAULTS = ("__DEFAULT_PARTITION__", "__HIVE_DEFAULT_PARTITION__")
@@ -33,7 +33,7 @@ def with_partitions(stream: Stream, table: Table, by_queue: Sequence[str]) -> St
         # The last one: the table itself may lie in a partition of another one.
         expression = f"^(?:.*/)?{_name_in_directory(name)}=([^/]*)/".replace("'", "''")
         found = f"nullif(regexp_extract({text_of(physical(QUEUE))}, '{expression}', 1), '')"
-        # A plus stands for itself in the names of directories.
+        # A plus has no special meaning in the names of directories.
         text = f"url_decode(replace({found}, '+', '%2B'))"
         for default in _DEFAULTS:
             text = f"nullif({text}, '{default}')"

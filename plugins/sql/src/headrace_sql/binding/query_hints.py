@@ -94,9 +94,9 @@ def _check_duration(hint: exp.Expr, key: str, value: str, text: str) -> None:
 
 
 class StateTtls:
-    """How long the joins and the aggregate of one SELECT keep what comes of a table, by the hint STATE_TTL.
+    """How long the joins and the aggregate of one SELECT keep rows of a table, by the hint STATE_TTL.
 
-    The hint names tables, views or aliases of FROM; what is not named keeps as ``table.exec.state.ttl`` says.
+    The hint names tables, views or aliases of FROM; for others ``table.exec.state.ttl`` is valid.
     """
 
     def __init__(self, options: Mapping[str, str], node: exp.Select, text: str) -> None:

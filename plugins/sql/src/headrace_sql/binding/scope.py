@@ -25,7 +25,7 @@ NO_TIMES = ("__left_no_time", "__right_no_time")
 
 @dataclass(frozen=True)
 class Column:
-    """A column of a relation: what the query calls it, and what the stream does.
+    """A column of a relation: its name in the query, and its name in the stream.
 
     A processing-time column has no place in the stream: it is computed where it is used.
     """
@@ -34,7 +34,7 @@ class Column:
     physical: str
     table: str | None = None
     time: Time | None = None
-    #: "start", "end" or "time" for what a window function of the table adds.
+    #: "start", "end" or "time" for a column that a window function of the table adds.
     window: str | None = None
     #: Found only with its table's name in front: the other one of a pair that JOIN … USING has made one column.
     hidden: bool = False
@@ -114,7 +114,7 @@ def is_updating(relation: Relation) -> bool:
     return relation.stream.changes is not None
 
 
-#: Key of a node's meta for the column that it stands for, where the compiler has made the node itself.
+#: Key of a node's meta for the column that it represents, if the compiler has made the node itself.
 MEANT = "headrace_column"
 #: Key of the meta of such a node within a subquery, where it stands for a column of the query around: one of the subquery may equal it.
 OUTSIDE = "headrace_outside"
@@ -166,7 +166,7 @@ def _only(found: list[Column], node: exp.Column, text: str) -> Column:
 
 
 def error_at(node: Any, text: str, message: str, hint: str | None = None) -> ExpressionError:
-    """Return an error that underlines where a node stands in the text."""
+    """Return an error that underlines a node in the text."""
     position, length = span(text, node) if node is not None else (0, len(text))
     if length == len(text):
         return ExpressionError(message, text=text, position=None, hint=hint)
@@ -180,7 +180,7 @@ def unused_name(wanted: str, taken: Iterable[str]) -> str:
 
 
 def hidden_suffix(left: Iterable[str] | None, right: Iterable[str] | None) -> str:
-    """Return what a join puts behind those columns of the right side that the left side has, too.
+    """Return the suffix of a join for those columns of the right side that the left side has, too.
 
     Columns that a query names have different names on both sides. The others are columns that headrace has added. A side that
     is a join itself can have both a column and the same with such a suffix.

@@ -1,4 +1,4 @@
-"""Sessions: what SQL texts know of each other."""
+"""Sessions: the definitions that SQL texts share."""
 
 from __future__ import annotations
 
@@ -47,15 +47,15 @@ class SqlSession:
     #: Keys of temporary tables and views, and the permanent ones that they hide.
     temporary: set[str] = field(default_factory=set, repr=False)
     hidden: dict[str, Any] = field(default_factory=dict, repr=False)
-    #: Keys of definitions that a catalog keeps: they are read anew for each text.
+    #: Keys of definitions that a catalog stores: they are read again for each text.
     read: set[str] = field(default_factory=set, repr=False)
-    #: Keys of what a catalog keeps and the text at hand has dropped.
+    #: Keys of definitions that a catalog stores and that this text has dropped.
     dropped: set[str] = field(default_factory=set, repr=False)
     #: What is to be written to catalogs when the whole text at hand has been found right.
     to_write: list[Callable[[], None]] = field(default_factory=list, repr=False)
 
     def copy(self) -> SqlSession:
-        """Return what a text begins with. Changes of it are none of this session until it takes them."""
+        """Return a copy of the session for one text. Its changes reach the session only when the session takes them over."""
         made = SqlSession()
         for each in fields(self):
             value = getattr(self, each.name)
@@ -68,7 +68,7 @@ class SqlSession:
         return made
 
     def take(self, other: SqlSession) -> None:
-        """Take what a text has made of a copy, and write what catalogs keep. Raises OptionError where that fails."""
+        """Take over the changes that a text made in its copy, and write those that catalogs store. Raises OptionError if that fails."""
         for write in other.to_write:
             write()
         other.to_write.clear()
@@ -80,7 +80,7 @@ class SqlSession:
         self.kept.update(names)
 
     def register(self, name: str, data: pl.DataFrame | Stream, *, is_stream: bool) -> None:
-        """Take a frame or a stream under a name, in place of what was registered under it."""
+        """Register a frame or a stream under a name; it replaces an earlier one."""
         self.frames.pop(name, None)
         self.streams.pop(name, None)
         known: dict[str, Any] = self.streams if is_stream else self.frames

@@ -1,4 +1,4 @@
-"""What the columns of a table ask of the rows that INSERT gives it, and what the session's options do with those that do not fit."""
+"""The constraints of a table's columns for rows of INSERT, and the session's options for rows that break them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _TEXTS = ("CHAR", "VARCHAR", "BINARY", "VARBINARY")
 
 
 def constraints_of(table: Table, options: Mapping[str, str]) -> Constraints | None:
-    """Return the operator that keeps what a table promises of its columns; None: it promises nothing.
+    """Return the operator that enforces the constraints of a table's columns; None: there are none.
 
     Raises ExpressionError if values in arrays and maps would have to be cut.
     """

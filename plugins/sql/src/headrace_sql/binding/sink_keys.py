@@ -30,7 +30,7 @@ _REQUIRE = "table.exec.sink.require-on-conflict"
 def is_known_by(relation: Relation, columns: Sequence[Column | None], kinds: Sequence[pl.DataType]) -> bool:
     """Return whether rows with the same values in these columns are the same row of the result: before and after, or the only one.
 
-    ``kinds``: as what the columns are written.
+    ``kinds``: the types in which the columns are written.
     """
     changes = relation.stream.changes
     keys = relation.unique if changes is None else () if changes.key is None else (changes.key,)
@@ -63,12 +63,12 @@ def resolved(stream: Stream, key: Sequence[str], action: str, options: Mapping[s
 def keyed(
     stream: Stream, sink: Sink, table: Table, *, fits: bool, conflict: exp.Expr | None, options: Mapping[str, Any]
 ) -> Stream:
-    """Return what a sink is given of an INSERT into a table with a primary key. ``fits``: its rows are known by that key.
+    """Return the stream that a sink gets from an INSERT into a table with a primary key. ``fits``: its rows have that key.
 
     Raises ExpressionError if another row of the result would be deleted or overwritten.
     """
     if conflict is not None and sink.accepts != "upsert":
-        what = "takes rows that are only added" if sink.accepts == "append" else "takes all changes as they are"
+        what = "needs rows that are only added" if sink.accepts == "append" else "takes all changes as they are"
         raise error_at(
             conflict, table.text, f"ON CONFLICT is for sinks that write by key, and that of {table.name!r} {what}"
         )
@@ -103,7 +103,7 @@ def _check_as_flink(stream: Stream, table: Table, conflict: exp.Expr | None, *, 
 
 
 def _all_have_watermarks(edge: Input) -> bool:
-    """Return whether each source has a watermark of its own, not one that a join lends it."""
+    """Return whether each source has its own watermark, and not only one from a join."""
     if not has_watermark(edge):
         return False
     waiting, seen = [edge.node], set[int]()

@@ -46,7 +46,7 @@ class Table:
     partitioned: tuple[str, ...] = ()
     is_dimension: bool = False
     virtual: set[str] = field(default_factory=set)
-    #: By what the session knows it: its name, with its catalog and database if these are not the default ones.
+    #: Its key in the session: its name, with its catalog and database if these are not the default ones.
     key: str = ""
 
     @property
@@ -66,7 +66,7 @@ class Table:
             raise error_at(option.node, self.text, f"option {key!r}: {error.message}", error.hint) from error
 
     def with_options(self, given: tuple[tuple[str, str, int], ...], text: str) -> Table:
-        """Return the table with the options of a hint in place of its own. ``given``: (key, value, place in the text)."""
+        """Return the table with options replaced by those of a hint. ``given``: (key, value, place in the text)."""
         if not given:
             return self
         made = dict(self.options)
@@ -78,7 +78,7 @@ class Table:
 
 
 def read_table(node: exp.Create, text: str, key: str = "") -> Table:
-    """Read a CREATE TABLE statement. ``key``: by what it is known, if not by its name. Raises ExpressionError."""
+    """Read a CREATE TABLE statement. ``key``: its key in the session, if that is not its name. Raises ExpressionError."""
     schema = node.this
     table = Table(schema.this.name, node, text, key=key or schema.this.name)
     for element in schema.expressions:

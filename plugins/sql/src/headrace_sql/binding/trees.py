@@ -36,7 +36,7 @@ def all_of(conditions: Sequence[exp.Expr]) -> str | None:
 
 
 def with_names(node: exp.Expr, names: Mapping[str, str]) -> exp.Expr:
-    """Return a translated tree whose columns have other names: what a column is called, and what it is to be called."""
+    """Return a translated tree whose columns are renamed: old names to new names."""
 
     def renamed(part: exp.Expr) -> exp.Expr:
         return physical(names[part.name]) if isinstance(part, exp.Column) and part.name in names else part

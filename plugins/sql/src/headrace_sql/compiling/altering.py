@@ -55,7 +55,9 @@ def _rename(definitions: Definitions, node: exp.Expr, key: str, before: Any) -> 
     target = node.args["target"]
     place, _ = parts_of(key)
     if target.text("db") and definitions.place_of(target) != place:
-        raise definitions.error(target, "a definition is renamed within its database", "write the new name alone")
+        raise definitions.error(
+            target, "a definition cannot be renamed into another database", "write only the new name"
+        )
     new_key = place.key(target.name)
     if definitions.catalog.find(new_key) == new_key:
         raise definitions.error(target, f"there is {target.name!r} already", "DROP it first")

@@ -39,13 +39,11 @@ def _to_changelog(context: Context, node: exp.Expr, relation: Relation, op: str)
 
 def _from_changelog(context: Context, node: exp.Expr, relation: Relation, op: str) -> Relation:
     if is_updating(relation):
-        raise context.error(
-            node.args["input"], "FROM_CHANGELOG takes rows that are only added, not results that change"
-        )
+        raise context.error(node.args["input"], "FROM_CHANGELOG needs rows that are only added, and its input changes")
     found = relation.find(op)
     if not found:
         raise context.error(
-            node, f"the table has no column {op!r}, of which FROM_CHANGELOG takes the kinds of changes",
+            node, f"the table has no column {op!r}, from which FROM_CHANGELOG reads the kinds of changes",
             did_you_mean(op, [column.name for column in relation.columns], known="columns"),
         )  # fmt: skip
     kinds: dict[str, int] = {}
@@ -86,7 +84,7 @@ def _entries(context: Context, mapping: exp.Expr) -> Iterator[tuple[list[str], s
     texts = [each for each in mapping.find_all(exp.Literal) if each.is_string]
     texts.sort(key=lambda each: each.meta.get("start", 0))
     if not texts or len(texts) % 2 or not _is_map(mapping):
-        raise context.error(mapping, "op_mapping is a map of texts", "MAP['INSERT', 'I', 'UPDATE_AFTER', 'U']")
+        raise context.error(mapping, "op_mapping must be a map of texts", "MAP['INSERT', 'I', 'UPDATE_AFTER', 'U']")
     for before, behind in zip(texts[::2], texts[1::2], strict=True):
         yield [name.strip() for name in before.name.split(",")], behind.name, before
 

@@ -29,7 +29,7 @@ def constant(context: Context, node: exp.Expr, what: str, kind: pl.DataType | No
             raise context.error(node, f"{what}: {error.message}", error.hint) from error
         if known:
             return value
-    raise context.error(node, f"{what} is a constant: an expression without columns")
+    raise context.error(node, f"{what} must be a constant: an expression without columns")
 
 
 def whole_number(context: Context, node: exp.Expr, what: str, *, least: int = 0) -> int:

@@ -26,7 +26,9 @@ def correlated(context: Context, left: Relation, join: exp.Join) -> Relation:
         raise context.error(item, "a table function can be joined by INNER, CROSS or LEFT JOIN")
     conditions = [each for each in conjuncts(join.args.get("on")) if not (isinstance(each, exp.Boolean) and each.this)]
     if conditions and outer:
-        raise context.error(join.args["on"], "LEFT JOIN of a table function is ON TRUE", "put the condition into WHERE")
+        raise context.error(
+            join.args["on"], "LEFT JOIN of a table function needs ON TRUE", "write the condition in WHERE"
+        )
     alias = item.args.get("alias")
     table = alias.name if alias is not None else ""
     names = [each.name for each in (alias.args.get("columns") or ())] if alias is not None else []
@@ -75,14 +77,14 @@ def _function(context: Context, item: Any, translator: Any) -> tuple[TableFuncti
         raise context.error(item, "expected the call of a table function", "LATERAL TABLE(f(x)) AS t(a, b)")
     function = context.catalog.functions.get(call.name.lower()) or BUILT_IN.get(call.name.lower())
     if not isinstance(function, TableFunction):
-        what = "is no table function" if function is not None else "is unknown"
+        what = "is not a table function" if function is not None else "is unknown"
         raise context.error(call, f"{call.name!r} {what}", "make it with hr.udtf and pass it: hr.sql(…, functions=[f])")
     wrong = misfit(function.function, [translator.type_of(each) for each in call.expressions])
     if wrong is not None:
         place, annotation = wrong
         found = shown(translator.type_of(call.expressions[place]))
         raise context.error(
-            call.expressions[place], f"function {call.name!r} takes {annotation} here, and this is {found}",
+            call.expressions[place], f"function {call.name!r} expects {annotation} here, but the argument is {found}",
             "CAST the argument, or change the annotation of the function",
         )  # fmt: skip
     _check_count(context, call, function)

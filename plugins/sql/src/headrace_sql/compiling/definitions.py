@@ -63,7 +63,7 @@ class Definitions:
     def create(self, node: exp.Create, query: Callable[[exp.Expr], Relation]) -> tuple[str, Relation, list[str]] | None:
         """Take CREATE TABLE or VIEW. ``query`` compiles one.
 
-        Returns what a CREATE TABLE … AS inserts: the key of the table, the rows, and the columns that they fill.
+        Returns the insert of a CREATE TABLE … AS: the key of the table, the rows, and the columns that they fill.
         """
         named = node.this.this if isinstance(node.this, exp.Schema) else node.this
         place = self.place_of(named)
@@ -93,7 +93,7 @@ class Definitions:
         return None if relation is None else (key, relation, filled)
 
     def read_again(self, node: exp.Create, key: str) -> Table:
-        """Return the table of a statement that was made of others, with a text of its own for its errors."""
+        """Return the table of a statement that was made from others, with its own text for error messages."""
         name = (node.this.this if isinstance(node.this, exp.Schema) else node.this).name
         text = table_text(node, quoted(name))
         [statement] = parse(text, "flink")[0]
@@ -168,14 +168,14 @@ class Definitions:
         if found is None:
             raise self.catalog.unknown(self.catalog.key_of(node), node, self.text)
         if found not in self.session.tables:
-            raise self.error(node, f"{node.name!r} is no table", "LIKE takes the definition of a CREATE TABLE")
+            raise self.error(node, f"{node.name!r} is not a table", "LIKE copies the definition of a CREATE TABLE")
         made: Table = self.session.tables[found]
         return made
 
     def _kept_view(self, named: exp.Expr, view: View, place: Place) -> str:
         if self.session.place != place:
             raise self.error(
-                named, "a view that a catalog keeps names tables of its own database",
+                named, "a view that is stored in a catalog can use only tables of its own database",
                 f"USE {quoted(place.catalog)}.{quoted(place.database)} first",
             )  # fmt: skip
         return view_text(quoted(view.name), view.columns, view.written)
@@ -234,7 +234,7 @@ class Definitions:
             raise self.error(named, f"there is no temporary {what} {named.name!r}", f"DROP {kind} {named.name}")
         if not temporary and found in self.session.temporary:
             raise self.error(
-                named, f"a temporary {what} {named.name!r} stands in front of a permanent one",
+                named, f"a temporary {what} {named.name!r} hides a permanent one of the same name",
                 f"DROP TEMPORARY {kind} {named.name} first",
             )  # fmt: skip
         self.remove(found, "view" if kind == "VIEW" else "table")
@@ -421,8 +421,8 @@ class Definitions:
             if refused:
                 raise self.error(
                     node.this,
-                    f"option {sorted(refused)[0]!r} of a catalog is not changed",
-                    "DROP it, and CREATE it anew",
+                    f"option {sorted(refused)[0]!r} of a catalog cannot be changed",
+                    "DROP it, and CREATE it again",
                 )
             entry.default_database = changed.get("default-database", entry.default_database)
         entry.options.update(changed)
@@ -435,7 +435,7 @@ class Definitions:
             self.entry_of(name, node.this)
         if name == self.session.place.catalog or name == DEFAULT_CATALOG:
             what = "the one that is used" if name == self.session.place.catalog else "the first one of every session"
-            raise self.error(node.this, f"catalog {name!r} is {what}", "USE CATALOG another one before")
+            raise self.error(node.this, f"catalog {name!r} is {what}", "USE CATALOG another one first")
         del self.session.catalogs[name]
         self._forget_where(lambda place: place.catalog == name)
 
@@ -449,14 +449,14 @@ class Definitions:
             raise self.error(node.this, f"catalog {catalog!r} has no database {name!r}", hint)
         place = Place(catalog, name)
         if place == self.session.place:
-            raise self.error(node.this, f"database {name!r} is the one that is used", "USE another one before")
+            raise self.error(node.this, f"database {name!r} is the one that is used", "USE another one first")
         has = [key for key in self.catalog.names() if parts_of(key)[0] == place]
         if entry.store is not None:
             kept = {place.key(each) for kind in KINDS for each in entry.store.names(name, kind)}
             has += list(kept - self.session.dropped)
         if has and not node.args.get("cascade"):
             raise self.error(
-                node.this, f"database {name!r} is not empty", "DROP DATABASE … CASCADE drops all that it has"
+                node.this, f"database {name!r} is not empty", "DROP DATABASE … CASCADE drops everything in it"
             )
         del entry.databases[name]
         self._forget_where(lambda each: each == place)

@@ -13,7 +13,7 @@ from headrace_sql.operators.plan_sink import RESULT
 
 
 def explained(catalog: Catalog, job: Job) -> Relation:
-    """Return the plan of a job as a relation of one row with the column ``result``, as in Flink. Raises what the plan raises."""
+    """Return the plan of a job as a relation of one row with the column ``result``, as in Flink. Raises the errors of the plan."""
     frame = pl.DataFrame({RESULT: [plan_as_text(job.plan())]})
     stream = catalog.pipeline.from_(FrameSource.of(frame), name=catalog.unused_source_name("explain"))
     return Relation(stream, (Column(RESULT, RESULT),))

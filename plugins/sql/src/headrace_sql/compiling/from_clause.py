@@ -1,4 +1,4 @@
-"""FROM: its items, and what is joined to them."""
+"""FROM: its items and joins."""
 
 from __future__ import annotations
 

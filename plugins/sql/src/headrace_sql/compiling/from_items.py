@@ -157,10 +157,12 @@ def _made_window(context: Context, node: Any, lengths: list[tuple[str, int]], on
         kind: Any = "sliding" if name == "HOP" else "cumulative"
         made = TableWindow(kind, size, step, plain.pop(0) if plain else offset, on)
     if made.size_us <= 0 or made.every_us <= 0:
-        raise context.error(node, f"{name}: windows are longer than nothing")
+        raise context.error(node, f"{name}: the length of a window must be greater than 0")
     if made.kind != "sliding" and abs(made.offset_us) >= made.size_us:
-        raise context.error(node, f"{name}: the offset is less than the windows are long")
+        raise context.error(node, f"{name}: the offset must be less than the length of the windows")
     made = replace(made, offset_us=made.offset_us % (made.size_us if made.kind == "cumulative" else made.every_us))
     if plain:
-        raise context.error(node, f"{name}: these lengths do not fit", did_you_mean(name, [name], known="windows"))
+        raise context.error(
+            node, f"{name}: these lengths do not fit each other", did_you_mean(name, [name], known="windows")
+        )
     return made

@@ -41,14 +41,14 @@ class _Grouping:
 
     keys: dict[str, str]
     window: Window | None
-    #: Texts of parts that stand for window columns: TUMBLE_START(…) or window_start.
+    #: Texts of parts that mean window columns: TUMBLE_START(…) or window_start.
     window_parts: dict[str, str]
     #: Keys that are NULL in this grouping set.
     absent: tuple[str, ...] = ()
 
 
 def aggregated(context: Context, node: exp.Select, relation: Relation) -> Relation:
-    """Return what a SELECT with aggregates or GROUP BY gives."""
+    """Return the output of a SELECT with aggregates or GROUP BY."""
     group = node.args.get("group")
     sets = _grouping_sets(context, group)
     if len(sets) == 1:
@@ -157,7 +157,7 @@ def _with_scalars(
 
 
 def _referred(node: exp.Select, relation: Relation, part: exp.Expr) -> exp.Expr:
-    """Return what a key means that names an item of SELECT: ``GROUP BY 1``, or an alias that is no column."""
+    """Return the expression of a key that names an item of SELECT: ``GROUP BY 1``, or an alias that is not a column."""
     if (
         isinstance(part, exp.Literal)
         and not part.is_string
@@ -188,7 +188,7 @@ def _keys(
     for part in parts:
         if isinstance(part, exp.Anonymous) and part.name.upper() in _GROUP_WINDOWS:
             if window is not None:
-                raise context.error(part, "a query has one group window")
+                raise context.error(part, "a query can have only one group window")
             window = _group_window(context, relation, part)
             continue
         column = resolve(relation, part, context.text)[0] if isinstance(part, exp.Column) else None
@@ -239,7 +239,7 @@ def _group_window(context: Context, relation: Relation, node: exp.Anonymous) -> 
         if column.time is None:
             raise context.error(
                 arguments[0],
-                f"{column.name!r} is no time attribute",
+                f"{column.name!r} is not a time attribute",
                 f"declare WATERMARK FOR {column.name} in its table, or a column AS PROCTIME()",
             )
         on = None if column.time == "processing" else column.physical
@@ -247,7 +247,7 @@ def _group_window(context: Context, relation: Relation, node: exp.Anonymous) -> 
     for each in arguments[1:]:
         months, micros = interval_length(each, context.text)
         if months or micros <= 0:
-            raise context.error(each, "windows are measured in days and smaller units")
+            raise context.error(each, "the length of a window must be given in days or smaller units")
         lengths.append(micros)
     wanted = 2 if name == "HOP" else 1
     if len(lengths) not in (wanted, wanted + 1):
@@ -288,7 +288,9 @@ def _aggregate_text(translator: Translator, node: exp.Expr) -> str:
         return f"count(*){filtered}"
     for each in arguments:
         if aggregates_in(each, translator.functions):
-            raise translator.error(each, "an aggregate of an aggregate", "aggregate in a derived table first")
+            raise translator.error(
+                each, "an aggregate cannot contain another aggregate", "compute the inner aggregate in a derived table"
+            )
     texts = [translator.sql(each) for each in arguments]
     distinct = "DISTINCT " if is_distinct else ""
     if name in ("LISTAGG", "STRING_AGG", "CONCAT_AGG"):
@@ -309,7 +311,7 @@ def _aggregate_text(translator: Translator, node: exp.Expr) -> str:
 
 
 def _as_its_argument(name: str, kind: Any, text: str) -> str:
-    """Deviations have the type of what they are of, as in Flink: whole numbers are cut, decimals have six digits at least.
+    """Deviations have the type of their argument, as in Flink: whole numbers are cut, decimals have six digits at least.
 
     So have sums of FLOAT.
     """
@@ -341,7 +343,7 @@ def _streamed(
     keys: list[str],
     texts: dict[str, str],
 ) -> tuple[Any, dict[str, str]]:
-    """Append the aggregation. Returns the stream and which parts of the query stand for window columns."""
+    """Append the aggregation. Returns the stream and the parts of the query that mean window columns."""
     window = grouping.window
     stream = relation.stream
     if window is None:
@@ -388,7 +390,7 @@ def _in_attached(stream: Any, keys: list[str], end: Column, texts: dict[str, str
 
 
 def _group_window_parts(context: Context, node: exp.Select, relation: Relation) -> dict[str, str]:
-    """Return which calls of TUMBLE_START and its like stand for which column."""
+    """Return the column of each call of TUMBLE_START and similar functions."""
     made = {}
     for part in [*node.expressions, *([node.args["having"]] if node.args.get("having") else [])]:
         for call in part.find_all(exp.Anonymous):
@@ -470,7 +472,7 @@ class _GroupTranslator(Translator):
             for each in node.expressions:
                 key = self.key_of(each)
                 if key not in self._every:
-                    raise self.error(each, f"{node.name}: this is no key of GROUP BY")
+                    raise self.error(each, f"{node.name}: this is not a key of GROUP BY")
                 bits = bits * 2 + (key not in self._present)
             return exp.Literal.number(bits)
         if isinstance(node, exp.Anonymous) and node.name.upper() == "GROUP_ID" and not node.expressions:
@@ -485,7 +487,7 @@ class _GroupTranslator(Translator):
             )  # fmt: skip
         is_window_call = isinstance(node, exp.Anonymous) and node.name.upper().rpartition("_")[0] in _GROUP_WINDOWS
         if is_window_call and self.key_of(node) not in self.replaced:
-            raise self.error(node, f"{node.name} does not go with the window of GROUP BY")
+            raise self.error(node, f"{node.name} does not belong to the window of GROUP BY")
         return super().translate(node)
 
 
@@ -495,7 +497,7 @@ def _selected(
     """Return what SELECT gives of the groups."""
     for item in node.expressions:
         if isinstance(item, exp.Star) or (isinstance(item, exp.Column) and isinstance(item.this, exp.Star)):
-            raise context.error(item, "* cannot stand beside GROUP BY", "name the keys and aggregates")
+            raise context.error(item, "* is not allowed with GROUP BY", "name the keys and aggregates")
     listed = []
     known = {column.physical: column for column in made.columns}
     for item in node.expressions:

@@ -42,13 +42,15 @@ def split_condition(context: Context, sides: Sides, on: Sequence[exp.Expr]) -> S
         common = common_type(kinds[0], kinds[1])
         if common is None:
             raise context.error(
-                each, f"{types.word_for(kinds[0])} and {types.word_for(kinds[1])} are never equal", "CAST one of them"
+                each,
+                f"{types.word_for(kinds[0])} and {types.word_for(kinds[1])} can never be equal",
+                "CAST one of them",
             )
         used = [{one for one, _ in keys}, {other for _, other in keys}]
         names = [_plain_key(context, side, part, common) for side, part in zip((left, right), pair, strict=True)]
         if tuple(names) in keys:
             continue
-        # A column that is a key already is copied: each key has a column of its own on both sides.
+        # A column that is a key already is copied: each key has its own column on both sides.
         for place, taken in enumerate(used):
             names[place] = None if names[place] in taken else names[place]
         left, left_key = _key_column(context, left, pair[0], common, names[0], f"__left_key_{len(keys)}")
@@ -109,7 +111,9 @@ def joined_sides(
     ``names``: of the tables that the sides are, for hints.
     """
     if sides.left.ranking is not None or sides.right.ranking is not None:
-        raise context.error(item, "ROW_NUMBER() needs a condition on it before its rows are joined", "WHERE rn = 1")
+        raise context.error(
+            item, "rows with ROW_NUMBER() must be filtered by it before they are joined", "WHERE rn = 1"
+        )
 
     sides = split_condition(context, sides, on)
     if not sides.keys and how != "inner":
@@ -134,7 +138,7 @@ def joined_sides(
 
 
 def joined_streams(context: Context, sides: Sides, how: str, options: Mapping[str, Any]) -> Stream:
-    """Join the streams of two sides by their keys and by what is left of the condition. ``options`` are those of ``join``."""
+    """Join the streams of two sides by their keys and by the rest of the condition. ``options`` are those of ``join``."""
     suffix = hidden_suffix(sides.left.stream.schema, sides.right.stream.schema)
     condition = residual(context, sides)
     return sides.left.stream.join(sides.right.stream, sides.keys, how=how, where=condition, suffix=suffix, **options)
@@ -176,12 +180,12 @@ def _after_join(column: Column, *, bounded: bool) -> Column:
 
 
 def residual(context: Context, sides: Sides) -> str | None:
-    """Return what is left of the condition as text over the columns of both sides."""
+    """Return the rest of the condition as text over the columns of both sides."""
     return all_of(residual_trees(context, sides))
 
 
 def residual_trees(context: Context, sides: Sides) -> list[exp.Expr]:
-    """Return what is left of the condition as translated trees, which must all hold, over the columns of both sides."""
+    """Return the rest of the condition as translated trees over the columns of both sides; all of them must be true."""
     if not sides.rest:
         return []
     for each in sides.rest:
@@ -199,7 +203,7 @@ def _refuse_clock(context: Context, relation: Relation, node: exp.Expr) -> None:
         if is_column or (isinstance(part, exp.Anonymous) and part.name.upper() == "PROCTIME"):
             raise context.error(
                 node,
-                "a join compares processing times only within a bound on both sides",
+                "a join can compare processing times only within a range with both bounds",
                 "a.proc BETWEEN b.proc - INTERVAL '10' SECOND AND b.proc + INTERVAL '10' SECOND, both of PROCTIME()",
             )
 

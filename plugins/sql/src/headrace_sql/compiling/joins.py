@@ -49,7 +49,7 @@ def joined(
     version = item.args.get("version") if isinstance(item, exp.Table) else None
     is_using = bool(join.args.get("using") or join.args.get("method"))
     if is_using and version is not None:
-        raise context.error(item, "FOR SYSTEM_TIME AS OF takes a condition in ON, not USING", "write ON a.x = b.x")
+        raise context.error(item, "FOR SYSTEM_TIME AS OF needs a condition in ON, not USING", "write ON a.x = b.x")
     how = {"": "inner", "LEFT": "left", "RIGHT": "right", "FULL": "full"}[side]
     if how in ("inner", "left"):
         left, conditions = _bounded(context, left, conditions, pushes=pushes)

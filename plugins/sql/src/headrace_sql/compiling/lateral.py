@@ -53,10 +53,12 @@ def _lateral(context: Context, left: Relation, join: exp.Join) -> Relation:
         raise context.error(item, "LATERAL (SELECT …) can be joined by INNER, CROSS or LEFT JOIN")
     query = item.this.unnest()
     if not isinstance(query, exp.Select):
-        raise context.error(item, "LATERAL takes a SELECT", "put UNION and its like into a derived table of it")
+        raise context.error(
+            item, "LATERAL takes a SELECT", "write UNION and other set operations in a derived table inside the SELECT"
+        )
     if query.args.get("from_") is None:
         raise context.error(
-            query, "a SELECT without FROM has no rows to read", "name the expression in the SELECT around it"
+            query, "a SELECT without FROM has no rows to read", "write the expression in the outer SELECT"
         )
     conditions = conjuncts(query.args["where"].this if query.args.get("where") else None)
     own, _ = context.from_clause(query, list(conditions))
@@ -67,8 +69,8 @@ def _lateral(context: Context, left: Relation, join: exp.Join) -> Relation:
     if _collects(context, query):
         if late:
             raise context.error(
-                query, "LATERAL (SELECT …) with aggregates, DISTINCT or LIMIT names outer columns in WHERE only",
-                "calculate with them in the SELECT around it",
+                query, "LATERAL (SELECT …) with aggregates, DISTINCT or LIMIT can use columns of the outer query only in WHERE",
+                "compute with them in the outer SELECT",
             )  # fmt: skip
         inner, pairs = outer_keys(context, outside, own, left)
         carried.items = inner
@@ -111,7 +113,7 @@ def _carry(context: Context, node: exp.Expr, own: Relation, carried: _Carried) -
 def _query_with(
     query: exp.Select, inside: Sequence[exp.Expr], carried: _Carried, late: set[int], *, grouped: bool
 ) -> exp.Select:
-    """Return the derived table without its outer conditions, and with what is carried at the end of its SELECT."""
+    """Return the derived table without its outer conditions, with the columns that they need at the end of its SELECT."""
     made = query.copy()
     made.set("where", exp.Where(this=exp.and_(*(each.copy() for each in inside), copy=False)) if inside else None)
     made.set("expressions", [each.copy() for index, each in enumerate(query.expressions) if index not in late])
@@ -162,8 +164,8 @@ def _joined(
     if how == "left":
         raise context.error(
             item,
-            "LEFT JOIN LATERAL (SELECT …) names outer columns in WHERE only",
-            "calculate with them in the SELECT around it",
+            "LEFT JOIN LATERAL (SELECT …) can use columns of the outer query only in WHERE",
+            "compute with them in the outer SELECT",
         )
     return _with_late(context, made, left, query, plan, (shown, list(columns), names, table))
 

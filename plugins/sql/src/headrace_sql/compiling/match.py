@@ -18,15 +18,15 @@ from headrace_sql.operators.match_automaton import PatternPart
 from headrace_sql.operators.match_groups import Program
 from headrace_sql.operators.match_operator import MatchRecognize
 
-#: A name in backticks; anything may stand in it.
+#: A name in backticks; it may contain any character.
 _QUOTED = re.compile(r"`((?:[^`]|``)+)`")
 _PART = re.compile(r"\s*([A-Za-z_]\w*)\s*(\*|\+|\?|\{\s*\d*\s*(?:,\s*\d*\s*)?\})?(\?)?")
 
 
 def matched(context: Context, node: exp.MatchRecognize, relation: Relation) -> Relation:
-    """Return the relation of a MATCH_RECOGNIZE clause. Raises ExpressionError for what is not supported."""
+    """Return the relation of a MATCH_RECOGNIZE clause. Raises ExpressionError for parts that are not supported."""
     if is_updating(relation):
-        raise context.error(node, "MATCH_RECOGNIZE takes rows that are only added, not results that change")
+        raise context.error(node, "MATCH_RECOGNIZE needs rows that are only added, and its input changes")
     rows = node.args.get("rows")
     if rows is not None and rows.name != "ONE ROW PER MATCH":
         raise context.error(node, f"{rows.name} is not supported", "ONE ROW PER MATCH")
@@ -36,16 +36,16 @@ def matched(context: Context, node: exp.MatchRecognize, relation: Relation) -> R
     order = node.args.get("order")
     terms = order.expressions if order is not None else []
     if not terms or not isinstance(terms[0].this, exp.Column) or terms[0].args.get("desc"):
-        raise context.error(node, "MATCH_RECOGNIZE is ordered by a time attribute, ascending", "ORDER BY ts")
+        raise context.error(node, "MATCH_RECOGNIZE must be ordered by a time attribute, ascending", "ORDER BY ts")
     time, _ = resolve(relation, terms[0].this, context.text)
     if time.time is None:
         raise context.error(
-            terms[0], f"{time.name!r} is no time attribute", f"declare WATERMARK FOR {time.name} in its table"
+            terms[0], f"{time.name!r} is not a time attribute", f"declare WATERMARK FOR {time.name} in its table"
         )
     on = time.physical if time.time == "event" else None
     if on is None and len(terms) > 1:
         raise context.error(
-            terms[1], "in processing time rows stand in the order in which they come", "ORDER BY it alone"
+            terms[1], "in processing time, rows are ordered by their arrival", "ORDER BY only the processing time"
         )
     further = [resolve(relation, term.this, context.text)[0].physical for term in terms[1:]]
     pattern, groups = _pattern(context, node.args["pattern"])
@@ -109,7 +109,7 @@ def _without_groups(context: Context, text: str) -> str:
             raise context.error(
                 None,
                 f"PATTERN ({text}): {what} not supported, as in Flink",
-                "variables with *, +, ?, {n}, {n,m}, one behind the other",
+                "variables with *, +, ?, {n}, {n,m}, one after the other",
             )
     return re.sub(r"[()]", " ", text).strip()
 
@@ -146,7 +146,7 @@ def _parts(context: Context, plain: str, quoted: dict[str, str]) -> list[Pattern
             raise context.error(
                 None,
                 f"PATTERN ({text}): {text[at:]!r} is not supported",
-                "variables with *, +, ?, {n}, {n,m}, one behind the other",
+                "variables with *, +, ?, {n}, {n,m}, one after the other",
             )
         least, most = {None: (1, 1), "*": (0, None), "+": (1, None), "?": (0, 1)}.get(found[2], (0, 0))
         if found[2] is not None and found[2].startswith("{"):
@@ -158,12 +158,12 @@ def _parts(context: Context, plain: str, quoted: dict[str, str]) -> list[Pattern
     if any(not part.greedy and (part.least, part.most) == (0, 1) for part in parts):
         raise context.error(None, f"PATTERN ({text}): ?? is not supported, as in Flink", "A*? or two queries")
     if len({part.variable for part in parts}) < len(parts):
-        raise context.error(None, f"PATTERN ({text}): a variable can stand there once")
+        raise context.error(None, f"PATTERN ({text}): a variable can occur only once in a pattern")
     if parts and parts[-1].most is None and parts[-1].greedy:
         raise context.error(
             None,
-            f"PATTERN ({text}): the last variable must not be greedy without an end",
-            "add a variable behind it, or ?",
+            f"PATTERN ({text}): the last variable must not have an open-ended greedy quantifier",
+            "add a variable after it, or make it reluctant with ?",
         )
     return parts
 

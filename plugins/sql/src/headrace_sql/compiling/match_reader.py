@@ -136,7 +136,9 @@ class Reader:
         variables = self._variables(node)
         if len(variables) > 1 or any(_is_aggregate(each) for each in node.walk()):
             raise self._context.error(
-                whole, "this mixes rows of several variables", "one variable inside of an aggregate: SUM(A.x * A.y)"
+                whole,
+                "this expression combines rows of several variables",
+                "use only one variable inside an aggregate: SUM(A.x * A.y)",
             )
         bare = node.transform(self._without_variable)
         translator = self._context.translator(self._relation)

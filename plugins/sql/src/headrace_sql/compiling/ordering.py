@@ -1,4 +1,4 @@
-"""ORDER BY: what it sorts by, and ORDER BY … LIMIT behind a query."""
+"""ORDER BY: its terms, and ORDER BY … LIMIT at the end of a query."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PARTITION = "headrace_partition"
 def ordered_terms(terms: Iterable[exp.Expr]) -> list[tuple[exp.Expr, bool]]:
     """Return (expression, whether it descends) of the terms of ORDER BY.
 
-    NULL is the least value. NULLS FIRST and LAST, where they say otherwise, become a term of their own.
+    NULL is the least value. NULLS FIRST and LAST become a separate term if they say otherwise.
     """
     made: list[tuple[exp.Expr, bool]] = []
     for term in terms:
@@ -40,7 +40,7 @@ def ordered_terms(terms: Iterable[exp.Expr]) -> list[tuple[exp.Expr, bool]]:
 
 
 def with_order_columns(context: Context, node: exp.Select, relation: Relation) -> tuple[exp.Select, int]:
-    """Add to what a SELECT lists the expressions that only its ORDER BY names. Returns how many there are."""
+    """Add the expressions that only ORDER BY uses to the list of a SELECT. Returns their number."""
     if node.args.get("order") is None:
         return node, 0
     named = {each.alias_or_name.lower() for each in node.expressions}
@@ -53,7 +53,9 @@ def with_order_columns(context: Context, node: exp.Select, relation: Relation) -
         if all(known) or not all(relation.find(each.parts[-1].name) for each in columns):
             continue
         if node.args.get("distinct") is not None:
-            raise context.error(term, "ORDER BY of SELECT DISTINCT names what SELECT does not give", "add it to SELECT")
+            raise context.error(
+                term, "ORDER BY of SELECT DISTINCT uses an expression that is not in SELECT", "add it to SELECT"
+            )
         name = f"__order_by_{len(added)}"
         added.append(exp.Alias(this=term.this.copy(), alias=exp.to_identifier(name)))
         term.set("this", exp.column(exp.to_identifier(name, quoted=True)))
@@ -91,7 +93,7 @@ def limited(context: Context, node: exp.Query, relation: Relation, hidden: int =
     if limit is None and node.args.get("offset") is not None:
         raise context.error(
             node.args["offset"],
-            "OFFSET without LIMIT would keep every row for ever",
+            "OFFSET without LIMIT would store every row forever",
             "add LIMIT 10, or FETCH FIRST 10 ROWS ONLY",
         )
     columns = relation.columns[: len(relation.columns) - hidden]
@@ -103,7 +105,9 @@ def limited(context: Context, node: exp.Query, relation: Relation, hidden: int =
         return replace(relation, stream=relation.stream.where("1 = 0"), columns=columns)
     partition = tuple(relation.find(name)[0].physical for name in node.meta.get(PARTITION) or ())
     if order is None and partition:
-        raise context.error(limit, "LIMIT needs ORDER BY here", "which rows would these be?")
+        raise context.error(
+            limit, "LIMIT needs ORDER BY here", "without an order it is not defined which rows are returned"
+        )
     if order is None:
         return _first_come(context, limit, relation, count, skipped)
     translator = context.translator(relation)
@@ -132,14 +136,14 @@ def _by_time(context: Context, order: exp.Order, relation: Relation) -> Relation
         if choice(context.catalog.options, AT_END) == "TRUE":
             return _at_end(context, order, relation)
         raise context.error(
-            order, "ORDER BY sorts a stream by its time attribute first, ascending", "add LIMIT for a Top-N"
+            order, "ORDER BY of a stream must begin with its time attribute, ascending", "add LIMIT for a Top-N"
         )
     if found[0].time == "processing":
         if len(order.expressions) > 1:
-            raise context.error(order.expressions[1], "in processing time rows stand in the order in which they come")
+            raise context.error(order.expressions[1], "in processing time, rows are ordered by their arrival")
         return relation  # rows come in this order
     if is_updating(relation):
-        raise context.error(order, "ORDER BY takes rows that are only added, not results that change", "add LIMIT")
+        raise context.error(order, "ORDER BY needs rows that are only added, and its input changes", "add LIMIT")
     translator = context.translator(relation)
     made: dict[str, str] = {}
     further: list[tuple[str, bool]] = []
@@ -178,7 +182,7 @@ def row_bounds(context: Context, node: exp.Query) -> tuple[int | None, int]:
 
 
 def _number(context: Context, node: exp.Expr | None, word: str) -> int:
-    """Return the number of rows that LIMIT, FETCH or OFFSET says. Raises ExpressionError for what is no whole number."""
+    """Return the number of rows of LIMIT, FETCH or OFFSET. Raises ExpressionError if it is not a whole number."""
     if node is None:
         return 0
     count = node.args.get("count") if isinstance(node, exp.Fetch) else node.expression
@@ -193,13 +197,17 @@ def _first_come(context: Context, limit: exp.Expr, relation: Relation, count: in
     """Return the rows that come first: LIMIT without ORDER BY."""
 
     if is_updating(relation):
-        raise context.error(limit, "LIMIT needs ORDER BY where results change", "which rows would these be?")
+        raise context.error(
+            limit,
+            "LIMIT needs ORDER BY where results change",
+            "without an order it is not defined which rows are returned",
+        )
     stream = shuffled(relation.stream, ()).apply(FirstRows(count, skipped))
     return replace(relation, stream=stream, base=None, version_key=(), version_stream=None)
 
 
 def _meant(context: Context, relation: Relation, term: exp.Expr) -> exp.Expr:
-    """Return what a term sorts by: a whole number is the place of a column."""
+    """Return the sort expression of a term: a whole number is the place of a column."""
     if not isinstance(term, exp.Literal) or term.is_string:
         return term
     shown: list[Column] = [each for each in relation.columns if not each.hidden]

@@ -13,18 +13,18 @@ from headrace_sql.binding.scope import MEANT, OUTSIDE, Relation, knows, resolve,
 def outer_keys(
     context: Context, outside: Sequence[exp.Expr], own: Relation, outer: Relation
 ) -> tuple[list[exp.Expr], list[exp.Expr]]:
-    """Return what the subquery's side of its correlated equalities is, and what it equals outside. Raises ExpressionError."""
+    """Return both sides of the correlated equalities: the subquery's and the outer query's. Raises ExpressionError."""
     inner: list[exp.Expr] = []
     keys: list[exp.Expr] = []
     for each in outside:
         if not isinstance(each, exp.EQ):
-            raise context.error(each, "a subquery may name columns of the query around it in equalities only")
+            raise context.error(each, "a subquery can use columns of the outer query only in equalities")
         sides = [each.left, each.right]
         if names_outer(each.left, own, outer):
             sides.reverse()
         if names_outer(sides[0], own, outer) or any(_is_inside(own, c) for c in sides[1].find_all(exp.Column)):
             raise context.error(
-                each, "one side of this equality must be of the subquery, the other of the query around it"
+                each, "one side of this equality must belong to the subquery, the other one to the outer query"
             )
         inner.append(sides[0])
         keys.append(of_outer(context, sides[1], outer))

@@ -28,7 +28,7 @@ from headrace_sql.operators.over_functions import OverCall
 
 
 def with_over(context: Context, relation: Relation, listed: Sequence[Listed]) -> Relation:
-    """Return what a SELECT with OVER gives of each row."""
+    """Return the output of a SELECT with OVER for each row."""
     relation = context.settled(listed[0][1], relation)
     windows = [window for each in listed for window in each[1].find_all(exp.Window)]
     numbered = [
@@ -101,7 +101,9 @@ def _partition_and_order(
     partitions = [(each, *column_of(each)) for each in window.args.get("partition_by") or ()]
     for node, _, time in partitions:
         if time == "processing":
-            raise context.error(node, "a partition by processing time would have one row each", "ORDER BY it instead")
+            raise context.error(
+                node, "each partition by processing time would have only one row", "use ORDER BY instead"
+            )
     partition = tuple(name for _, name, _ in partitions)
     order = window.args.get("order")
     ordered = ordered_terms(order.expressions) if order is not None else ()
@@ -116,7 +118,7 @@ def _first(column: tuple[str, Time | None], descending: bool) -> tuple[str, bool
 
 
 def _is_by_time(relation: Relation, order: Sequence[tuple[str, bool, Time | None]]) -> bool:
-    """Return whether rows stand in the order of time and never change: then the results of each row are given once."""
+    """Return whether rows are ordered by time and never change: then the results of each row are returned once."""
     return len(order) == 1 and order[0][2] is not None and not order[0][1] and not is_updating(relation)
 
 
@@ -150,7 +152,7 @@ def _with_results(
     by_time = _is_by_time(relation, order)
     if not by_time and any(time == "processing" for _, _, time in order):
         raise context.error(
-            first, "OVER in the order of a processing time is ascending, and takes rows that are only added",
+            first, "OVER in the order of a processing time is ascending, and needs rows that are only added",
             "order by a column of the rows",
         )  # fmt: skip
     given, known = context.translator(relation), len(inputs)
@@ -200,7 +202,9 @@ def _call(
         return OverCall(user.name, None, kind, preceding, user=user, arguments=names)
     if function in OverCall.AHEAD and by_time:
         raise context.error(
-            call, f"{function} in the order of time would wait for rows to come", "order by another column, or use LAG"
+            call,
+            f"{function} in the order of time would have to wait for later rows",
+            "order by another column, or use LAG",
         )
     if function not in OverCall.FUNCTIONS:
         raise context.error(
@@ -239,14 +243,16 @@ def _call(
 
 
 def _lag(context: Context, given: Translator, arguments: list[exp.Expr]) -> tuple[int, Any]:
-    """Return how many rows LAG looks back, and what it gives where there is no such row: a value of the argument's type."""
+    """Return how many rows LAG looks back, and its value if there is no such row: a value of the argument's type."""
     distance = whole_number(context, arguments[1], "the distance of LAG") if len(arguments) > 1 else 1
     if len(arguments) < 3:
         return distance, None
     kind = given.type_of(arguments[0])
     own = context.without_columns().type_of(arguments[2]) if not names_columns(arguments[2]) else kind
     if common_type(kind, own) is None:
-        raise context.error(arguments[2], "the default of LAG has another type than its values", "CAST one of them")
+        raise context.error(
+            arguments[2], "the default value of LAG has another type than the column", "CAST one of them"
+        )
     return distance, constant(context, arguments[2], "the default of LAG", kind)
 
 
@@ -258,7 +264,7 @@ def _frame(context: Context, window: exp.Window, *, by_time: bool) -> tuple[str,
     kind = str(spec.args["kind"]).upper()
     end = spec.args.get("end")
     if end is not None and str(getattr(end, "name", end)).upper() != "CURRENT ROW":
-        raise context.error(window, "an OVER window ends with the current row")
+        raise context.error(window, "an OVER window must end with the current row")
     start = spec.args["start"]
     if isinstance(start, str):
         if start.upper() == "UNBOUNDED":
@@ -268,7 +274,7 @@ def _frame(context: Context, window: exp.Window, *, by_time: bool) -> tuple[str,
         raise context.error(window, f"{start} is not supported as the start of an OVER window")
     if not by_time and (kind == "RANGE" or start.find(exp.Interval) is not None):
         raise context.error(
-            window, "RANGE with a length goes by a time attribute, ascending, over rows that are only added",
+            window, "RANGE with a length needs an ascending time attribute and rows that are only added",
             "ROWS BETWEEN n PRECEDING AND CURRENT ROW, or RANGE UNBOUNDED PRECEDING",
         )  # fmt: skip
     if isinstance(start, exp.Interval):

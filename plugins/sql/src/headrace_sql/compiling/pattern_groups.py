@@ -77,7 +77,7 @@ class _Reader:
             least = int(low or 0)
             most = (int(high) if high.strip() else None) if comma else least
         if most is not None and (most < least or most == 0):
-            raise self._fail(f"{word} is no number of rows")
+            raise self._fail(f"{word} is not a number of rows")
         greedy = self.token != "?"
         self._at += not greedy
         return ("times", part, least, most, greedy)

@@ -62,7 +62,7 @@ def as_scalars(context: Context, node: exp.Expr, relation: Relation, *, only_tru
         query = node.this.this if isinstance(node.this, exp.Subquery) else node.this
         return _more_than_none(_count(context, query, [], named=False))
     if isinstance(node, exp.In) and node.args.get("query") is not None:
-        raise context.error(node, "(a, b) IN (SELECT …) can only be joined to others by AND, in WHERE")
+        raise context.error(node, "(a, b) IN (SELECT …) can be combined with other conditions only by AND, in WHERE")
     if isinstance(node, exp.Query):
         return node
     keeps = only_truth and isinstance(node, exp.And | exp.Or | exp.Paren)

@@ -27,7 +27,9 @@ def qualified(context: Context, node: exp.Select) -> Relation:
     clause = inner.args["qualify"]
     condition = exp.Paren(this=clause.this.copy())  # parts of it are replaced, maybe the whole
     if not condition.find(exp.Window) and not any(each.find(exp.Window) for each in inner.expressions):
-        raise context.error(clause, "QUALIFY is for what OVER gives", "write WHERE, or HAVING behind GROUP BY")
+        raise context.error(
+            clause, "QUALIFY needs a condition on an OVER expression", "use WHERE, or HAVING after GROUP BY"
+        )
     for key in ("qualify", "order", "limit", "offset", "distinct"):
         inner.set(key, None)
     _check_names(context, node, inner, condition)
@@ -42,7 +44,7 @@ def qualified(context: Context, node: exp.Select) -> Relation:
 
 
 def _with_values(inner: exp.Select, condition: exp.Expr, functions: Any) -> None:
-    """Let a SELECT give what a condition names: windows, aggregates, and columns that it does not give yet."""
+    """Add to a SELECT what a condition uses: windows, aggregates, and columns that it does not select yet."""
     aliases = {each.alias.lower(): each.this for each in inner.expressions if isinstance(each, exp.Alias)}
     given = {each.alias_or_name.lower() for each in inner.expressions}
     gives_all = any(each.is_star for each in inner.expressions)
@@ -100,7 +102,7 @@ def _with_order(context: Context, node: exp.Select, inner: exp.Select) -> tuple[
             continue
         if node.args.get("distinct") is not None:
             raise context.error(
-                original, "ORDER BY of SELECT DISTINCT names what SELECT does not give", "add it to SELECT"
+                original, "ORDER BY of SELECT DISTINCT uses an expression that is not in SELECT", "add it to SELECT"
             )
         value = exp.Paren(this=term.this.copy())
         for column in list(value.find_all(exp.Column)):

@@ -29,7 +29,7 @@ class Quantified:
 
 
 def quantified_in(node: exp.Expr) -> Quantified | None:
-    """Return what a comparison with ANY, SOME or ALL of a subquery, or an IN, says; None for anything else."""
+    """Return the parts of a comparison with ANY, SOME or ALL of a subquery, or of an IN; None for anything else."""
     if isinstance(node, exp.In) and node.args.get("query") is not None and not isinstance(node.this, exp.Tuple):
         query = node.args["query"]
         return Quantified(exp.EQ, node.this, query.this if isinstance(query, exp.Subquery) else query, every=False)

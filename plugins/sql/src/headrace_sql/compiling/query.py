@@ -44,7 +44,7 @@ class QueryCompiler(Context):
     # ------------------------------------------------------------------------------------------------------ queries
 
     def query(self, node: exp.Expr) -> Relation:
-        """Return the relation of a query. Raises JobError for what is wrong or not supported."""
+        """Return the relation of a query. Raises JobError for errors in it and for parts that are not supported."""
         outer = dict(self.common)
         try:
             common = node.args.get("with_")
@@ -242,7 +242,7 @@ class QueryCompiler(Context):
 
 
 def _renamed(keys: Sequence[Sequence[str]], expressions: Mapping[str, str]) -> tuple[tuple[str, ...], ...]:
-    """Return those of these sets of columns that are given on, as what the columns are called then."""
+    """Return those of these sets of columns that the query keeps, by their new names."""
     texts = {text: name for name, text in expressions.items()}
     found = ([texts.get(text_of(physical(name))) for name in key] for key in keys)
     return tuple(tuple(str(name) for name in key) for key in found if None not in key)

@@ -63,7 +63,7 @@ def ranked(context: Context, relation: Relation, conditions: Sequence[exp.Expr])
     if any(time == "processing" for _, _, time in ranking.order):
         if len(ranking.order) > 1 or is_updating(base):
             raise context.error(
-                None, "in processing time rows stand in the order in which they come, if they are only added",
+                None, "in processing time, rows are ordered by their arrival, if they are only added",
                 "ORDER BY a column of the rows",
             )  # fmt: skip
         terms, latest = [], ranking.order[0][1]

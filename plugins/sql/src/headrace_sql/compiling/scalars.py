@@ -1,7 +1,7 @@
 """Scalar subqueries: ``(SELECT MAX(v) FROM t)`` as a value in SELECT, WHERE and HAVING.
 
 Each becomes a column of the rows around it, by a LEFT JOIN with the subquery's one row (or, where conditions in it name columns
-of the query around, with the row of their values). As in Flink, the rows are kept, and given anew when the value changes.
+of the query around, with the row of their values). As in Flink, the rows are kept, and returned again when the value changes.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def with_scalars(
 def _attached(
     context: Context, relation: Relation, node: exp.Subquery, outer: Relation | None
 ) -> tuple[Relation, list[Column], exp.Expr]:
-    """Return the relation with the value of one subquery, the columns added, and the expression that stands for the value."""
+    """Return the relation with the value of one subquery, the columns added, and the expression of the value."""
     query = node.unnest()
     whole = whole_row(context, query)
     asked = query if whole is None else whole.query
@@ -132,7 +132,7 @@ def _one_row(context: Context, node: exp.Subquery, query: exp.Expr) -> Relation:
     """Return the relation of a subquery that has one row at most. Raises ExpressionError for another."""
     found = context.settled(query, context.query(query))
     if len(found.columns) != 1:
-        raise context.error(node, f"a subquery in an expression gives one column, not {len(found.columns)}")
+        raise context.error(node, f"a subquery in an expression must return one column, not {len(found.columns)}")
     single = False
     if isinstance(query, exp.Select):
         group = query.args.get("group")
@@ -149,7 +149,7 @@ def _one_row(context: Context, node: exp.Subquery, query: exp.Expr) -> Relation:
 
 
 def _by_outer_values(context: Context, query: exp.Select, outer: Relation) -> tuple[Relation | None, list[exp.Expr]]:
-    """Return the values of a correlated subquery by its keys, and what they equal outside; None when it is not correlated.
+    """Return the values of a correlated subquery by its keys, and the outer expressions they equal; None if it is not correlated.
 
     ``(SELECT SUM(v) FROM t WHERE t.k = o.k AND …)`` becomes ``SELECT SUM(v), k FROM t WHERE … GROUP BY k``.
     """
@@ -163,10 +163,10 @@ def _by_outer_values(context: Context, query: exp.Select, outer: Relation) -> tu
     if not outside:
         return None, []
     if query.args.get("group") is not None or query.args.get("limit") is not None:
-        raise context.error(query, "this subquery names columns of the query around it", _HINT)
+        raise context.error(query, "this subquery uses columns of the outer query, which is not supported here", _HINT)
     is_aggregate = any(aggregates_in(each, context.catalog.functions) for each in query.expressions)
     if not is_aggregate and len(query.expressions) != 1:
-        raise context.error(query, f"a subquery in an expression gives one column, not {len(query.expressions)}")
+        raise context.error(query, f"a subquery in an expression must return one column, not {len(query.expressions)}")
     inner, keys = outer_keys(context, outside, own, outer)
     made = query.copy()
     left = [each.copy() for each in conditions if not any(each is one for one in outside)]

@@ -81,7 +81,7 @@ class Script:
         bad_records: str | None = None,
         session: SqlSession | None = None,
     ) -> None:
-        """``session`` is what the text knows of earlier ones; it stays as it is: what it is afterwards is ``self.session``."""
+        """``session`` has the definitions of earlier texts; it is not changed: the session after this text is ``self.session``."""
         session = SqlSession() if session is None else session
         #: The session as the text leaves it.
         self.session = session.copy()
@@ -245,7 +245,7 @@ class Script:
             raise self.catalog.unknown(key, name_node, self.text)
         if found not in self.catalog.tables:
             hint = self.catalog.hint_of(name_node.name, self.catalog.tables)
-            raise error_at(name_node, self.text, f"{name_node.name!r} is no table", hint)
+            raise error_at(name_node, self.text, f"{name_node.name!r} is not a table", hint)
         table = self.catalog.tables[found]
         listed = [each.name for each in target.expressions] if isinstance(target, exp.Schema) else []
         columns = table.sink_columns
@@ -265,7 +265,7 @@ class Script:
         return self._inserted(found, relation, listed, node)
 
     def _check_overwritten(self, node: exp.Insert, table: Table) -> None:
-        """Check that the directory which is emptied is told: that of one partition, where there are such."""
+        """Check that the text names the directory that is emptied: for partitioned tables that of one partition."""
         if not node.args.get("overwrite"):
             return
         declared = connector_of(table, "sink").offered("sink")
@@ -323,7 +323,7 @@ class Script:
 
     @property
     def is_job(self) -> bool:
-        """Whether the text has something to run, beside questions about what is defined."""
+        """Whether the text has something to run, beside statements that show definitions."""
         return bool(self.inserts) or any(each.answer is None for each in self.queries)
 
     @property
@@ -348,7 +348,7 @@ class Script:
         )
 
     def relations(self) -> dict[str, Relation]:
-        """Return what the INSERTs and queries give, by table; a query alone is called ``result``."""
+        """Return the relations of INSERTs and queries, by table; a query alone is called ``result``."""
         made: dict[str, Relation] = {}
         for insert in self.inserts:
             if insert.table in made:
@@ -375,8 +375,9 @@ def _printable(relation: Relation) -> Stream:
             continue
         if column.time == "processing" and is_updating(relation):
             raise PlanError(
-                f"column {column.name!r} is processing time, and the rows change: one that is taken back would have another time",
-                hint="leave it out, or make it a time before rows are joined or counted: CAST(p AS TIMESTAMP(3))",
+                f"column {column.name!r} is a processing time, and the rows change: a retracted row would have another time than the row "
+                "before",
+                hint="leave it out, or convert it to a plain time before the join or aggregation: CAST(p AS TIMESTAMP(3))",
             )
         name, number = column.name, 0
         while name in wanted:

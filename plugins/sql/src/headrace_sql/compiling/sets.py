@@ -64,7 +64,7 @@ def _check_sides(context: Context, node: exp.SetOperation, left: Relation, right
         pair = [value_of(side, c)[1] for side, c in ((left, mine), (right, other))]
         if common_type(pair[0], pair[1]) is None:
             raise context.error(
-                node, f"column {mine.name!r} has types that do not go together: {pair[0]} and {pair[1]}"
+                node, f"column {mine.name!r} has types that cannot be combined: {pair[0]} and {pair[1]}"
             )
 
 

@@ -1,4 +1,4 @@
-"""SHOW, DESCRIBE and SET alone: what is defined, as rows."""
+"""SHOW, DESCRIBE and SET without a value: definitions and settings as rows."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _NAMES = {"CATALOGS": "catalog name", "DATABASES": "database name", "TABLES": "t
 
 
 class Showing:
-    """Answers questions about what the session of a text knows."""
+    """Runs the statements that show the definitions of a session."""
 
     def __init__(self, catalog: Catalog, text: str) -> None:
         self.catalog = catalog
@@ -109,7 +109,7 @@ class Showing:
         if kind == "FUNCTION":
             path = self.session.function_paths.get(named.name)
             if path is None:
-                raise error_at(named, self.text, f"{named.name!r} is no function of CREATE FUNCTION")
+                raise error_at(named, self.text, f"{named.name!r} is not a function of CREATE FUNCTION")
             return function_text(quoted(named.name), path)
         key = self._key(named)
         place, name = parts_of(key)

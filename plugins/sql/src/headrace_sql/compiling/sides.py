@@ -21,7 +21,7 @@ class Sides:
     both: Relation
     keys: list[tuple[str, str]] = field(default_factory=list)
     rest: list[exp.Expr] = field(default_factory=list)
-    #: Whether only one side has a watermark of its own: it waits for the other side to end.
+    #: Whether only one side has its own watermark: it waits for the other side to end.
     has_one_watermark: bool = False
 
 
@@ -42,7 +42,7 @@ def sides_of(left: Relation, right: Relation, alias: str) -> Sides:
 
 
 def touches(context: Context, sides: Sides, node: exp.Expr) -> str:
-    """Return which sides an expression reads: "left", "right", "both", "none", or "other" for what is none of theirs."""
+    """Return which sides an expression reads: "left", "right", "both", "none", or "other" for columns of neither side."""
     left = {column.physical for column in sides.left.columns}
     found = set()
     for column in own_columns(node):

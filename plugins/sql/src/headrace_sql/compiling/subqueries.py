@@ -37,7 +37,7 @@ def filtered(context: Context, relation: Relation, condition: exp.Expr) -> Relat
     raise context.error(
         condition,
         "this subquery is not supported here",
-        "use x IN (SELECT …) or EXISTS (SELECT …), joined to others by AND",
+        "use x IN (SELECT …) or EXISTS (SELECT …), combined with other conditions by AND",
     )
 
 
@@ -106,7 +106,7 @@ def _qualified(context: Context, node: exp.Expr, inner: Relation | None, outer: 
             if column.time == "processing":
                 raise context.error(
                     part, f"a subquery cannot be compared by processing time ({part.name!r})",
-                    "JOIN it, with the processing times of both sides in a bound",
+                    "use a JOIN that limits the difference of the processing times of both sides",
                 )  # fmt: skip
             made: exp.Expr = exp.column(exp.to_identifier(column.physical), table=table)
             for each in fields:
@@ -122,7 +122,7 @@ def _joined(context: Context, sides: Sides, on: list[exp.Expr], how: str) -> Rel
 
 
 def _as_outside(relation: Relation, made: Relation) -> Relation:
-    """Return what a semi or anti join gives under the names that its columns had before it."""
+    """Return the output of a semi or anti join, with the names that its columns had before."""
     times = {column.physical: column.time for column in made.columns}
     columns = (replace(c, time=times.get(c.physical, c.time)) for c in relation.columns)
     return replace(made, columns=tuple(columns))

@@ -40,7 +40,7 @@ def with_subqueries(
     if not any(scalars_in(each) for each in (*conditions, *changed)):
         return relation, node, conditions
     if relation.ranking is not None:
-        # The rank is bounded first: what is left of the conditions is on the rows of the Top-N.
+        # The rank is bounded first: the other conditions are applied to the rows of the Top-N.
         plain = [each for each in conditions if not scalars_in(each)]
         relation, conditions = context.where(relation, plain), [each for each in conditions if scalars_in(each)]
     relation = windowed(context, node, relation)

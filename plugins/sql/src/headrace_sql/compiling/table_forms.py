@@ -29,7 +29,7 @@ def feature_of(element: exp.Expr) -> str:
 
 
 def like_table(source: Table, node: exp.Create, text: str) -> exp.Create:
-    """Return the statement that CREATE TABLE … LIKE stands for. Raises ExpressionError where both have the same part."""
+    """Return the plain CREATE TABLE statement for CREATE TABLE … LIKE. Raises ExpressionError where both have the same part."""
     rules = _rules(node.args["like"].args.get("rules") or ())
     own = node.this.expressions
     taken = [each for each in source.node.this.expressions if rules.get(feature_of(each), "INCLUDING") != "EXCLUDING"]
@@ -99,7 +99,7 @@ def property_of(key: str, value: str) -> exp.Expr:
 
 
 def as_query(node: exp.Create, relation: Relation, text: str) -> tuple[exp.Create, list[str]]:
-    """Return the statement that CREATE TABLE … AS stands for, and the columns that the query's rows fill, in their order.
+    """Return the plain statement for CREATE TABLE … AS, and the columns that the query's rows fill, in their order.
 
     Columns of the statement come first; one that the query gives too keeps the query's place, with the type of the statement. If
     the statement only names columns, it says their order.

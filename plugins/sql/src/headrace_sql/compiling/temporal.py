@@ -29,7 +29,7 @@ def temporal(
 ) -> Relation:
     """Return the relation of ``JOIN t FOR SYSTEM_TIME AS OF moment AS x ON …``."""
     if how not in ("inner", "left"):
-        raise context.error(item, "FOR SYSTEM_TIME AS OF goes with INNER and LEFT JOIN only")
+        raise context.error(item, "FOR SYSTEM_TIME AS OF is supported only for INNER JOIN and LEFT JOIN")
     if not on:
         raise context.error(item, "FOR SYSTEM_TIME AS OF needs a condition in ON")
     moment = version.expression
@@ -47,7 +47,7 @@ def _moment(context: Context, left: Relation, node: exp.Expr) -> tuple[str, str]
         column, fields = resolve(left, node, context.text)
         if column.time is not None and not fields:
             return column.time, column.physical
-    raise context.error(node, "FOR SYSTEM_TIME AS OF takes a time attribute of the left table, or PROCTIME()")
+    raise context.error(node, "FOR SYSTEM_TIME AS OF needs a time attribute of the left table, or PROCTIME()")
 
 
 def _looked_up(
@@ -88,7 +88,7 @@ def _told_apart(sides: Sides) -> Sides:
 
 
 def _remembered(context: Context, right: Relation, sides: Sides, made: Relation, how: str) -> Relation:
-    """Return what was found for rows that change: taken back as it was given, whatever the table is by then."""
+    """Return the lookup for rows that change: a result is retracted as it was returned, even if the table has changed since."""
     keys = tuple(dict.fromkeys(left for left, _ in sides.keys))
     left = [name for name in sides.left.schema if name != TAG]
     table = context.catalog.tables.get(right.base or "")
@@ -100,7 +100,7 @@ def _remembered(context: Context, right: Relation, sides: Sides, made: Relation,
 
 
 def _joined_with_table(sides: Sides, how: str, refresh: timedelta | None) -> Relation:
-    """Return a lookup by equal columns: of a table that processes on one machine share, and that may be read anew."""
+    """Return a lookup by equal columns: of a table that processes on one machine share, and that may be read again."""
     keys = {f"__lookup_{index}": pair for index, pair in enumerate(sides.keys)}
     # The columns that are looked up do not come out of the join; for a row without partner they are NULL in SQL.
     table = sides.right.stream.with_columns(**{name: text_of(physical(right)) for name, (_, right) in keys.items()})
@@ -127,7 +127,9 @@ def _check_readable(context: Context, right: Relation, item: exp.Table) -> bool:
     while edges:
         node = edges.pop().node
         if isinstance(node, ShuffleNode) or not isinstance(node, SourceNode | OperatorNode | UnionNode):
-            raise context.error(item, f"{item.name!r} is aggregated or joined: only a plain table can be looked up")
+            raise context.error(
+                item, f"{item.name!r} is the result of an aggregation or join, and only a plain table can be looked up"
+            )
         one_source &= not isinstance(node, UnionNode)
         edges += node.inputs
     return one_source

@@ -1,4 +1,4 @@
-"""VALUES: rows that stand in the text."""
+"""VALUES: rows that are written in the text."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def values(context: Context, node: exp.Values) -> Relation:
 
 
 def one_row(context: Context) -> Relation:
-    """Return one row without columns: what a SELECT without FROM reads."""
+    """Return one row without columns: the input of a SELECT without FROM."""
     frame = pl.DataFrame({_ONE: [1]})
     name = context.catalog.unused_source_name("one_row")
     return Relation(context.catalog.pipeline.from_(FrameSource.of(frame), name=name), ())

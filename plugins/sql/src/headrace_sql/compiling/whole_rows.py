@@ -29,7 +29,7 @@ class WholeRow:
     #: Gives the aggregates alone.
     query: exp.Select
     calls: Sequence[exp.Expr]
-    #: What the subquery selects, with the aggregates as they stand in the text.
+    #: The select list of the subquery, with the aggregates as they are written.
     value: exp.Expr
 
     def with_columns(self, columns: Sequence[Column], around: Mapping[int, exp.Expr]) -> exp.Expr:
@@ -79,7 +79,7 @@ def is_whole(context: Context, query: exp.Expr) -> bool:
     for each in query.expressions:
         window = each.find(exp.Window)
         if window is not None:
-            raise context.error(window, "OVER cannot stand beside aggregates of a subquery without GROUP BY")
+            raise context.error(window, "OVER cannot be used with aggregates in a subquery without GROUP BY")
     distinct = query.args.get("distinct")
     if distinct is not None and distinct.args.get("on") is not None:
         return False

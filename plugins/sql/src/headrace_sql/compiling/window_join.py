@@ -40,7 +40,7 @@ def _window_column(side: Relation, name: str) -> Column | None:
 def in_windows(sides: Sides, ends: tuple[Column, Column], how: str, conditions: Sequence[exp.Expr]) -> Relation:
     """Return the join: the rows of a window are joined when it closes, and forgotten then. Translated ``conditions`` must all hold.
 
-    All rows of a window have the same last millisecond, which is a window of its own for the operator. Late rows are dropped.
+    All rows of a window have the same last millisecond, which is a separate window for the operator. Late rows are dropped.
     """
     moments: list[str] = []
     streams: list[Stream] = []

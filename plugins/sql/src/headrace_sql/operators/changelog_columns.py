@@ -86,7 +86,7 @@ class FromChangelog(OperatorSpec):
 
     def changes(self, before: Changes | None) -> Changes | None:
         if before is not None:
-            raise PlanError("FROM_CHANGELOG takes rows that are only added, not results that change")
+            raise PlanError("FROM_CHANGELOG needs rows that are only added, and its input changes")
         return Changes(None)
 
     def open(self, schema: Schema | None) -> Operator:

@@ -107,7 +107,7 @@ def _has_text(limits: Limits) -> bool:
 
 
 def _named(path: str, limits: Limits) -> Iterator[tuple[str, str]]:
-    """Return (value, what it has to be) of a value and those in it."""
+    """Return (value, constraint) for a value and the values in it."""
     if limits.not_null:
         yield path, "NOT NULL"
     if limits.text is not None:
@@ -121,7 +121,7 @@ def _path(path: str, name: str) -> str:
 
 
 def _broken(value: pl.Expr, path: str, limits: Limits) -> list[tuple[pl.Expr, str, str]]:
-    """Return (whether a row breaks it, value, what it has to be) of all that is asked. NULL: it does not."""
+    """Return (whether a row breaks it, value, constraint) for all constraints. NULL: the row does not break it."""
     made = [(value.is_null(), path, "NOT NULL")] if limits.not_null else []
     if limits.text is not None:
         made.append((_has_other_length(value, *limits.text), path, f"{limits.text[0]}({limits.text[1]})"))

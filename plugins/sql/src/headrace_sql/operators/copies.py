@@ -16,7 +16,7 @@ from headrace_stateful.keys import keyed_rows
 class Copies(OperatorSpec):
     """Gives each row as often as the column ``count`` says, without that column.
 
-    It takes a changelog whose updates stand one behind the other (that of an aggregation): when the count goes from 2 to 3, one row
+    It takes a changelog whose updates stand one after the other (that of an aggregation): when the count goes from 2 to 3, one row
     is added, not two taken back and three added. What it gives are rows added and rows taken back.
     """
 

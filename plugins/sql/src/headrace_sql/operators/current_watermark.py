@@ -24,7 +24,7 @@ _MILLISECOND_US = 1_000
 class CurrentWatermark(StatefulSpec):
     """Adds the column ``target``: the watermark as Flink has it, as a time of the type of ``on``; NULL where there is none.
 
-    It stands behind a shuffle, since only a shard knows what came before a batch.
+    It runs behind a shuffle, because only a shard knows the watermark before a batch.
     """
 
     name: ClassVar[str] = "current_watermark"

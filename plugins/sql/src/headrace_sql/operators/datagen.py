@@ -102,8 +102,8 @@ class DatagenSource(Source):
         for name, kind in self._types.items():
             if kind.is_nested() or isinstance(kind, pl.Binary | pl.Duration):
                 raise OptionError(
-                    f"no values of type {type_name(kind)} are made", plugin="datagen", option=name,
-                    hint="compute the column: AS … in the table, or a SELECT over it",
+                    f"values of type {type_name(kind)} cannot be generated", plugin="datagen", option=name,
+                    hint="use a computed column (AS …) in the table, or compute it in a SELECT",
                 )  # fmt: skip
 
     bounded = True

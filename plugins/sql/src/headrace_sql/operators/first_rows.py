@@ -28,7 +28,7 @@ class FirstRows(StatefulSpec):
 
     def changes(self, before: Changes | None) -> Changes | None:
         if before is not None:
-            raise PlanError("LIMIT without ORDER BY takes rows that are only added", hint="add ORDER BY")
+            raise PlanError("LIMIT without ORDER BY needs rows that are only added", hint="add ORDER BY")
         return None
 
     def open(self, schema: Schema | None) -> StatefulOperator:

@@ -88,6 +88,6 @@ def _as_polars(frame: Any) -> pl.DataFrame:
     if hasattr(frame, "__arrow_c_stream__"):
         return pl.DataFrame(frame)
     raise OptionError(
-        f"{type(frame).__name__} is no frame", option="frame",
+        f"{type(frame).__name__} is not a frame", option="frame",
         hint="a polars or pandas DataFrame, an Arrow table, a relation of DuckDB, or the path of a Parquet file",
     )  # fmt: skip

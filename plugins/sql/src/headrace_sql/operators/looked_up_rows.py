@@ -1,4 +1,4 @@
-"""Lookups of rows that change: what a row was joined with when it came is what is taken back with it.
+"""Lookups of rows that change: a row is retracted together with the rows with which it was joined.
 
 A table in which rows are looked up may be another one by the time at which a row is taken back. ``TagRows`` names the rows before the
 lookup, which gives all of them (a left join, with a column that says whether there was a partner); ``LookedUpRows`` behind it keeps
@@ -48,7 +48,7 @@ class _Tagged(Operator):
 
 
 class LookedUpRows(StateInColumns):
-    """Takes tagged rows with what was found for them, and gives each the changes that its row had.
+    """Takes tagged rows with their lookup results, and returns each result with the kind of change of its row.
 
     ``left``: the columns that the rows had before the lookup; ``keys``: some of them. ``inner``: rows without a partner are left out.
     ``unique``: a row has at most one partner.
@@ -87,7 +87,7 @@ class LookedUpRows(StateInColumns):
 
 
 class RunningLookedUpRows(KeptRows):
-    """The running operator: what was given for each row that has not been taken back."""
+    """The running operator: it keeps the results of each row that has not been retracted."""
 
     def __init__(self, spec: LookedUpRows, schema: Schema) -> None:
         super().__init__(RowLog(dict(schema), spec.keys))
@@ -115,7 +115,7 @@ class RunningLookedUpRows(KeptRows):
             yield batch.with_frame(result)
 
     def _taken_back(self, rows: pl.DataFrame) -> Places:
-        """Return the places of what was given for rows, of equal ones for the oldest."""
+        """Return the places of the results of rows; of equal rows, those of the oldest."""
         log, left = self._log, list(self._spec.left)
         owners, places = log.find(rows, self._spec.keys)
         if not owners.size:

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 from headrace_sql.operators.match_groups import Program
 
-#: Instead of a state: the match is complete; the row fits, and yet the match cannot go on.
+#: Instead of a state: the match is complete; the row fits, but the match cannot continue.
 MATCHED, BLOCKED = -1, -2
 
 
 @dataclass(frozen=True)
 class PatternPart:
-    """One variable of the pattern and how many rows it may stand for; ``most`` None: any number."""
+    """One variable of the pattern and how many rows it may match; ``most`` None: any number."""
 
     variable: str
     least: int
@@ -50,7 +50,7 @@ class Automaton:
 
 
 def of_parts(parts: Sequence[PatternPart]) -> Automaton:
-    """Return the automaton of variables one behind the other. A state is a variable and its number of rows, up to where it counts."""
+    """Return the automaton of variables one after the other. A state is a variable and its number of rows, up to where it counts."""
     places = [(0, 0)] + [
         (place, count) for place, part in enumerate(parts) for count in range(1, _counted(part) + 1)
     ]  # fmt: skip
@@ -98,7 +98,7 @@ def of_program(program: Program) -> Automaton:
         found: list[int] = []
         for each in _closure(program, at):
             if program.code[each][0] == "match":
-                return (*found, MATCHED)  # what is less preferred than a match is not followed
+                return (*found, MATCHED)  # paths that are less preferred than a match are not followed
             found.append(numbers[each])
         return tuple(found)
 

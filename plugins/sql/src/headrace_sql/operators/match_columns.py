@@ -63,7 +63,7 @@ class Columns:
         return self._compared(node, wanted=wanted) if kind in _OPERATORS else None
 
     def _operand(self, node: Node) -> tuple[str, str] | int | str | bool | None:
-        """Return ("column", name) or a constant. Raises LookupError for what is neither."""
+        """Return ("column", name) or a constant. Raises LookupError for anything else."""
         if node[0] in AGGREGATED:
             found = self._leaf(node)
             return ("column", found) if isinstance(found, str) else found

@@ -23,7 +23,7 @@ class Deadlines:
         self._open.append((time_us, key))
 
     def seal(self) -> None:
-        """End a step: what was noted since the last one is put into order, the last time in front."""
+        """End a step: sort the entries since the last step, latest time first."""
         if self._open:
             self._open.sort(key=itemgetter(0), reverse=True)
             self._steps.append(self._open)
@@ -33,7 +33,7 @@ class Deadlines:
         return any(step[-1][0] <= time_us for step in self._steps)
 
     def due(self, time_us: int) -> list[Deadline]:
-        """Take out what is noted up to a time, in the order of time."""
+        """Remove and return the entries up to a time, in the order of time."""
         found: list[Deadline] = []
         for step in self._steps:
             while step and step[-1][0] <= time_us:

@@ -46,7 +46,7 @@ class Measures:
         self.of: Measured = made("measured", lines, source.names)
 
     def _parts(self, measure: Node) -> Sequence[Node]:
-        """Return what is evaluated for each match: the measure, or the arguments of one that is a function of several rows."""
+        """Return the expressions to evaluate for each match: the measure, or the arguments of a function of several rows."""
         return measure[3:] if self._is_call(measure) else (measure,)
 
     @staticmethod

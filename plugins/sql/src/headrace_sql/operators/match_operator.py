@@ -83,7 +83,7 @@ class MatchRecognize(StatefulSpec):
 
     def changes(self, before: Changes | None) -> Changes | None:
         if before is not None:
-            raise PlanError("MATCH_RECOGNIZE takes rows that are only added, not results that change")
+            raise PlanError("MATCH_RECOGNIZE needs rows that are only added, and its input changes")
         return None
 
     def columns(self) -> list[str]:
@@ -179,7 +179,7 @@ class RunningMatch(StatefulOperator):
         )  # fmt: skip
         self._sequence += frame.height
         self._changed = True
-        # A row that the watermark has passed when it comes is late: what stands behind it in time has been matched.
+        # A row before the watermark is late: rows with later times have been matched already.
         on_time = rows.filter(pl.col(TIME) >= pl.col(MARK))
         self._late += rows.height - on_time.height
         self._waiting = pl.concat([self._waiting, on_time])
@@ -218,7 +218,7 @@ class RunningMatch(StatefulOperator):
             if self._waiting.height:
                 last: Any = self._waiting[TIME].max()
                 yield from self._reached(Queue("end"), max(int(last) + 1, self._watermark))
-            if self._deadlines or self._spec.program:  # no row comes any more that could complete what is under way
+            if self._deadlines or self._spec.program:  # no further row can complete partial matches
                 yield from self._matched(Queue("end"), self._waiting.clear(), END)
 
     def _reached(self, queue: Queue, time_us: int) -> Iterable[Batch | RejectedRows]:
@@ -232,7 +232,7 @@ class RunningMatch(StatefulOperator):
         yield from self._matched(queue, rows, time_us)
 
     def _matched(self, queue: Queue, rows: pl.DataFrame, time_us: int) -> Iterable[Batch | RejectedRows]:
-        """Take rows in their order, and leave out matches under way that are too old at a time; give what is decided by that."""
+        """Take rows in their order, and leave out matches under way that are too old at a time; return the results that this decides."""
         given = self._decided(queue, rows, time_us)
         if self._failed:
             yield self._rejected()
@@ -266,7 +266,7 @@ class RunningMatch(StatefulOperator):
         return Batch(queue, frame.with_columns(pl.Series(WATERMARK, least, dtype=pl.Int64)))
 
     def _taken(self, rows: pl.DataFrame) -> list[_Found]:
-        """Take rows of a step; return what they decide."""
+        """Take rows of a step; return the results that they decide."""
         found: list[_Found] = []
         held, tells, within_us = self._held, self._maker.tells_beginnings, self._spec.within_us
         for part in self._maker.parts(rows, held):
@@ -304,7 +304,7 @@ class RunningMatch(StatefulOperator):
     def _result(
         self, found: list[_Found], place: int, key: Key, rows: list[Row], first: int, match: match_walker.Match
     ) -> None:
-        """Add what a match gives, if its measures do not fail."""
+        """Add the result of a match, if its measures do not fail."""
         last = rows[first + match[1] - 1]
         try:
             found.append((place, key, self._measures.of(rows, first, match), last))
@@ -317,7 +317,7 @@ class RunningMatch(StatefulOperator):
         return [each for key in list(self._held) for each in self._over(key, END)]
 
     def _expired(self, time_us: int) -> list[_Found]:
-        """Return what is decided by matches under way that have begun too long ago, by WITHIN, once event time is so far."""
+        """Return the results that are decided when partial matches exceed WITHIN, at the present event time."""
         found: list[_Found] = []
         for deadline_us, key in self._deadlines.due(time_us):
             held = self._held.get(key)
@@ -330,7 +330,7 @@ class RunningMatch(StatefulOperator):
         return found
 
     def _over(self, key: Key, time_us: int) -> list[_Found]:
-        """Return what a key has found when no row before a time comes any more."""
+        """Return the results of a key when no more rows before a time can come."""
         held = self._held[key]
         if isinstance(held, tuple):
             if not self._spec.program:
@@ -368,7 +368,7 @@ class RunningMatch(StatefulOperator):
             self._complete[key] = waits_us
 
     def _results(self, found: list[_Found]) -> tuple[list[_Found], pl.DataFrame]:
-        """Return the matches whose measures do not fail, and what they give."""
+        """Return the matches whose measures do not fail, and their results."""
         made = {name: self._waiting.schema[name] for name in self._spec.keys}
         columns = [
             pl.Series(name, [key[place] for _, key, _, _ in found], dtype=kind)

@@ -239,7 +239,7 @@ def _traced(line: str) -> tuple[str, ...]:
 def _too_many() -> DataError:
     return DataError(
         f"MATCH_RECOGNIZE: the pattern can match the rows of a partition in more than {WAYS_MAX} ways",
-        hint="add WITHIN, or conditions to DEFINE that tell the variables apart",
+        hint="add WITHIN, or make the conditions in DEFINE exclude each other",
     )
 
 

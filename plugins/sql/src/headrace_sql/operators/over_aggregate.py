@@ -84,7 +84,7 @@ class OverAggregate(StateInColumns):
 
     def changes(self, before: Changes | None) -> Changes | None:
         if before is not None:
-            raise PlanError("OVER takes rows that are only added, not results that change")
+            raise PlanError("OVER needs rows that are only added, and its input changes")
         return None
 
     def open(self, schema: Schema | None) -> StatefulOperator:

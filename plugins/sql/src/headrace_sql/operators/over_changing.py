@@ -1,6 +1,6 @@
 """OVER aggregates in any order, as a changelog: ``SUM(x) OVER (PARTITION BY k ORDER BY price)``, also over results that change.
 
-A row that comes may stand before others in the order, so their results change. All rows are kept. With each batch the partitions that it
+A new row may come before others in the order, so their results change. All rows are kept. With each batch the partitions that it
 touches are computed again, and of their rows those are given whose result is another than before.
 """
 

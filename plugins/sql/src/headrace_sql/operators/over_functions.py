@@ -43,7 +43,7 @@ class OverCall:
     preceding: int | None
     distance: int = 1
     distinct: bool = False
-    #: What LAG gives where there is no such row, and what stands between the values of LISTAGG.
+    #: The value of LAG if there is no such row, and the separator of LISTAGG.
     default: Any = None
     #: The user's aggregate function of that name, and the columns of its arguments.
     user: AggregateFunction | None = None
@@ -110,7 +110,7 @@ def over(call: OverCall, rows: pl.DataFrame) -> pl.Series:
 
 
 def _placed(call: OverCall, groups: Any, times: Any, begins: Any) -> pl.Series:
-    """Return where each row stands in its group."""
+    """Return the place of each row in its group."""
     places = np.arange(len(groups))
     if call.function == "ROW_NUMBER":
         return pl.Series(places - begins + 1)
@@ -192,7 +192,7 @@ def _reduced(call: OverCall, values: pl.Series, starts: Any, ends: Any, begins: 
 
 
 def _of_user(call: OverCall, function: AggregateFunction, rows: pl.DataFrame, starts: Any, ends: Any) -> pl.Series:
-    """Return what a user's aggregate gives for the frame of each row. It is given rows with NULL, too."""
+    """Return the result of a user's aggregate for the frame of each row. It also gets rows with NULL."""
     fold, given = UserFold(function), rows.select(call.arguments).to_dicts()
     made: list[Any] = []
     start, end, state = -1, -1, None

@@ -20,7 +20,7 @@ class PlanSink(Sink):
 
     @property
     def prints_to_terminal(self) -> bool:
-        """Whether rows appear on the terminal of this process, where nothing else should be drawn meanwhile."""
+        """Whether rows appear on the terminal of this process, where nothing else should be drawn at the same time."""
         return sys.stdout.isatty()
 
     def batch_insert(self, batch: SinkBatch) -> None:

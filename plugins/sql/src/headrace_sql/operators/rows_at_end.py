@@ -21,7 +21,7 @@ _ROWS_BEFORE_SETTLING = 100_000
 class RowsAtEnd(StateInColumns):
     """All rows, sorted, at the end of the input. ``by``: (column, descending); NULL is the least value, equal rows stand as they came.
 
-    Of rows that change, what they are at the end is given. An input without an end gives none.
+    Of rows that change, the final rows are returned. An input without an end returns none.
     """
 
     name: ClassVar[str] = "rows_at_end"

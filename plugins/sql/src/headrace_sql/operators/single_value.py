@@ -49,7 +49,7 @@ class _RunningSingleValue(Operator):
             several = several & pl.col(CHANGE).is_in([ChangeKind.INSERT, ChangeKind.UPDATE_AFTER])
         if frame.select(several.any()).item():
             raise JobError(
-                f"the subquery ({spec.query}) stands for one value and gives several rows",
+                f"the subquery ({spec.query}) must return one value, but returns several rows",
                 hint="aggregate it: (SELECT MAX(x) FROM t), or compare with x IN (SELECT …)",
             )
         yield batch.with_frame(frame.drop(spec.count))

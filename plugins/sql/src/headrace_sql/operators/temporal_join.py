@@ -46,14 +46,14 @@ class TemporalJoin(StatefulSpec):
         self.condition = condition
         self.functions = functions
         if condition is not None and how == "left":
-            raise PlanError("LEFT JOIN … FOR SYSTEM_TIME AS OF takes equalities only", hint="filter in WHERE")
+            raise PlanError("LEFT JOIN … FOR SYSTEM_TIME AS OF supports only equalities", hint="filter in WHERE")
 
     def output_schema(self, schema: Schema | None, output: str = "") -> Schema | None:
         return Schema({**self.left, **self.right})
 
     def changes(self, before: Changes | None) -> Changes | None:
         if before is not None:
-            raise PlanError("a temporal join takes rows that are only added, not results that change")
+            raise PlanError("a temporal join needs rows that are only added, and its input changes")
         return None
 
     def open(self, schema: Schema | None) -> StatefulOperator:
@@ -130,7 +130,7 @@ class RunningTemporalJoin(StatefulOperator):
         names = {right: f"__key_{index}" for index, (_, right) in enumerate(self._spec.keys)}
         versions = self._effective().with_columns([pl.col(right).alias(name) for right, name in names.items()])
         versions = versions.drop(_SEQ, _AT).rename({_TS: _VALID}).sort(_FROM)
-        # A left row that comes behind the watermark finds what is kept then: the version that the watermark has reached.
+        # A late left row finds only the kept version: the one that the watermark has reached.
         moment = pl.max_horizontal(pl.col(_TS), pl.when(pl.col(_AT) > NEVER).then(pl.col(_AT) - 1)).alias(_MOMENT)
         pairs = (
             rows.with_columns(moment)

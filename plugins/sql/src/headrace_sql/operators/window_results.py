@@ -1,4 +1,4 @@
-"""Results of windows: without updates that change nothing, and with a watermark for operators that go on by their time."""
+"""Results of windows: without updates that change nothing, and with a watermark for later operators that use their time."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class _RunningWithoutEqualUpdates(Operator):
 class TimedResults(OperatorSpec):
     """Lets results of windows come before the watermark reaches their time, which is the last millisecond of their window.
 
-    What goes on with them by that time would take them for late otherwise: their watermark is just before the window's end.
+    Otherwise later operators that use that time would drop them as late: their watermark is just before the window's end.
     """
 
     name: ClassVar[str] = "timed_results"

@@ -52,7 +52,7 @@ class WindowTopN(StateInColumns):
 
     def changes(self, before: Changes | None) -> Changes | None:
         if before is not None:
-            raise PlanError("a Top-N of windows takes rows that are only added, not results that change")
+            raise PlanError("a Top-N of windows needs rows that are only added, and its input changes")
         return None
 
     def open(self, schema: Schema | None) -> StatefulOperator:

@@ -53,7 +53,7 @@ _LIKE_FEATURES = (
 
 
 class CatalogParser(sqlglot_parser.Parser):
-    """Adds statements about what is defined. ``DefinitionParser`` below it reads the definitions themselves."""
+    """Adds statements that show and change definitions. ``DefinitionParser`` below it reads the definitions themselves."""
 
     _parse_element: Callable[..., exp.Expr]
     _parse_option: Callable[..., exp.Expr]
@@ -157,7 +157,7 @@ class CatalogParser(sqlglot_parser.Parser):
 
     def _parse_replace_table(self) -> exp.Expr:
         self.raise_error(
-            f"{nodes.REFUSAL}REPLACE TABLE: rows that the old table has are not removed here; "
+            f"{nodes.REFUSAL}REPLACE TABLE: headrace does not remove the rows of the old table; "
             "DROP TABLE, then CREATE TABLE … AS",
             self._prev,
         )
@@ -264,7 +264,7 @@ class CatalogParser(sqlglot_parser.Parser):
     def _refuse_parts_of_storage(self) -> None:
         if self._curr and self._curr.text.upper() in ("PARTITION", "DISTRIBUTION", "IF"):
             self.raise_error(
-                f"{nodes.REFUSAL}partitions and distributions of a table are not altered: they belong to the other system"
+                f"{nodes.REFUSAL}partitions and distributions of a table are not altered: they are a matter of the other system"
             )
 
     def _parse_placed_element(self) -> exp.Expr:

@@ -16,7 +16,7 @@ _ARGUMENTS = ("input", "op", "op_mapping")
 
 
 def stands_here(parser: Any) -> bool:
-    """Return whether the text goes on with one of these functions."""
+    """Return whether one of these functions follows in the text."""
     here, following = parser._curr, parser._next
     return bool(here and here.text.upper() in FUNCTIONS and following and following.token_type == _T.L_PAREN)
 
@@ -54,7 +54,9 @@ def _argument(parser: Any, word: str) -> Any:
         parser._expect("TABLE")
         made = parser._parse_table_parts()
         if parser._match(_T.PARTITION_BY) or parser._match_text_seq("PARTITION", "BY"):
-            parser.raise_error("PARTITION BY is not supported here: changes are whole, and need no key", parser._prev)
+            parser.raise_error(
+                "PARTITION BY is not supported here: changes contain whole rows and need no key", parser._prev
+            )
         return made
     if word == "op":
         parser._expect("DESCRIPTOR")

@@ -47,7 +47,7 @@ class DefinitionParser(CatalogParser):
             return made
         if self._curr.token_type in (_T.SELECT, _T.WITH, _T.L_PAREN, _T.VALUES):
             return self._parse_with_emit(self._parse_whole_query())
-        self.raise_error(f"{self._curr.text.upper()} is no statement that is known here")
+        self.raise_error(f"{self._curr.text.upper()} is not a statement that is known here")
         return None
 
     def _parse_whole_query(self) -> exp.Expr | None:
@@ -383,7 +383,7 @@ class DefinitionParser(CatalogParser):
     def _parse_detail(self) -> str:
         word = self._parse_id().name.upper()
         if word not in EXPLAIN_DETAILS:
-            self.raise_error(f"{word} is no detail of EXPLAIN; {', '.join(EXPLAIN_DETAILS)} are", self._prev)
+            self.raise_error(f"{word} is not a detail of EXPLAIN; {', '.join(EXPLAIN_DETAILS)} are", self._prev)
         return word
 
     def _parse_execute(self) -> exp.Expr | None:
@@ -396,7 +396,7 @@ class DefinitionParser(CatalogParser):
         return (self._curr and self._parse_statement()) or nodes.StatementSet(this=exp.var("BEGIN"))
 
     def _parse_statement_set(self) -> exp.Expr | None:
-        """What stands behind EXECUTE STATEMENT SET: BEGIN, or AS BEGIN, with the first INSERT behind it."""
+        """The text after EXECUTE STATEMENT SET: BEGIN, or AS BEGIN, and then the first INSERT."""
         self._match(_T.ALIAS)
         if not self._match(_T.BEGIN):
             self._expect("BEGIN")
@@ -428,7 +428,7 @@ class DefinitionParser(CatalogParser):
     def _parse_window_table(self) -> exp.Expr:
         name = self._curr.text.upper()
         if name not in WINDOW_FUNCTIONS:
-            self.raise_error(f"{name} is no window function; TUMBLE, HOP, CUMULATE and SESSION are")
+            self.raise_error(f"{name} is not a window function; TUMBLE, HOP, CUMULATE and SESSION are")
         self._advance()
         self._match_l_paren()
         source, partition, descriptor = None, None, None

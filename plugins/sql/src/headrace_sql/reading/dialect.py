@@ -1,4 +1,4 @@
-"""The sqlglot dialects ``flink`` and ``blink``: what a text of statements looks like.
+"""The sqlglot dialects ``flink`` and ``blink``: the syntax of texts with statements.
 
 They are registered by entry point, so ``sqlglot.parse(text, read="flink")`` works wherever this package is installed.
 Functions keep the names that the text has (``exp.Anonymous``): which exist is decided by the table of functions, not here.
@@ -299,7 +299,7 @@ def _rounding_sql(self: Any, node: exp.Expr, name: str) -> str:
 
 
 class Blink(Flink):
-    """Blink's and rsqldb's spelling: text may also stand in double quotes."""
+    """Blink's and rsqldb's spelling: text may also be written in double quotes."""
 
     class Tokenizer(Flink.Tokenizer):
         QUOTES: ClassVar[list[Any]] = ["'", '"']

@@ -16,5 +16,5 @@ def duration_us(text: str, option: str) -> int:
     unit = found[2].lower() if found else "?"
     unit = unit if unit in _UNITS else unit.removesuffix("s")
     if found is None or unit not in _UNITS:
-        raise OptionError(f"{text!r} is no length of time", option=option, hint="for example '30 s'")
+        raise OptionError(f"{text!r} is not a length of time", option=option, hint="for example '30 s'")
     return int(found[1]) * _UNITS[unit]

@@ -70,8 +70,8 @@ def check(key: str, value: str) -> str | None:
     if fixed is not None:
         if value.upper() not in fixed:
             raise OptionError(
-                f"{key} = {value!r} is not supported: results would be other ones",
-                hint=f"{fixed[0]} is what holds here",
+                f"{key} = {value!r} is not supported: it would change the results",
+                hint=f"{fixed[0]} is the only supported value",
             )
         return f"SET {key!r} has no effect here: it is always {fixed[0]}"
     if key in _NO_EFFECT or key.startswith(_RUNTIME):

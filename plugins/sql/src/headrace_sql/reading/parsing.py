@@ -64,7 +64,7 @@ def _parse_error(text: str, error: ParseError) -> ExpressionError:
         "EXPLAIN",
         "BEGIN STATEMENT SET",
     ]
-    if "is no statement" in made.message:
+    if "is not a statement" in made.message:
         made.hint = did_you_mean(word.upper(), known, known="statements")
     elif '"' in word or text[max(0, (made.position or 0) - 1)] == '"':
         made.hint = "names stand in backticks: `name`; text stands in single quotes: 'text'"

@@ -40,7 +40,7 @@ def with_table_hints(text: str, tokens: Sequence[Any], statements: Iterable[exp.
                 table.meta[OPTIONS] = found.pop(start)[1]
     for place, _ in found.values():
         raise ExpressionError(
-            "a hint stands behind a table or behind SELECT", text=text, position=place, length=3,
+            "a hint must follow a table or SELECT", text=text, position=place, length=3,
             hint="FROM t /*+ OPTIONS('key' = 'value') */",
         )  # fmt: skip
 

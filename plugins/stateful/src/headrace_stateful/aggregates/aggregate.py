@@ -2,7 +2,7 @@
 
 Each key has one row of partial results. A batch is aggregated by itself and merged with what is there; keys whose results differ
 after it give a change. Rows that are taken back are subtracted where that is possible (counts, sums, averages); else the key's rows
-are kept too, and its results made anew from those that are left. A key without rows is deleted.
+are kept too, and its results are computed again from the remaining ones. A key without rows is deleted.
 """
 
 from __future__ import annotations
@@ -221,7 +221,7 @@ class RunningAggregate(PartedTable):
     def _from_values(
         self, log: RowLog, rows: pl.DataFrame, signs: Places, changed: Places, counts: Places, before: pl.DataFrame
     ) -> pl.DataFrame:
-        """Return partials by way of the rows that are kept: made anew for the slots from which a row was taken."""
+        """Return partials computed from the kept rows: again for each slot from which a row was retracted."""
         back, more = rows.filter(pl.Series(signs < 0)), rows.filter(pl.Series(signs > 0))
         # What is taken back is the oldest of equal rows, so that it does not matter that rows are added first.
         log.append(more)

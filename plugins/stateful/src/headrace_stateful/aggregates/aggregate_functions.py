@@ -95,7 +95,7 @@ class AggregateBuilder:
     most: int
     retraction: Retraction
     order_sensitive: bool = False
-    #: Whether DISTINCT changes what comes out.
+    #: Whether DISTINCT changes the result.
     distinct_matters: bool = True
 
 
@@ -140,7 +140,7 @@ def _double(call: AggregateContext) -> pl.Expr:
 
 
 def _double_parts(call: AggregateContext, what: str, *values: pl.Expr) -> list[pl.Expr]:
-    """The parts of the sum of doubles, or of the sum of several doubles per row: a value and what it lacks."""
+    """The parts of the sum of doubles, or of the sum of several doubles per row: a value and its rounding error."""
 
     def total(part: Callable[[pl.Expr], pl.Expr]) -> pl.Expr:
         made = part(values[0])
@@ -314,7 +314,7 @@ def _percentile(call: AggregateContext) -> Finish:
 
 def _joined(call: AggregateContext) -> Finish:
     if not is_text(call.data_type):
-        raise ArgumentError(f"joins texts, not {shown(call.data_type)}: CAST it")
+        raise ArgumentError(f"joins only texts, not {shown(call.data_type)}: CAST it")
     separator = ","
     if len(call.arguments) > 1:
         separator = call.arguments[1].constant
@@ -336,7 +336,7 @@ def distinct_of(call: AggregateContext) -> Finish:
         if not call.arguments:
             raise ArgumentError("DISTINCT needs a column")
         return Finish(_distinct_values(call).list.len().cast(pl.Int64), pl.Int64())
-    # The different values of a group are summed as the rows of a group of their own.
+    # The different values of a group are summed as rows of a separate group.
     inner = PartialColumns()
     plain = AggregateContext(
         call.name, (Argument("value", call.data_type),), inner, integer_average=call.integer_average
@@ -362,7 +362,7 @@ def user_aggregate(call: AggregateContext, function: Any) -> Finish:
     # Named by place: the same column may be given twice.
     arguments = pl.struct(argument.column.alias(str(place)) for place, argument in enumerate(call.arguments))
     rows = arguments if call.mask is None else arguments.filter(pl.col(call.mask))
-    # By the name under which it is called: two functions may have one name of their own (that of their class).
+    # By the name in the call: two functions may have the same name in themselves (that of their class).
     tag = (*call.tag("user"), call.name)
     call.partials.add(tag, "user", pl.Binary(), pl.lit(None, dtype=pl.Binary), rows, function)
     return Finish(pl.col(call.partials.found(tag, "user").result_name), function.return_type)

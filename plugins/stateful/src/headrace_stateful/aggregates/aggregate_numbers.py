@@ -1,6 +1,6 @@
 """Numbers that add up to the same result in whatever order and grouping they come: sums of doubles, variances, sketches.
 
-A sum of doubles depends on the order of its additions, and state that is merged piece by piece has no order of its own. So
+A sum of doubles depends on the order of its additions, and state that is merged piece by piece has no fixed order. So
 doubles are cut into whole multiples of 2**-30 and of 2**-120, which are added up as 128-bit integers: exact, and a value can be
 taken back without a trace. That holds for magnitudes from 3e-21 (2**-68) to 1.8e19 (2**64); what lies outside of it is added as
 a double. (The idea of summing in fixed point is Kulisch's; see Demmel and Nguyen, "Fast reproducible floating-point summation",
@@ -39,7 +39,7 @@ def fine_part(value: pl.Expr) -> pl.Expr:
 
 
 def outer_part(value: pl.Expr, *, finite_only: bool) -> pl.Expr:
-    """Return what the other two parts do not hold: doubles that are too great, and rests too small."""
+    """Return the part that the other two cannot hold: doubles that are too large, and remainders that are too small."""
     scaled = _rest(value) * 2.0**_FINE
     dust = (scaled - scaled.truncate()) * 2.0**-_FINE
     great = pl.when(value.is_finite()).then(value) if finite_only else value
@@ -105,7 +105,7 @@ def _pair(coarse: pl.Series, fine: pl.Series) -> tuple[Doubles, Doubles]:
 
 
 def _two_sum(a: Doubles, b: Doubles) -> tuple[Doubles, Doubles]:
-    """Return a + b as a double and what it lacks (Knuth, The Art of Computer Programming, vol. 2, 4.2.2, theorem B)."""
+    """Return a + b as a double and its rounding error (Knuth, The Art of Computer Programming, vol. 2, 4.2.2, theorem B)."""
     with np.errstate(all="ignore"):
         total = a + b
         part = total - a
@@ -113,7 +113,7 @@ def _two_sum(a: Doubles, b: Doubles) -> tuple[Doubles, Doubles]:
 
 
 def _two_product(a: Doubles, b: Doubles) -> tuple[Doubles, Doubles]:
-    """Return a * b as a double and what it lacks (Dekker, "A floating-point technique", 1971)."""
+    """Return a * b as a double and its rounding error (Dekker, "A floating-point technique", 1971)."""
     with np.errstate(all="ignore"):
         product = a * b
         a_high, a_low = _halves(a)
@@ -129,7 +129,7 @@ def _halves(a: Doubles) -> tuple[Doubles, Doubles]:
 
 
 def square(value: pl.Expr) -> tuple[pl.Expr, pl.Expr]:
-    """Return the square of a double and what that lacks to the exact one."""
+    """Return the square of a double and its rounding error."""
 
     def rest(values: pl.Series) -> pl.Series:
         numbers = values.cast(pl.Float64).fill_null(0.0).to_numpy()
@@ -138,7 +138,7 @@ def square(value: pl.Expr) -> tuple[pl.Expr, pl.Expr]:
     return value * value, by_series([value], rest, pl.Float64())
 
 
-#: Relative to a sum of squares, what is left of roundings in pairs of doubles.
+#: The remaining rounding error of pairs of doubles, relative to a sum of squares.
 _PRECISION = 2.0**-101
 
 

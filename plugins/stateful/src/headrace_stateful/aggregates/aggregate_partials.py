@@ -123,7 +123,7 @@ class PartialColumns:
         rows: pl.Expr | None = None,
         function: AggregateFunction | None = None,
     ) -> pl.Expr:
-        """Return the column of that tag (what it is, of which inputs), made if there is none yet."""
+        """Return the column of that tag (its kind and its inputs); it is created if it does not exist."""
         key = (*tag, kind)
         found = self._by_tag.get(key)
         if found is None:
@@ -201,7 +201,7 @@ class UserFold:
             raise DataError(
                 f"aggregate function {self._name!r} failed in add({', '.join(map(repr, row.values()))}): "
                 f"{type(error).__name__}: {error}",
-                hint="let add() take whatever may come, or keep such rows out with a where() before it",
+                hint="make add() accept every value, or remove such rows with a where() before it",
             ) from error
 
     def _merge(self, state: Any, other: bytes) -> Any:
@@ -230,6 +230,6 @@ class UserFold:
             return state_bytes.packed(state)
         except (TypeError, ValueError, OverflowError) as error:
             raise DataError(
-                f"the state of aggregate function {self._name!r} cannot be kept: {error}",
-                hint="make it of numbers, texts, bytes, lists and dicts",
+                f"the state of aggregate function {self._name!r} cannot be stored: {error}",
+                hint="use only numbers, texts, bytes, lists and dicts in it",
             ) from error

@@ -1,4 +1,4 @@
-"""Aggregate expressions, compiled: ``{"n": "count(*)", "range": "max(a) - min(a)"}`` to what is kept and what comes of it.
+"""Aggregate expressions, compiled: ``{"n": "count(*)", "range": "max(a) - min(a)"}`` to partial results and final results.
 
 Rows become *inputs* (the arguments of the aggregate functions), inputs within groups become *partials*, partials of one group are
 merged, and *finished* into results. Used by every operator that aggregates.
@@ -93,13 +93,13 @@ class AggregatePlan:
         self.takes_back_by_sign = all(call.retraction == "sign" for call in calls)
 
     def held(self, *, inputs: bool = False) -> dict[str, Kept]:
-        """Return what is kept for a group by what it is: the partial columns, with ``inputs`` those of kept rows too."""
+        """Return the columns of a group's state by their tags: the partial columns and, with ``inputs``, those of kept rows."""
         types = {**self.partial_schema, **(self.input_schema if inputs else {})}
         return {self.meanings[name]: kept(name, kind) for name, kind in types.items()}
 
     @property
     def partials(self) -> Sequence[PartialColumn]:
-        """The partial columns, for operators that merge them in a way of their own."""
+        """The partial columns, for operators that merge them themselves."""
         return self._partials
 
     def inputs(self, frame: pl.DataFrame) -> tuple[pl.DataFrame, list[RowFailure]]:
@@ -158,7 +158,7 @@ class AggregatePlan:
             return made[before.height :]
         places = pl.int_range(pl.len()).alias("__hr_at"), pl.int_range(pl.len()).over(list(by)).alias("__hr_round")
         both = both.with_columns(places)
-        # Round by round: the first step of each group, the second, …, each merged with what the group had come to.
+        # Round by round: the first step of each group, the second, …, each merged with the group's value so far.
         found: list[pl.DataFrame] = []
         while (part := both.filter(pl.col("__hr_round") == len(found)).drop("__hr_round")).height:
             made = part.drop("__hr_at")
@@ -301,13 +301,15 @@ class _PlanCompiler:
         mask, condition = None, None
         call = node
         if isinstance(node, exp.Window):
-            raise _error(text, node, "OVER is not supported here", hint="key_by() and window() say over what")
+            raise _error(
+                text, node, "OVER is not supported here", hint="key_by() and window() define which rows are aggregated"
+            )
         if isinstance(node, exp.WithinGroup):
-            raise _error(text, node, "WITHIN GROUP is not supported: values stand in the order in which they came")
+            raise _error(text, node, "WITHIN GROUP is not supported: values are in the order in which they arrived")
         if isinstance(node, exp.Filter):
             call = node.this
             if not self._is_aggregate(call):
-                raise _error(text, node, "only an aggregate function takes FILTER")
+                raise _error(text, node, "only an aggregate function can have FILTER")
             condition = node.expression.this
             mask = self._input(text, condition, predicate=True)
         if not self._is_aggregate(call):
@@ -353,7 +355,7 @@ class _PlanCompiler:
         if distinct:
             given = list(given[0].expressions)
         if has_star and (name != "count" or given):
-            raise _error(text, node, "* is only for count(*)")
+            raise _error(text, node, "* is allowed only in count(*)")
         if name == "count" and not given and not has_star:
             raise _error(text, node, "count needs * or a column")
         arguments = tuple(self._argument(text, each, condition) for each in given)
@@ -390,7 +392,7 @@ class _PlanCompiler:
             place, annotation = wrong
             raise _error(
                 text, given[place],
-                f"aggregate function {user.name!r} takes {annotation} here, and this is {shown(arguments[place].data_type)}",
+                f"aggregate function {user.name!r} expects {annotation} here, but the argument is {shown(arguments[place].data_type)}",
                 hint="CAST the argument, or change the annotation of the function",
             )  # fmt: skip
 
@@ -405,7 +407,7 @@ class _PlanCompiler:
         """
         for inner in node.walk():
             if self._is_aggregate(inner):
-                raise _error(text, inner, "an aggregate function cannot hold another one")
+                raise _error(text, inner, "an aggregate function cannot contain another one")
             self._check_known(text, inner)
         compiled = compile_node(node, text, self._schema, self._functions)
         chosen = node
@@ -418,7 +420,7 @@ class _PlanCompiler:
             compiled = _condition(text, node, compiled) if predicate else _typed(compiled)
             self._input_names[key] = f"__hr_a{len(self._inputs)}"
             self._inputs[self._input_names[key]] = compiled
-            # It means the same with and without the condition: partial results are told apart by theirs.
+            # The expression itself is the same with and without the condition: partial results are distinguished by the condition.
             self._meanings[self._input_names[key]] = normal_node(node)
             self._guarded[self._input_names[key]] = normal_node(chosen)
         return self._input_names[key]
@@ -430,14 +432,14 @@ class _PlanCompiler:
                 continue
             if name in self._schema:
                 raise _error(
-                    text, column, f"column {name!r} has many values in a group",
-                    hint=f"take one of them, such as max({name}) or last({name}), or key by it",
+                    text, column, f"column {name!r} has several values in a group",
+                    hint=f"take one of them, such as max({name}) or last({name}), or add it to key_by()",
                 )  # fmt: skip
             raise _error(text, column, f"unknown column {name!r}", hint=column_hint(name, self._schema))
 
 
 def _meaning(column: PartialColumn, tag: Sequence[Any], inputs: Mapping[str, str]) -> str:
-    """Return what a partial column is: ``count(*)``, ``max("v")``, ``sum("v") of "w" > 3``."""
+    """Return the text of a partial column: ``count(*)``, ``max("v")``, ``sum("v") of "w" > 3``."""
     what, mask, *arguments = tag
     given = ", ".join(inputs.get(str(each), str(each)) for each in arguments)
     if what == "rows":

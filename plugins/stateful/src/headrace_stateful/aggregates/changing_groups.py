@@ -29,7 +29,7 @@ class ChangingGroups(AggregatePlan):
     """A plan whose rows carry a sign. Made by ``changing_groups``; used by windows that give each result once."""
 
     def __init__(self, plan: AggregatePlan) -> None:
-        # Everything that is told of a plan is told of the one within; what is kept differs.
+        # All properties are those of the inner plan; only the state differs.
         self.__dict__.update(plan.__dict__)
         self._plan = plan
         self.input_schema = {**plan.input_schema, SIGN: pl.Int8()}

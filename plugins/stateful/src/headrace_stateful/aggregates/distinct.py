@@ -53,8 +53,8 @@ class Distinct(KeptByKey):
             return None
         if not self._columns <= set(self.keys):
             raise PlanError(
-                "the first row of a key is not known where rows are taken back",
-                hint="make all columns the key (distinct() of the stream), or use top_n(1, by=…)",
+                "the first row of a key is not defined when rows can be retracted",
+                hint="use all columns as the key (distinct() of the stream), or use top_n(1, by=…)",
             )
         return Changes(self.keys)
 

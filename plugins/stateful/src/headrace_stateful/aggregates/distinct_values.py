@@ -1,4 +1,4 @@
-"""Different values of groups that have many: what a batch brings is looked up in them, so that its cost is that of the batch.
+"""Distinct values of groups that have many: the values of a batch are looked up, so that the cost depends on the batch only.
 
 Partials of ``count(DISTINCT …)`` are lists, and to merge two of them is to look at every value of both. For a group with few values that
 is the fastest way; for one with tens of thousands, of which a batch brings some hundred, the values are kept in order beside the list.
@@ -40,7 +40,7 @@ class DistinctValues:
         # Long lists are not filtered with the other columns: that would copy them.
         at = np.flatnonzero(many)
         long, more = before.drop(self._names)[at], new.filter(chosen)
-        # In the order of what was there before.
+        # In the order of the values that were there before.
         places = np.empty(slots.size, dtype=np.int64)
         places[more[self._group].to_numpy()] = np.arange(more.height)
         more = more[places[long[self._group].to_numpy()]]

@@ -94,8 +94,8 @@ class Process(StateInColumns):
     def changes(self, before: Changes | None) -> Changes | None:
         if before is not None:
             raise PlanError(
-                "a function with state takes rows that are added only, but the rows before it change",
-                hint="put it before the aggregation or join, or use results that are final",
+                "a function with state needs rows that are only added, but the rows of this stream change",
+                hint="use it before the aggregation or join, or use results that are final",
             )
         return None
 
@@ -202,7 +202,7 @@ class RunningProcess(PartedTable):
         elif isinstance(message, EndOfInput):
             last = self._timers.last(EVENT)
             if last is not None:
-                # What timers set beyond that stays: a timer that sets itself anew would have no end.
+                # Timers that are set for later stay: a timer that sets itself again would have no end.
                 self._fire(EVENT, last)
                 self._reached_us = max(self._reached_us, last)
                 yield from self._results(Queue(""), with_watermark=True)
@@ -234,14 +234,14 @@ class RunningProcess(PartedTable):
         self._call(self._on_row, (dict(row),), slot, mark)
 
     def _call(self, function: Callable[..., Any], arguments: tuple[Any, ...], slot: int, mark: int) -> None:
-        """Call a user's function; what it changes counts only if all of it can be kept."""
+        """Call a user's function; its changes count only if all of them can be stored."""
         state = unpack_rows([self._states[slot]])[0]
         timers = Timers(mark, self._now_us)
         results = function(*arguments, state, timers)
         if results is None:
             results = ()
         elif isinstance(results, Mapping) or not isinstance(results, Iterable):
-            raise DataError(f"the function returned {type(results).__name__}, not rows one by one")
+            raise DataError(f"the function returned {type(results).__name__}, not an iterable of rows")
         rows = [self._types.checked(row) for row in results]
         self._states[slot] = pack_row(state)
         for kind, time_us, is_set in timers.asked:
@@ -253,7 +253,7 @@ class RunningProcess(PartedTable):
         self._states.update(zip(slots.tolist(), self._table.take(slots)[_STATE].to_list(), strict=True))
 
     def _results(self, queue: Queue, *, with_watermark: bool) -> Iterable[Batch]:
-        """Put the states back, and return what was given."""
+        """Restore the states, and return the argument."""
         kept = {slot: state for slot, state in self._states.items() if state != _NOTHING or self._timers.has(slot)}
         gone = [slot for slot in self._states if slot not in kept]
         self._table.put(
@@ -322,7 +322,7 @@ class RunningProcess(PartedTable):
 
 
 def _calls_of(function: Any) -> tuple[Callable[..., Any], Callable[..., Any] | None]:
-    """Return what is called per row and per timer. Raises FunctionError."""
+    """Return the functions that are called per row and per timer. Raises FunctionError."""
     on_row = getattr(function, "process", function)
     on_timer = getattr(function, "on_timer", None)
     for what, call, names in (
@@ -332,12 +332,12 @@ def _calls_of(function: Any) -> tuple[Callable[..., Any], Callable[..., Any] | N
         if call is None:
             continue
         if not callable(call):
-            raise FunctionError(f"{call!r} is no function", hint=f"def {what}({names}): …")
+            raise FunctionError(f"{call!r} is not a function", hint=f"def {what}({names}): …")
         try:
             inspect.signature(call).bind(*names.split(", "))
         except TypeError as error:
             raise FunctionError(
-                f"{what} takes other arguments than it is given: {error}", hint=f"def {what}({names}): …"
+                f"{what} does not accept the arguments that headrace passes: {error}", hint=f"def {what}({names}): …"
             ) from error
     return on_row, on_timer
 
@@ -348,5 +348,5 @@ def _datetime(time_us: int) -> datetime:
 
 def _microseconds(time: datetime) -> int:
     if not isinstance(time, datetime):
-        raise DataError(f"a timer is set to a datetime, not to {time!r}")
+        raise DataError(f"a timer needs a datetime, not {time!r}")
     return (time - _EPOCH if time.tzinfo else time.replace(tzinfo=UTC) - _EPOCH) // timedelta(microseconds=1)

@@ -47,7 +47,7 @@ class Reduce(KeptByKey):
         ttl: Duration | None = None,
     ) -> None:
         if not callable(function):
-            raise FunctionError(f"reduce takes a function of two rows, not {function!r}")
+            raise FunctionError(f"reduce needs a function of two rows, not {function!r}")
         self.keys = tuple(keys)
         self.function = function
         self.schema = None if schema is None else Schema.of(schema)
@@ -62,15 +62,15 @@ class Reduce(KeptByKey):
         for name, kind in self.schema.items():
             if columns[name] != kind:
                 raise PlanError(
-                    f"column {name!r} is {columns[name]}, but the value of a key is to have {kind} there",
-                    hint="the first row of a key is its first value: bring the column to that type before",
+                    f"column {name!r} is {columns[name]}, but the reduced value of a key has the type {kind}",
+                    hint="the first row of a key is its first value: convert the column to that type before this verb",
                 )
         return Schema({**{name: columns[name] for name in self.keys}, **self.schema})
 
     def changes(self, before: Changes | None) -> Changes | None:
         if before is not None:
             raise PlanError(
-                "reduce cannot take rows back, but the rows before it change",
+                "reduce cannot retract rows, but the rows of this stream change",
                 hint="use agg(), whose results follow changes, or results that are final",
             )
         return Changes(self.keys)

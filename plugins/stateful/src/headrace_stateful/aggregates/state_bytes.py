@@ -1,7 +1,7 @@
 """The states of user aggregates as bytes, for checkpoints and shuffles.
 
 They are MessagePack. Values that MessagePack would turn into texts (decimals, times, sets), and the rows and views of PyFlink, are
-kept as extensions, so that a function is given back what it has made. Tuples come back as lists.
+kept as extensions, so that a function gets the same values back. Tuples come back as lists.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def _given_back(code: int, content: memoryview) -> Any:
         _TIME: datetime.time.fromisoformat,
     }  # fmt: skip
     if code not in read:
-        raise ValueError(f"a state of an unknown kind ({code}), of a newer version")
+        raise ValueError(f"a state of an unknown kind ({code}), probably of a newer version")
     return read[code](data.decode())
 
 

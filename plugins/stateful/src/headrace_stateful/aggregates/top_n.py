@@ -39,7 +39,7 @@ _TERM = re.compile(
 )
 
 
-#: A comma that does not stand in a quoted name.
+#: A comma outside of quoted names.
 _COMMA = re.compile(r',(?=(?:[^"]*"[^"]*")*[^"]*$)')
 
 
@@ -60,7 +60,7 @@ def order_terms(by: str | Sequence[str]) -> tuple[OrderTerm, ...]:
         found = _TERM.fullmatch(text)
         if found is None:
             raise OptionError(
-                f"{text.strip()!r} is no column of an order", option="by",
+                f"{text.strip()!r} is not a column with an order", option="by",
                 hint='write columns: "amount desc, ts"; name expressions with with_columns() before',
             )  # fmt: skip
         descending = (found["direction"] or "asc").lower() == "desc"
@@ -68,14 +68,14 @@ def order_terms(by: str | Sequence[str]) -> tuple[OrderTerm, ...]:
         name = found["plain"] or found["quoted"].replace('""', '"')
         terms.append(OrderTerm(name, descending, nulls_last))
     if not terms:
-        raise OptionError("there is no order", option="by")
+        raise OptionError("no order is given", option="by")
     return tuple(terms)
 
 
 class TopN(KeptByKey):
     """The first ``n`` rows of each key. ``rank`` names a column for the place, from 1: then every row that shifts is updated.
 
-    Without ``by`` rows stand in the order in which they came. ``ttl``: rows are forgotten so long (processing time) after they came.
+    Without ``by`` rows are in the order of their arrival. ``ttl``: rows are removed so long (processing time) after their arrival.
     """
 
     name = "top_n"
@@ -92,7 +92,7 @@ class TopN(KeptByKey):
         ttl: Duration | None = None,
     ) -> None:
         if isinstance(n, bool) or not isinstance(n, int) or n < 1:
-            raise OptionError(f"{n!r} is no number of rows: it is a whole number from 1 on", option="n")
+            raise OptionError(f"{n!r} is not a number of rows: it is a whole number from 1 on", option="n")
         if keep not in ("first", "last"):
             raise OptionError(f"{keep!r}: 'first' or 'last'", option="keep")
         self.keys = tuple(keys)

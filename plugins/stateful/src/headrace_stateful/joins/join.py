@@ -6,9 +6,9 @@ Three kinds, by the options:
   What was given without a partner is taken back when one comes: the result is a changelog (an inner or semi join of streams that
   only add rows adds rows only). Both sides are kept for ever, or for ``ttl`` of processing time after they came.
 - within a time bound, ``shipments``: ``within=("-5 min", "10 min"), time="ts"`` joins a right row whose time is at most 5 minutes
-  before and 10 minutes after that of the left row. State is dropped as the watermark goes on; rows without a partner are given when
-  none can come any more. A late row joins what is still kept and is not kept itself (as in Flink SQL). With ``by_clock=True`` in place
-  of ``time`` the time of a row is that of the clock when it was taken in: nothing is late, and rows are dropped as the clock goes on.
+  before and 10 minutes after that of the left row. State is dropped as the watermark advances; rows without a partner are returned when
+  no partner can come any more. A late row joins rows that are still kept and is not kept itself (as in Flink SQL). With ``by_clock=True``
+  instead of ``time`` the time of a row is the time of its arrival: nothing is late, and rows are dropped as the clock advances.
 - in the same window, ``window=hr.tumbling("1 min", on="ts")``: pairs of rows of equal key and window, given when the window closes,
   with ``window_start`` and ``window_end``. Rows whose windows have closed are ``late()``.
 
@@ -108,7 +108,9 @@ class Join(StateInColumns):
             times = (time, time) if isinstance(time, str) else (time[0], time[1])
             left, right = with_watermark(left, times[0], None), with_watermark(right, times[1], None)
         if left.schema is None or right.schema is None:
-            raise PlanError("the columns of a side are not known here", hint="give the map() before it a schema")
+            raise PlanError(
+                "the columns of a side are not known here", hint="give the map() before it an option schema={...}"
+            )
         extra = {} if window is None else _window_columns(left.schema, times)
         shape = JoinShape(
             typing.cast(How, how), left.schema, right.schema, tuple(pair[0] for pair in keys), tuple(pair[1] for pair in keys),
@@ -135,7 +137,7 @@ class Join(StateInColumns):
     def changes(self, before: Changes | None) -> Changes | None:
         if before is not None and (self.within_us is not None or self.window is not None):
             raise PlanError(
-                "a join within a time bound or window takes rows that are added only, but a side changes its rows",
+                "a join within a time bound or window takes rows that are added only, but the rows of one side change",
                 hint="join without 'within' and 'window', or use results that are final",
             )
         return self._changes
@@ -199,7 +201,7 @@ def _keys_of(on: Any) -> list[tuple[str, str]]:
     found = [(each, each) if isinstance(each, str) else tuple(each) for each in on]
     for each in found:
         if len(each) != 2:
-            raise OptionError(f"{each!r} is no pair of columns", option="on", hint='"id", or {"id": "order_id"}')
+            raise OptionError(f"{each!r} is not a pair of columns", option="on", hint='"id", or {"id": "order_id"}')
     return found
 
 
@@ -229,7 +231,7 @@ def _ttl_us(
     if not isinstance(ttl, tuple):
         return None if ttl is None else microseconds(ttl, "ttl")
     if len(ttl) != 2:
-        raise OptionError(f"{ttl!r}: one time for both sides, or (left, right)", option="ttl")
+        raise OptionError(f"{ttl!r}: give one time for both sides, or (left, right)", option="ttl")
     left, right = (None if each is None else microseconds(each, "ttl") for each in ttl)
     return left if left == right else (left, right)
 
@@ -250,29 +252,29 @@ def _check_options(
     if how not in HOWS:
         raise OptionError(f"unknown kind of join {how!r}", option="how", hint=did_you_mean(how, HOWS, known="kinds"))
     if within is not None and window is not None:
-        raise OptionError("a join is within a time bound or in a window, not both", option="window")
+        raise OptionError("give either within= or window=, not both", option="window")
     if within is not None:
         if time is None and not by_clock:
             raise OptionError(
-                "name the event-time column",
+                "the event-time column is missing",
                 option="time",
-                hint='within=("-5 min", "5 min"), time="ts"; by_clock=True joins rows by when they come',
+                hint='within=("-5 min", "5 min"), time="ts"; by_clock=True joins rows by their arrival',
             )
         if len(within) != 2 or microseconds(within[0], "within") > microseconds(within[1], "within"):
             raise OptionError(
-                f"{within!r} is no range", option="within", hint='the lower bound first: ("-5 min", "10 min")'
+                f"{within!r} is not a range", option="within", hint='the lower bound first: ("-5 min", "10 min")'
             )
     if by_clock and (within is None or time is not None):
-        raise OptionError("by_clock goes with within=, in place of time=", option="by_clock")
+        raise OptionError("by_clock needs within=, and replaces time=", option="by_clock")
     if window is not None and window.kind == "session":
-        raise OptionError("rows cannot be joined by session: sessions of two sides differ", option="window",
+        raise OptionError("session windows cannot be joined, because the sessions of the two sides differ", option="window",
                           hint="use a tumbling or sliding window, or within=")  # fmt: skip
     if time is not None and within is None and window is None:
-        raise OptionError("a join without bound has no time", option="time", hint="add within= or window=")
+        raise OptionError("time= has no effect without a time bound", option="time", hint="add within= or window=")
     if window is not None and window.on is None and time is not None:
-        raise OptionError("the window is one of processing time", option="time", hint="hr.tumbling(…, on='ts')")
+        raise OptionError("the window must use event time", option="time", hint="hr.tumbling(…, on='ts')")
     if ttl is not None and (within is not None or window is not None):
-        raise OptionError("what is kept follows from the time bound or window", option="ttl")
+        raise OptionError("ttl has no effect: the time bound or window defines how long rows are stored", option="ttl")
 
 
 def _window_columns(left: Schema, times: tuple[str, str] | None) -> dict[str, pl.DataType]:

@@ -6,7 +6,7 @@ other side then, as in Flink SQL, but is not kept itself. Which rows meet is dec
 not depend on how the input is cut. Rows without a partner are given when their time to be kept is over.
 
 By the clock (processing time) the time of a row, and the watermark, is that of the clock when its entry was first taken in: rows are
-forgotten as the clock goes on, and none is late.
+removed as the clock advances, and none is late.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class IntervalJoin(TimedJoinLogs):
 
     ``times``: the event-time columns of the two sides; None: processing time.
 
-    What it gives lies at most ``delay_us`` behind the watermark that came in: watermarks go on by so much earlier.
+    Its results are at most ``delay_us`` behind the input watermark: it passes watermarks on that are earlier by this amount.
     """
 
     _time_mark = _UNTIL

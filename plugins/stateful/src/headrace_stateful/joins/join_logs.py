@@ -48,7 +48,7 @@ class JoinLogs(MappedOperator):
         return FrozenState.written(write, sum(count for _, _, count in found))
 
     def _snapshot_values(self) -> dict[str, Any]:
-        """Return what a snapshot has besides rows."""
+        """Return the part of a snapshot that is not rows."""
         return {}
 
     def apply(self, state: bytes) -> None:

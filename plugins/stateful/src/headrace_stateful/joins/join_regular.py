@@ -1,6 +1,6 @@
 """Joins without a bound in time: every row meets all of the other side that came before it and will come after.
 
-Both sides are kept (until ``ttl``). What comes in may change or take back what came before; what comes out then does too.
+Both sides are kept (until ``ttl``). Input rows may change or retract earlier rows; then output rows do so, too.
 A batch is taken as the difference that it makes: rows that it adds and takes back in one go leave no trace.
 """
 
@@ -44,7 +44,7 @@ class _Difference:
 
 
 class RegularJoin(JoinLogs):
-    """The running join. ``changelog``: whether what it gives carries changes."""
+    """The running join. ``changelog``: whether its output has changes."""
 
     def __init__(self, shape: JoinShape, *, changelog: bool, ttls_us: tuple[int | None, int | None]) -> None:
         self._shape = shape
@@ -78,7 +78,7 @@ class RegularJoin(JoinLogs):
     # ------------------------------------------------------------------------------------------------ the batch
 
     def _difference(self, side: int, frame: pl.DataFrame) -> _Difference:
-        """Return what a batch adds and takes back. What it takes back is removed from the side's rows; unknown rows are left out."""
+        """Return the rows that a batch adds and retracts. Retracted rows are removed from the side's rows; unknown rows are left out."""
         shape, log = self._shape, self._logs[side]
         columns = list(shape.schema(side))
         user = frame.select(columns)
@@ -113,7 +113,7 @@ class RegularJoin(JoinLogs):
         return parts, rejected
 
     def _for_new(self, side: int, rows: _Difference, at: Places, places: Places, matches: Places) -> list[Part]:
-        """Return what the new rows give by themselves: pairs, and those without a partner."""
+        """Return the results of the new rows by themselves: pairs, and rows without a partner."""
         shape, other = self._shape, self._logs[1 - side]
         parts = []
         if not shape.one_sided and at.size:

@@ -24,7 +24,7 @@ NEVER = -(2**63)
 
 @dataclass(frozen=True)
 class JoinShape:
-    """The two sides of a join and what comes out of them. Immutable; travels in the plan."""
+    """The two sides of a join and its output. Immutable; part of the plan."""
 
     how: How
     left: Schema
@@ -48,8 +48,8 @@ class JoinShape:
                     )
             if not _comparable(self.left[left], self.right[right]):
                 raise PlanError(
-                    f"{left!r} is {self.left[left]} and {right!r} is {self.right[right]}: they are never equal",
-                    hint="bring them to one type with with_columns(…=CAST(… AS …)) before the join",
+                    f"{left!r} is {self.left[left]} and {right!r} is {self.right[right]}: values of these types are never equal",
+                    hint="convert them to one type with with_columns(…=CAST(… AS …)) before the join",
                 )
         names = [*self.left, *self.right_names.values()]
         for name in (*names, *self.extra):
@@ -59,7 +59,7 @@ class JoinShape:
 
     @property
     def right_names(self) -> dict[str, str]:
-        """The columns of the right side that pairs have, and what they are called there."""
+        """The columns of the right side that pairs have, and their names in the output."""
         once = set()
         if self.how not in ("right", "full"):
             once = {r for left, r in zip(self.left_keys, self.right_keys, strict=True) if left == r}

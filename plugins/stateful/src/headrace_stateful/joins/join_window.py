@@ -130,7 +130,7 @@ class WindowJoin(TimedJoinLogs):
         yield batch.with_frame(made, "late")
 
     def _close(self, queue: Queue, watermark_us: int) -> Iterable[Batch]:
-        """Give what comes of all windows that end at ``watermark_us`` or before, and forget their rows."""
+        """Return the results of all windows that end at ``watermark_us`` or before, and remove their rows."""
         closing = [log.places_where_below(_END, watermark_us + 1) for log in self._logs]
         if not (closing[0].size or closing[1].size):
             return

@@ -20,7 +20,7 @@ Flags = NDArray[np.bool_]
 
 #: Logs are not rewritten for fewer dead rows than this.
 _LEAST_DEAD = 1024
-#: Chunks in files are not merged when they are as large, and not made larger: what is merged is in memory meanwhile.
+#: Chunks in files are not merged if they are that large, and not made larger: a merge needs them in memory.
 _MAPPED_CHUNK_BYTES = 1 << 25
 #: Arrays with so many values are made longer where they are.
 _IN_PLACE_MIN = 1 << 20
@@ -232,7 +232,7 @@ class SlotColumns:
             column.put(slots, frame[name])
         if self._log is not None:
             replaced = int(np.count_nonzero(self._row[slots] >= 0))
-            if replaced and replaced == self._log.height - self._dead:  # nothing of what was there is left
+            if replaced and replaced == self._log.height - self._dead:  # none of the previous rows is left
                 self._log.replace(self._log.rows_of(frame).rechunk())
                 self._row[slots] = np.arange(slots.size)
                 self._dead = 0
@@ -257,7 +257,7 @@ class SlotColumns:
         return self._fixed[name].values
 
     def equal(self, slots: Places, frame: pl.DataFrame) -> Flags:
-        """Return for each row of the frame whether it equals what is in its slot: NULL equals NULL, NaN NaN."""
+        """Return for each row of the frame whether it equals the row in its slot: NULL equals NULL, NaN equals NaN."""
         same: Flags = np.ones(slots.size, dtype=bool)
         for name, column in self._fixed.items():
             same &= column.equal(slots, frame[name])

@@ -1,4 +1,4 @@
-"""Rows of a slot table as they were at one moment, while the table goes on."""
+"""Rows of a slot table as they were at one moment, while the table continues to change."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _STEP = 1 << 16
 
 
 class FrozenRows:
-    """Copy on write by rows: who is about to change a row takes it out before; another thread takes out all others.
+    """Copy on write by rows: a writer copies a row out before it changes it; another thread copies all others.
 
     ``wanted``: the slots whose rows are frozen; it is changed. ``take`` returns the rows in slots as they are now.
     """
@@ -24,12 +24,12 @@ class FrozenRows:
         self._wanted = wanted
         self._take = take
         self._kept: list[pl.DataFrame] = []
-        #: Held by who changes anything of the table, from ``keep`` on, and while rows are taken out.
+        #: Held by a thread that changes the table, from ``keep`` on, and while rows are copied out.
         self.lock = threading.Lock()
         self.ended = False
 
     def keep(self, slots: Places) -> None:
-        """Take out what is frozen in these slots, each given once: they are going to change. The lock is held."""
+        """Copy out the frozen rows of these slots, each given once, because they will change. The lock must be held."""
         if self.ended:
             return
         slots = slots[slots < self._wanted.size]

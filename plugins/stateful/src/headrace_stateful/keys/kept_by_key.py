@@ -19,9 +19,9 @@ def spilled_columns(spec: StatefulSpec, schema: Mapping[str, pl.DataType]) -> st
 
 
 class KeptByKey(StateInColumns):
-    """A verb that remembers something per key, and whose state goes on when the time-to-live is another.
+    """A verb that keeps something per key, and whose state stays usable when the time to live changes.
 
-    ``ttl_us``: how long what came for a key is remembered (processing time); None: for ever.
+    ``ttl_us``: how long the state of a key is kept (processing time); None: forever.
     """
 
     ttl_us: int | None = None

@@ -20,7 +20,9 @@ ALL = "__hr_all"
 def known(schema: Schema | None) -> Schema:
     """Return the schema. Raises PlanError when the columns are known only row by row."""
     if schema is None:
-        raise PlanError("the columns are not known here", hint="give the map() before it a schema")
+        raise PlanError(
+            "the columns are not known when the job is built", hint="give the map() before it an option schema={...}"
+        )
     return schema
 
 

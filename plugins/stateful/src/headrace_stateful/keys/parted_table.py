@@ -31,7 +31,7 @@ class PartedTable(PartedOperator, SpillingOperator, MappedOperator):
     _spilling: SpillingTable | None = None
 
     def _common(self, *, whole: bool) -> tuple[Mapping[str, pl.DataFrame], Mapping[str, Any]]:
-        """Return frames and values that are kept beside the table: all of them, or what has changed."""
+        """Return frames and values that are kept beside the table: all of them, or the changed ones."""
         return {}, {}
 
     def _apply_common(self, frames: Mapping[str, pl.DataFrame], values: Mapping[str, Any]) -> None:

@@ -1,7 +1,7 @@
 """What operators have in common when their state is divided by key among another number of shards.
 
 Each takes the rows of its keys out of the snapshots of all shards before. What is numbered per shard (slots, the order of
-arrival) is numbered anew: those of one shard behind those of the one before, so that the order within a key stays.
+arrival) is numbered again: rows of one shard after those of the previous one, so that the order within a key stays.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def snapshots(states: Sequence[bytes]) -> list[State]:
     for state in states:
         kind, frames, values = unpack(state)
         if kind != "snapshot":
-            raise CheckpointError(f"a state that is to be divided is a {kind}, not a snapshot")
+            raise CheckpointError(f"only a snapshot of state can be divided among shards, not a {kind}, not a snapshot")
         found.append((frames, values))
     return found
 
@@ -110,13 +110,13 @@ def log_share(logs: Sequence[pl.DataFrame], masks: Sequence[Flags]) -> pl.DataFr
 
 
 def in_new_order(rows: pl.DataFrame, name: str, order: Renumbering) -> pl.DataFrame:
-    """Return rows of the next shard with their order of arrival counted anew. They need not lie in it."""
+    """Return rows of the next shard with their order of arrival counted again. They need not be sorted by it."""
     old = numbers(rows, name)
     return renumbered(rows, name, order.of(np.sort(old)).to(old))
 
 
 class Reached:
-    """The time that shards have reached: the same in all, except after an input has ended, where each has closed what it had.
+    """The time that shards have reached. It is the same in all, except after the end of an input, when each shard has closed its windows.
 
     Then the greatest counts, as it would with one shard. That is exact as long as no shard waits for something before it.
     """
@@ -135,8 +135,8 @@ class Reached:
         for reached, waiting, at_any_time in self._shards:
             if reached < greatest and (at_any_time or waiting.is_between(reached, greatest, closed="right").any()):
                 raise CheckpointError(
-                    "the shards have come to different times, as the input ended in between, and one waits for results before "
-                    "the latest of them: their state cannot be divided now",
-                    hint="go on with as many shards as before until newer rows have come, and take the savepoint then",
+                    "the watermarks of the shards differ because the input ended, and one shard still waits for earlier results: their "
+                    "state cannot be divided now",
+                    hint="continue with the previous number of shards until newer rows have been processed, and take the savepoint then",
                 )
         return greatest

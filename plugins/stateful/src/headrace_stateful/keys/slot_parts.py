@@ -66,7 +66,7 @@ class ComingRows:
         """Take parts, each with the place of its version, and return the rows of ``pages`` as the newest version has them.
 
         They have the columns ``SLOT``, ``HASH``, those of the key and the values. A slot may have belonged to several keys, one after
-        the other, of different pages too: what a version says of a slot counts for the page of that key alone.
+        the other, of different pages too: a version's row of a slot is valid only for the page of that key.
         """
         by_place: dict[int, list[dict[str, pl.DataFrame]]] = {}
         for place, content in contents:

@@ -1,4 +1,4 @@
-"""From key to slot: a vectorised hash table, and a table of keys and values that says what has changed in it.
+"""From key to slot: a vectorised hash table, and a table of keys and values that records its changes.
 
 Open addressing with linear probing (Knuth, The Art of Computer Programming, vol. 3, 6.4) over the 64-bit hashes of
 ``headrace.flow.key_hashes``; whole batches probe at once, and keys of equal hash are compared. At most half of the table
@@ -235,7 +235,7 @@ class KeySlots:
         """Return the first row of each different key among rows, ascending, and for each of the rows which of these keys it has."""
         _, first, which = np.unique(hashes[rows], return_index=True, return_inverse=True)
         if first.size < rows.size and not equal_rows(keys[rows[first[which]]], keys[rows], self.names).all():
-            # Two keys have one hash: so told apart by their values.
+            # Two keys have the same hash: they are distinguished by their values.
             named = keys[rows].select(self.names).with_row_index(_ROW)
             owners = named.select(pl.col(_ROW).first().over(self.names)).to_series().to_numpy()
             _, first, which = np.unique(owners, return_index=True, return_inverse=True)
@@ -419,7 +419,7 @@ class SlotTable:
         self._written[:end] |= wanted
         self._touched[:] = False
         self._gone.clear()
-        if self._frozen is not None:  # nobody has asked for its frames: what it stands on is not the table's any more
+        if self._frozen is not None:  # its frames were not requested, and the frozen rows no longer belong to the table
             for _ in self._frozen.frames():
                 pass
         frozen = self._frozen = FrozenRows(wanted, self._rows)
@@ -432,7 +432,7 @@ class SlotTable:
 
     @contextmanager
     def _changing(self, slots: Places) -> Iterator[None]:
-        """Rows in these slots, each given once, are changed meanwhile: those that are frozen are taken out before."""
+        """Rows in these slots, each given once, are going to change: frozen ones are copied out first."""
         frozen = self._frozen
         if frozen is None:
             yield
@@ -503,7 +503,7 @@ class SlotTable:
         slots = rows[self.SLOT].to_numpy()
         if int(slots.max()) >= self.index.end or self.index.is_live(slots).any():
             raise CheckpointError(
-                "the stored state of an operator gives a slot to two keys", hint="go back to an older checkpoint"
+                "the stored state of an operator assigns one slot to two keys", hint="go back to an older checkpoint"
             )
         with self._changing(_NOTHING[0]):
             self.index.place_hashed(slots, rows, rows[HASH].to_numpy())

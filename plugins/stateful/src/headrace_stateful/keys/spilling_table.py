@@ -1,8 +1,8 @@
 """A slot table of which only the rows that are in use are in memory: the others are in a local store on disk.
 
-Keys have a *place* here, which they lose when they leave memory, and a *number*, which is what the stored state calls their slot.
+Keys have a *place* here, which they lose when they leave memory, and a *number*, which is their slot in the stored state.
 Rows leave when there is no room for those of a batch, the ones first that have not been in use for long (Corbató's clock, 1968).
-A row that has changed since the last checkpoint stays: what is on disk is always what some checkpoint has (``LocalTable``).
+A row that has changed since the last checkpoint stays in memory: the rows on disk are always those of a checkpoint (``LocalTable``).
 
 Deltas have besides the changed rows a range of the hashes of keys, one behind the other (``rolled``). So after one round nothing before
 it is needed, and no snapshot has to be made of what does not fit in memory.
@@ -300,7 +300,7 @@ class SpillingTable(SlotTable):
     def _on_disk(
         self, begin: int = 0, end: int | None = None
     ) -> Iterator[tuple[pl.DataFrame, pl.DataFrame, list[bytes]]]:
-        """Yield keys, rows and encoded keys of what is on disk alone, within a range of hashes."""
+        """Yield keys, rows and encoded keys of rows that are only on disk, within a range of hashes."""
         if not self._spilled:
             return
         for encoded, packed in self._local.scan(begin, end, _STEP):
@@ -492,8 +492,10 @@ class SpillingTable(SlotTable):
             here = numbers[at] == wanted if numbers.size else np.zeros(wanted.size, dtype=bool)
             if self._spilled and not here.all():
                 raise CheckpointError(
-                    "the state was stored without state_memory, and does not fit in it: it does not name the keys that it forgets",
-                    hint="start once with a larger state_memory, or without it, until the state is stored anew; or from a savepoint",
+                    "the state was stored without state_memory, and does not fit in it: it does not contain the keys whose time to live "
+                    "ends",
+                    hint="start once with a larger state_memory, or without it, until the state has been stored again; or start from a "
+                    "savepoint",
                 )
             places = slots[order][at[here]] if numbers.size else slots
         self._forget(np.unique(places[places >= 0]))

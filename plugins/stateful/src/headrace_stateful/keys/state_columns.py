@@ -22,7 +22,7 @@ _SIDES = ("left", "right")
 
 
 class StateInColumns(StatefulSpec):
-    """A verb whose state goes on when columns are added or widened."""
+    """A verb whose state stays usable when columns are added or widened."""
 
     adapts_state = True
 
@@ -68,7 +68,7 @@ def brought_over(
         kind, frames, values = unpack(state)
         return pack(kind, {name: _fitted(name, f, stored, now, types) for name, f in frames.items()}, values)
     except pl.exceptions.PolarsError as error:
-        raise CheckpointError(f"the state of {now.verb} cannot be brought to its columns of now: {error}") from error
+        raise CheckpointError(f"the state of {now.verb} cannot be converted to its present columns: {error}") from error
 
 
 def _fitted(

@@ -1,4 +1,4 @@
-"""How often operators ask to be told of the clock while nothing comes."""
+"""How often operators ask for a tick of the clock while there is no input."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ _TTL_PARTS = 10
 
 
 def ttl_tick_seconds(ttl_us: int | None) -> float | None:
-    """Return how often an operator asks that forgets what is older than ``ttl_us``; None: it forgets nothing.
+    """Return how often an operator needs ticks that removes rows older than ``ttl_us``; None: it removes nothing.
 
-    Forgetting changes no result (what has lived its time is not looked at when a row comes), it gives memory back: so it
+    Removal changes no result (an expired row is ignored when a row comes), it only frees memory: so it
     need not be prompt, and an idle job is not woken every second for it.
     """
     if ttl_us is None:

@@ -20,7 +20,7 @@ class TimerQueue:
 
     def __init__(self) -> None:
         self._numbers: dict[_Timer, int] = {}
-        #: Per kind (time, number, slot); what was taken back since is still in it.
+        #: Per kind (time, number, slot); timers that were cancelled since are still in it.
         self._heaps: tuple[list[tuple[int, int, int]], ...] = ([], [])
         self._per_slot: Counter[int] = Counter()
         self._next = 0
@@ -38,7 +38,7 @@ class TimerQueue:
             self._remove(timer)
 
     def due(self, kind: int, until_us: int) -> Iterator[tuple[int, int]]:
-        """Take out and yield (slot, time) of all timers up to a time, also of those that are set meanwhile."""
+        """Remove and yield (slot, time) of all timers up to a time, also of those that are set during the iteration."""
         heap = self._heaps[kind]
         while heap and heap[0][0] <= until_us:
             time_us, number, slot = heapq.heappop(heap)

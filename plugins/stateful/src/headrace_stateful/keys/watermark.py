@@ -80,9 +80,9 @@ class WatermarkSpec(OperatorSpec):
 
 
 class WatermarkOperator(Operator):
-    """Puts on each row the watermark before it as far as this batch tells; the shard knows what came before.
+    """Puts on each row the watermark before it within this batch; the shard knows the watermark of earlier batches.
 
-    It remembers nothing, so that any process can go on with a queue.
+    It keeps no state, so that any process can continue with a queue.
     """
 
     def __init__(self, spec: WatermarkSpec, clock: Clock | None = None) -> None:

@@ -44,7 +44,7 @@ from headrace_stateful.windows.window_shape import (
     window_starts,
 )
 
-#: Rows that are put aside at most before they are aggregated; rows that stand for others.
+#: The maximum number of rows that are collected before they are aggregated, and the maximum number of combined rows.
 MOST_PENDING = 1 << 17
 _MOST_COMBINED = 1 << 22
 #: Rows that panes are spread over windows to at once: a pane may lie in thousands.
@@ -155,7 +155,7 @@ class AlignedWindows(WindowOperator, MappedOperator):
         return True
 
     def _spread_panes(self) -> Iterator[pl.DataFrame]:
-        """Aggregate what is put aside by pane, and spread it over the windows that hold each pane: many of them in pieces."""
+        """Aggregate the collected rows by pane, and spread each pane over the windows that contain it: many of them in pieces."""
         entries = self._panes[0] if len(self._panes) == 1 else pl.concat(self._panes)
         self._panes = []
         panes = self.shape.plan.partial(entries, self._by)
@@ -296,7 +296,7 @@ class AlignedWindows(WindowOperator, MappedOperator):
         )
 
     def _advance_changes(self, time_us: int) -> list[pl.DataFrame]:
-        """Give what is due between ``reached_us`` and ``time_us``: at most one early result per window, the final one, and
+        """Return the results that are due between ``reached_us`` and ``time_us``: at most one early result per window, the final one, and
         one update of a window that had ended before; after the first, no rows have come.
         """
         reached, emit = self.reached_us, self.shape.emit
@@ -364,7 +364,7 @@ class AlignedWindows(WindowOperator, MappedOperator):
         return self.finished(groups.with_columns(pl.Series(START, starts)), partials)
 
     def _replacing(self, partials: pl.DataFrame, when: pl.Expr, result: str) -> pl.DataFrame:
-        """Return the results of partials as a changelog: in the place of what was given of the same groups before."""
+        """Return the results of partials as a changelog: they replace earlier results of the same groups."""
         new = self._results(partials).with_columns(when.alias(INSTANT), pl.lit(result).alias(WINDOW_RESULT))
         new = new.sort(INSTANT, maintain_order=True).with_row_index(_AT)
         old = self._given_log.of_groups(new.select(self._by), self._keys)

@@ -2,7 +2,7 @@
 
 Frames lie in the order in which their rows came, each at least twice as long as the next (O'Neil et al., "The log-structured
 merge-tree", 1996): so a row is merged a logarithmic number of times, and few frames have to be looked through. What was
-written down already and what was not lie apart, so that a delta is at hand at any time.
+stored already and those that are not are kept apart, so that a delta is available at any time.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ class PartialLog:
         return self._joined(found)
 
     def unstored(self) -> pl.DataFrame:
-        """Return what has come since the last call, merged; it counts as stored from now on."""
+        """Return the rows since the last call, merged; they count as stored from now on."""
         frame = self._joined([part.frame for part in self._fresh])
         self._fresh = []
         self.append(frame, stored=True)

@@ -66,7 +66,7 @@ class _Session:
     shown: list[_Shown] = field(default_factory=list)
     #: The instant that is waited for; NEVER: the session is no more.
     due: int = NEVER
-    #: The instant at which it stands in the queue: ``due`` or before.
+    #: The time at which it is in the queue: ``due`` or before.
     queued: int = NEVER
 
 
@@ -162,13 +162,13 @@ class SessionChanges(WindowOperator):
         return self._results()
 
     def _go_on(self, time_us: int) -> None:
-        """Show what is due until then, instant by instant, and let go of sessions whose time is up."""
+        """Return the results that are due until then, in order of time, and remove sessions that have ended."""
         if time_us <= self.reached_us:
             return
         while self._waiting and self._waiting[0][0] <= time_us:
             instant, _, session = heapq.heappop(self._waiting)
             if session.due == NEVER or session.queued != instant:
-                continue  # it has become another one, or stands in the queue again before
+                continue  # it has become another one, or is in the queue again with an earlier time
             if session.due != instant:
                 self._queue(session)
                 continue

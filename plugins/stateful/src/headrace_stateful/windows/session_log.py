@@ -36,7 +36,7 @@ class _Part:
         self.ends: Times = self.frame[END].to_numpy()
         self.alive: Flags | None = None
         self.count = frame.height
-        #: No row ends before. Found anew when rows were taken.
+        #: No row ends before this time. Computed again after rows were removed.
         self.least: int = int(self.ends.min())
 
     def due(self, time_us: int) -> Buckets:
@@ -80,7 +80,7 @@ class SessionLog:
         self._merge = merge
         self._stored: list[_Part] = []
         self._fresh: list[_Part] = []
-        #: Keys whose rows were taken from what is stored, since the last delta.
+        #: Keys whose stored rows were removed since the last delta.
         self._taken: list[pl.DataFrame] = []
         self._memory: MappedMemory | None = None
 
@@ -144,7 +144,7 @@ class SessionLog:
         return pl.concat(found) if found else self._empty
 
     def delta(self) -> dict[str, pl.DataFrame]:
-        """Return what has changed since the last call: ``taken``, keys, and ``rows``; it counts as stored from now on."""
+        """Return the changes since the last call: ``taken``, keys, and ``rows``; they count as stored from now on."""
         taken = pl.concat(self._taken) if self._taken else self._empty.select(self._keys)
         if self._keys:
             taken = taken.unique(maintain_order=True)

@@ -31,7 +31,7 @@ _SESSION = "__hr_session"
 
 @dataclass(slots=True, eq=False)
 class _Open:
-    """A session of one key while its rows are gone through: places among what was kept, and among the rows of the batch."""
+    """A session of one key while its rows are processed: its places among the kept rows, and among the rows of the batch."""
 
     start: int
     end: int
@@ -42,7 +42,7 @@ class _Open:
 class SessionWindows(WindowOperator, MappedOperator):
     """The running operator; see the module."""
 
-    # Looking for what is due costs something each time, and the watermark comes right behind the rows.
+    # Each search for due sessions costs time, and the watermark comes right after the rows.
     advances_by_rows = False
 
     def __init__(self, shape: WindowShape, *, most_pending: int = MOST_PENDING) -> None:
@@ -138,7 +138,7 @@ class SessionWindows(WindowOperator, MappedOperator):
         self._aggregate_pending()
         rows = entries[places]
         kept = self._log.take_keys(rows.select(self._keys) if self._keys else rows)
-        # Keys by number, in what was kept and in the rows; kept rows of other keys come along and go back.
+        # Keys by number, in the kept rows and in the new ones; kept rows of other keys are included and put back.
         both = pl.concat([kept.select(self._keys), rows.select(self._keys)]) if self._keys else kept.clear()
         of_key = key_numbers(both, self._keys) if self._keys else np.zeros(kept.height + rows.height, dtype=np.int64)
         open_sessions = self._sessions_of(kept, of_key[: kept.height])
@@ -179,7 +179,7 @@ class SessionWindows(WindowOperator, MappedOperator):
         return results, places[np.array(late, dtype=np.int64)]
 
     def _each(self, rows: pl.DataFrame) -> pl.DataFrame:
-        """Return each row as a partial of its own."""
+        """Return each row as a separate partial."""
         marked = rows.with_columns(pl.Series(_SESSION, np.arange(rows.height)))
         made = self.shape.plan.partial(marked, [_SESSION]).drop(_SESSION)
         return pl.concat([rows.select(*self._keys, START, END), made], how="horizontal")

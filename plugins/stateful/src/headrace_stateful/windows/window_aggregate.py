@@ -32,7 +32,7 @@ class WindowSpec(StateInColumns):
     """What the operators over windows have in common."""
 
     outputs = ("", "late")
-    #: Whether rows can be taken back out of what is kept.
+    #: Whether rows can be retracted from the state.
     can_take_back = False
 
     def __init__(self, keys: Sequence[str], window: Window, emit: Emit | None) -> None:
@@ -44,7 +44,7 @@ class WindowSpec(StateInColumns):
 
     @abstractmethod
     def plan(self, schema: Schema) -> AggregatePlan:
-        """Return what is aggregated. Raises JobError when it does not fit the columns."""
+        """Return the compiled aggregates. Raises JobError when they do not fit the columns."""
 
     def output_schema(self, schema: Schema | None, output: str = "") -> Schema | None:
         if output == "late":
@@ -99,7 +99,7 @@ class WindowSpec(StateInColumns):
         return not (self.window.kind == "session" and gives_changes(self.emit))
 
     def own_settings(self) -> dict[str, Any]:
-        """Return what else must stay the same for the state to go on."""
+        """Return what else must stay the same so that the state can be used."""
         return {}
 
     def columns_in_state(self, schema: Schema | None) -> Mapping[str, pl.DataType]:
@@ -122,7 +122,7 @@ class WindowSpec(StateInColumns):
             )
         if before is not None and gives_changes(self.emit):
             raise PlanError(
-                "windows over rows that change give each result once: early results and updates for late rows are not supported there",
+                "over rows that change, windows return each result once: early results and updates for late rows are not supported",
                 hint="leave out emit(…), or aggregate without a window",
             )
         self.takes_back = before is not None
@@ -144,8 +144,8 @@ class WindowAggregate(WindowSpec):
     are a changelog with the column ``window_result``: ``early``, ``final`` or ``update``; a result takes the place of the one before of the
     same key and window. A row that comes when all its windows are closed goes to the output ``late``.
 
-    Rows may change: one that is taken back leaves the windows of its own time, unless they are closed. A window gives nothing for a key
-    of which no row is left. A session does not become shorter. Late rows are told of only if they add something.
+    Rows may change: a retracted row leaves the windows of its time, unless they are closed. A window returns nothing for a key
+    of which no row is left. A session does not become shorter. Late rows are returned only if they add something.
     """
 
     name = "window_aggregate"

@@ -16,7 +16,7 @@ _PANE = "__hr_pane"
 
 
 def combiner_of(shape: WindowShape) -> WindowCombiner | None:
-    """Return the combiner of windows; None where a result depends on more than what comes of each pane and key.
+    """Return the combiner of windows; None if a result depends on more than the partials of each pane and key.
 
     Those are results that change, rows that do, aggregates that depend on the order of rows, sessions, processing time, and user functions,
     which run once for each row and where the state is.
@@ -66,7 +66,7 @@ class WindowCombiner(Combiner):
 
 
 def taken_apart(frame: pl.DataFrame, shape: WindowShape) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Return the rows that are as they came, and those that stand for others."""
+    """Return the rows that are unchanged, and the combined rows."""
     as_they_came = frame[COMBINED].is_null()
     own = [name for name in (*HEADER_COLUMNS, *shape.schema) if name in frame.columns]
     if as_they_came.all():

@@ -1,4 +1,4 @@
-"""The frame of every operator of windows: rows come in, those that cannot be placed go out, time goes on."""
+"""The base of every window operator: it takes rows, returns those that belong to no window, and advances time."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class WindowOperator(StatefulOperator):
     def __init__(self, shape: WindowShape) -> None:
         self.shape = shape
         self._event_time = shape.window.on is not None
-        #: Up to where time has come: what was due until then has been given.
+        #: The time that was reached: all results that were due until then have been returned.
         self.reached_us = NEVER
         #: At the end of an input all windows were closed: rows for these and older ones are late.
         self.closed_us = NEVER
@@ -73,12 +73,12 @@ class WindowOperator(StatefulOperator):
         """Take rows; return results, and the places of those that came too late."""
 
     def accept_combined(self, arrived: Arrived | None, combined: pl.DataFrame) -> int:
-        """Take rows, and rows that stand for others; return how many came too late. Only where there is a combiner for the shape."""
+        """Take rows and combined rows; return how many were late. Called only if there is a combiner for the shape."""
         raise NotImplementedError
 
     @abstractmethod
     def advance(self, time_us: int) -> list[pl.DataFrame]:
-        """Let time go on; return the results that are due then. Sets ``reached_us``."""
+        """Advance time; return the results that are due then. Sets ``reached_us``."""
 
     @abstractmethod
     def close_all(self) -> list[pl.DataFrame]:
@@ -109,7 +109,7 @@ class WindowOperator(StatefulOperator):
         yield from self._given(batch.queue, results)
 
     def _process_combined(self, frame: pl.DataFrame) -> Results:
-        """Take rows of which some stand for others.
+        """Take rows, some of which are combined rows.
 
         Only the Watermark behind them brings time on: which row was combined must not change the order of the results.
         """

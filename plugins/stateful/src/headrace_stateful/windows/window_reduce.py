@@ -51,7 +51,7 @@ class WindowReduce(WindowSpec):
     ) -> None:
         super().__init__(keys, window, emit)
         if not callable(function):
-            raise FunctionError(f"reduce takes a function of two rows, not {function!r}")
+            raise FunctionError(f"reduce needs a function of two rows, not {function!r}")
         self.function = function
         self.schema = None if schema is None else Schema.of(schema)
 
@@ -68,8 +68,8 @@ class WindowReduce(WindowSpec):
                 raise PlanError(f"unknown column {name!r}", hint=did_you_mean(name, list(schema), known="columns"))
             if schema[name] != kind:
                 raise PlanError(
-                    f"column {name!r} is {schema[name]}, but the value of a window is to have {kind} there",
-                    hint="the first row of a window is its first value: bring the column to that type before",
+                    f"column {name!r} is {schema[name]}, but the reduced value of a window has the type {kind}",
+                    hint="the first row of a window is its first value: convert the column to that type before this verb",
                 )
         keys = {name: schema[name] for name in self.keys}
         return ReducePlan(Schema({**keys, **wanted}), self.keys, self.function)
