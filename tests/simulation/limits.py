@@ -14,6 +14,7 @@ from typing import Any
 from unittest.mock import patch
 
 from headrace.flow import key_hashes
+from headrace.interfaces import frozen_state
 from headrace.runtime import sink_writer
 from headrace_dimension import loading
 from headrace_light import lags, polling, storing_behind, turns
@@ -21,7 +22,7 @@ from headrace_light.shared import restore, shard_run, shuffle_records, stages, t
 from headrace_light.stages import local, shard_storage
 from headrace_light.storing_behind import _Storing
 from headrace_stateful.aggregates import distinct_values
-from headrace_stateful.keys import columns, row_log
+from headrace_stateful.keys import columns, row_log, slots
 from headrace_stateful.windows import aligned_windows, session_log
 
 from tests.simulation.world.seams import current
@@ -58,6 +59,12 @@ LIMITS: tuple[tuple[ModuleType, str, tuple[Any, ...]], ...] = (
     (columns, "_LEAST_DEAD", (1,)),
     (key_hashes, "_FEW_BYTES", (0,)),
     (loading, "PARTED_BYTES", (0, 60)),
+    (slots, "_FROZEN_FROM", (0,)),
+    (slots, "_LEAST_PLACES", (4,)),
+    (slots, "_MOVED_FROM", (4,)),
+    (slots, "_MOVED_PLACES", (1, 4)),
+    (columns, "_IN_PLACE_MIN", (16,)),
+    (frozen_state, "LARGE_ROWS_MIN", (0,)),
 )
 
 
