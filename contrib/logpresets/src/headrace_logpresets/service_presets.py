@@ -71,7 +71,7 @@ _POSTFIX = PatternPreset(
         "tls_cipher": "tls.cipher",
     },
     # Addresses may be quoted, and then hold anything.
-    once=("; from=<", ">, orig_to=<", ">, relay=", ">, size=", ">, status=", "> proto=", " helo=<"),
+    once=("; from=<", "> to=<", ">, orig_to=<", ">, relay=", ">, size=", ">, status=", "> proto=", " helo=<"),
     syslog=True,
 )
 
