@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import weakref
+from collections.abc import Iterator
 
 import pytest
 from headrace.foundation import spared_objects
@@ -17,8 +18,26 @@ class Cycle:
         self.own = self
 
 
-def test_older_objects_are_spared_until_the_last_job_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(autouse=True)
+def _nothing_is_spared(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(spared_objects, "_jobs", set())
+    gc.unfreeze()  # the tests themselves
+    yield
+    gc.freeze()
+
+
+def test_what_the_program_has_excluded_stays_excluded() -> None:
+    gc.freeze()
+    spared = gc.get_freeze_count()
+    spare_the_collector("one")
+    newer = weakref.ref(Cycle())
+    gc.collect()
+    assert newer() is None
+    use_the_collector_again("one")
+    assert gc.get_freeze_count() >= spared
+
+
+def test_older_objects_are_spared_until_the_last_job_has_ended() -> None:
     older = weakref.ref(Cycle())
     spare_the_collector("one")
     try:

@@ -9,6 +9,8 @@ from collections.abc import Hashable
 _lock = threading.Lock()
 #: The jobs for which objects are spared.
 _jobs: set[Hashable] = set()
+#: Whether the program had excluded objects itself, before the first of these jobs. They stay excluded.
+_others_are_spared = False
 
 
 def spare_the_collector(job: Hashable) -> None:
@@ -17,9 +19,14 @@ def spare_the_collector(job: Hashable) -> None:
     Python's garbage collector visits all objects of the process now and then, with the interpreter's lock held: 30 ms for what headrace
     itself imports, more in a larger program or with 1,000 rules, and no record goes on meanwhile. After this call it visits
     only newer objects. Reference cycles among the older objects are freed only after the last such job.
+
+    Does nothing where the program itself has excluded objects (``gc.freeze``): they could not be told from others at the end.
     """
+    global _others_are_spared
     with _lock:
         if not _jobs:
+            _others_are_spared = gc.get_freeze_count() > 0
+        if not _jobs and not _others_are_spared:
             gc.freeze()
             # It visits nothing, but Python then forgets the number of old objects. Otherwise the next full collection would
             # wait until there are a quarter as many new objects as old ones, and would take long.
@@ -32,5 +39,5 @@ def use_the_collector_again(job: Hashable) -> None:
     with _lock:
         if job in _jobs:
             _jobs.remove(job)
-            if not _jobs:
+            if not _jobs and not _others_are_spared:
                 gc.unfreeze()
