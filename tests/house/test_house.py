@@ -60,7 +60,6 @@ FOREIGN = {
     "plugins/changes/src/headrace_changes/databases/table_sink.py: closed": "connections of several drivers",
     "plugins/columnar/src/headrace_columnar/compiler.py: value": "types of sqlglot",
     "plugins/console/src/headrace_console/catalog.py: Settings": "what plug-ins offer, of any kind: functions and texts have none",
-    "plugins/dimension/src/headrace_dimension/columnar_files.py: time_zone": "types of polars",
     "plugins/rules/src/headrace_rules/scanning.py: scratch": "threading.local, empty in a new thread",
     "plugins/server/src/headrace_server/access/tls.py: reason": "errors of ssl",
     "plugins/sql/src/headrace_sql/binding/jdbc_store.py: length": "types of SQLAlchemy",

@@ -448,9 +448,7 @@ class RollOut:
                 if self._server_stops.is_set():
                     raise  # the note of the roll-out is for the next server
                 logger.warning(
-                    "unit %s: the registry is not available while a new version is observed: %s",
-                    self._unit.name,
-                    error.orig,
+                    "unit %s: a new version is observed, the registry is away: %s", self._unit.name, error.orig
                 )
                 self._services.clock.wait(self._server_stops, _AWAY_SECONDS)
 

@@ -111,11 +111,7 @@ class Supervisor:
     def _be_degraded(self, reason: str) -> None:
         """Record that the registry's database is not available. Job processes continue; nothing is started, stopped or shown."""
         if self.degraded is None:
-            logger.error(
-                "the registry is not available: running jobs continue, and the server does nothing else until the registry is available: "
-                "%s",
-                reason,
-            )
+            logger.error("the registry is not available: jobs continue to run, all other work waits for it: %s", reason)
         self.degraded = reason
 
     def _be_whole(self) -> None:
@@ -205,9 +201,7 @@ class Supervisor:
                     return
                 self.services.clock.wait(never, _TICK_SECONDS)
         except (HeadraceError, SQLAlchemyError) as error:
-            logger.warning(
-                "the units could not be handed over; other servers take them when this server has stopped: %s", error
-            )
+            logger.warning("units were not handed over; others take them when this server has stopped: %s", error)
 
     def _drain(self) -> None:
         """Stop all jobs at a checkpoint and wait until their processes have ended."""
