@@ -78,7 +78,7 @@ class _Table(Output):
         return self.table.faults
 
     def settle(self) -> None:
-        self.table.settle(all_of_them=True)
+        self.table.settle(end=True)
 
 
 class _MySQL(Output):

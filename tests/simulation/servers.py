@@ -29,6 +29,8 @@ _WRITE_US = 1500
 #: How often of a hundred a write that did not arrive is carried out later, and how much later: microseconds, by the number of their digits.
 _LATE = 0.3
 _LATE_US_DIGITS = (2.5, 6.7)
+#: How often of a hundred such a write comes right before the next one: behind the question where its writer should go on.
+_BEFORE_NEXT = 0.5
 
 
 class Server:
@@ -188,14 +190,14 @@ class Table(Server):
         #: Columns of which no two rows that are there may have the same values; None: there are none. And how many rows have each.
         self.key: Sequence[str] | None = None
         self.by_key: Counter[str] = Counter()
-        #: Writes that are still somewhere: when they are carried out, and how.
-        self._late: list[tuple[int, Callable[[], None]]] = []
+        #: Writes that are still somewhere: when they are carried out, whether right before the next write instead, and how.
+        self._late: list[tuple[int, bool, Callable[[], None]]] = []
 
-    def settle(self, *, all_of_them: bool = False) -> None:
-        """Carry out what comes late: what a writer has given up, or had sent when it was killed."""
-        due = [each for each in self._late if all_of_them or each[0] <= self.world.us]
+    def settle(self, *, writes: bool = False, end: bool = False) -> None:
+        """Carry out what comes late: what a writer gave up, or had sent when it was killed. ``writes``: before a write; ``end``: all."""
+        due = [each for each in self._late if end or (writes if each[1] else each[0] <= self.world.us)]
         self._late = [each for each in self._late if each not in due]
-        for us, carry_out in sorted(due, key=lambda each: each[0]):
+        for us, _, carry_out in sorted(due, key=lambda each: each[0]):
             self.world.trace.add(self.world.us, self.name, "late", f"of {us}")
             with contextlib.suppress(StaleWriterError):
                 carry_out()
@@ -210,9 +212,9 @@ class Table(Server):
             self.request(what, _WRITE_US)
         except (RetriableError, Crashed):
             if late is not None:
-                self._late.append((late, carry_out))
+                self._late.append((late, random.random() < _BEFORE_NEXT, carry_out))
             raise
-        self.settle()
+        self.settle(writes=True)
         carry_out()
         self.answer(what)
 
