@@ -63,7 +63,7 @@ _SELDOM_KILLED = re.compile(
 
 
 @pytest.hookimpl(specname="pytest_collection_modifyitems", tryfirst=True)
-def mark_seldom_kills(items: list[pytest.Item]) -> None:
+def pytest_mark_seldom_kills(items: list[pytest.Item]) -> None:
     """Mark the kills that only the slow runs have, before pytest chooses by marks."""
     for item in items:
         if _SELDOM_KILLED.search(item.name):
