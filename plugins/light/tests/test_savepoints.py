@@ -224,7 +224,7 @@ def test_a_savepoint_has_a_place_of_its_own(tmp_path: Path) -> None:
     (tmp_path / "taken").mkdir()
     world = World(20)
     with world.begun(read=20) as handle:
-        with pytest.raises(CheckpointError, match="there already"):
+        with pytest.raises(CheckpointError, match="exists already"):
             handle.savepoint(tmp_path / "taken")
         with pytest.raises(CheckpointError, match="cannot be written"):
             handle.savepoint("/proc/nothing/here")
