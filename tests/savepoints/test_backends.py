@@ -61,7 +61,7 @@ def test_a_running_spark_job_writes_a_savepoint_and_goes_on(tmp_path: Path) -> N
         try:
             wait_for_records(handle, 100)
             savepoint = handle.savepoint(parts / "savepoint")
-            with pytest.raises(CheckpointError, match="there already"):
+            with pytest.raises(CheckpointError, match="exists already"):
                 handle.savepoint(parts / "savepoint")
         finally:
             handle.stop(savepoint=parts / "stopped")
