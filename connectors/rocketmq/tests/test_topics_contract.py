@@ -60,7 +60,7 @@ def test_a_topic_is_on_one_broker(start_rocketmq_server: StartRocketMQServer, to
     """Which one has to be said where there are several: it must not depend on who is up when the job starts."""
     server = start_rocketmq_server(RocketMQOptions(brokers=2))
     topics = topics_at(server.name_server)
-    with pytest.raises(JobError, match="there are several") as caught:
+    with pytest.raises(JobError, match="the cluster has several") as caught:
         topics.create(topic, 3)
     topics.close()
     assert caught.value.option == "topics_broker"

@@ -77,7 +77,7 @@ def test_a_running_job_is_asked_and_another_goes_on(
     assert result.stdout.strip() == str(tmp_path / "first")
     taken = headrace("savepoint", "state", "first")
     assert taken.exit_code == 2
-    assert "there already" in taken.stderr
+    assert "exists already" in taken.stderr
     assert headrace("savepoint", "state", "last", "--stop").exit_code == 0
     assert running.wait(PATIENCE_SECONDS) == 0
     assert "stopped after" in (tmp_path / "log").read_text()

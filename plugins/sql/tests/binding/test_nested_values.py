@@ -79,7 +79,7 @@ def test_a_map_is_an_object_in_json(table: Path) -> None:
         ("SELECT id['a'] FROM t", "int32 has no elements"),
         ("SELECT m[1] FROM t WHERE m[1] = 'x'", "cannot compare"),
         ("SELECT r.nope FROM t", "unknown field 'nope'"),
-        ("SELECT MAP['a', 1, 'b', 'x'] FROM t", "does not go together"),
+        ("SELECT MAP['a', 1, 'b', 'x'] FROM t", "cannot be combined"),
     ],
 )
 def test_what_is_no_part_is_refused(text: str, message: str) -> None:

@@ -39,7 +39,7 @@ def test_rows_of_the_text(text: str, expected: list[tuple[Any, ...]]) -> None:
     ("text", "message"),
     [
         ("SELECT * FROM (VALUES (1, 'a'), (2)) AS t(a, b)", "this row has 1 values, the first has 2"),
-        ("SELECT * FROM (VALUES (1), ('x')) AS t(a)", "does not go together"),
+        ("SELECT * FROM (VALUES (1), ('x')) AS t(a)", "cannot be combined"),
         ("SELECT * FROM (VALUES (k)) AS t(a)", "unknown column 'k'"),
         ("SELECT * FROM (VALUES (1, 2)) AS t(a)", "1 names for 2 columns"),
         (SINK + "INSERT INTO s VALUES (1)", "gives 1 columns"),
