@@ -94,6 +94,8 @@ class DirectoryStateStore(ReadableStateStore):
             yield number, content, whole
         for number in unfinished:
             files[number][1].unlink(missing_ok=True)
+        if unfinished:  # the next checkpoint has their numbers: they must not come back when the power fails
+            sync_directory(self._directory(shard))
 
     def stored(self, shard: str, version: int) -> tuple[bytes, bool] | None:
         for kind in ("delta", "snapshot"):
@@ -113,6 +115,8 @@ class DirectoryStateStore(ReadableStateStore):
         for number, (_, path) in files.items():
             if number > version:
                 path.unlink(missing_ok=True)
+        if any(number > version for number in files):
+            sync_directory(self._directory(shard))
 
     def remove(self, shard: str, *, before: int) -> None:
         files = self._versions(shard)
