@@ -91,7 +91,7 @@ def test_the_same_keyed_job_again_adds_nothing_and_over_more_input_it_is_refused
     with pytest.raises(JobError, match="reads as many of others"):
         keyed("sum(v)").run(backend, shards=3)
     lay(2, 10)
-    with pytest.raises(JobError, match="would be there twice") as failure:
+    with pytest.raises(JobError, match="be stored twice") as failure:
         keyed("sum(v)").run(backend, shards=2)
     assert "21 records of 1 queue" in str(failure.value)
     assert "32 records of 2 queues" in str(failure.value)

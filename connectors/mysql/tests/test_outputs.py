@@ -60,7 +60,7 @@ def test_the_same_keyed_job_adds_nothing_and_over_more_input_it_is_refused(table
     assert len(table.rows("t")) == 2
     keyed(20, table).run("light")
     assert len(table.rows("t")) == 2
-    with pytest.raises(JobError, match="would be there twice"):
+    with pytest.raises(JobError, match="be stored twice"):
         keyed(22, table).run("light")
     assert len(table.rows("t")) == 2
     table.execute("TRUNCATE t")

@@ -121,7 +121,7 @@ def adopted(
             if note.complete is None or note.digest != output.digest:
                 raise refused(
                     "it holds results of this job, from a run that did not reach the end of its input, or from several runs. Without a "
-                    "checkpoint all of them are made again, and would be there twice"
+                    "checkpoint all of them are made again, and would be stored twice"
                 )
             return note.complete
     if note is None or note.digest != output.digest or note.complete is not None:

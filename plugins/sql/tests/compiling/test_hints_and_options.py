@@ -77,7 +77,7 @@ def test_options_behind_the_table_of_an_insert(tmp_path: Path) -> None:
         ("SELECT /*+ LOOKUP('table' = 't', 'capacity' = '0') */ v FROM t", "'capacity' is a number from 1 on"),
         ("SELECT /*+ LOOKUP('table' = 't', 'capacity' = '²') */ v FROM t", "'capacity' is a number from 1 on"),
         ("SELECT /*+ LOOKUP('table' = 't', 'timeout' = 'x') */ v FROM t", "'x' is not a length of time"),
-        ("SELECT /*+ LOOKUP('table' = 't', 'retry-predicate' = 'lookup_miss') */ v FROM t", "different types"),
+        ("SELECT /*+ LOOKUP('table' = 't', 'retry-predicate' = 'lookup_miss') */ v FROM t", "go together"),
         ("SELECT /*+ LOOKUP(t) */ v FROM t", "LOOKUP takes 'option' = 'value'"),
         ("SET 'table.exec.emit.early-fire.enable' = 'true'", "unknown option 'table.exec.emit.early-fire.enable'"),
         ("SET 'table.exec.stat.ttl' = '1 h'", "unknown option 'table.exec.stat.ttl'"),
