@@ -37,7 +37,7 @@ def values(context: Context, node: exp.Values) -> Relation:
             own = translator.type_of(part)
             common = common_type(kind, own)
             if common is None:
-                raise context.error(part, f"{shown(own)} does not go together with {shown(kind)} in the rows before it")
+                raise context.error(part, f"{shown(own)} cannot be combined with {shown(kind)} in the rows before it")
             kind = common
         found = [_value(context, translator, part, kind, one) for part in parts]
         columns.append(pl.Series(f"EXPR${place}", found, dtype=pl.String() if isinstance(kind, pl.Null) else kind))
