@@ -122,14 +122,14 @@ def test_objects_of_pyflink_are_taken_as_they_are(backend: str) -> None:
 @pytest.mark.parametrize(
     ("query", "message"),
     [
-        ("SELECT shout(v) FROM t", "takes str | None here, and this is int64"),
-        ("SELECT shout(s, 1) FROM t", "takes str here"),
+        ("SELECT shout(v) FROM t", "expects str | None here, but the argument is int64"),
+        ("SELECT shout(s, 1) FROM t", "expects str here"),
         ("SELECT shout(s, '!', 1, 2) FROM t", "cannot be called so"),
         ("SELECT shout(s, loud => 1) FROM t", "no argument 'loud'"),
         ("SELECT shout(text => s, '!') FROM t", "stand behind the others"),
         ("SELECT total(v, s) + 1 FROM t", "|".join(["cannot", "numbers", "string"])),
-        ("SELECT total(s, s) FROM t", "takes decimal.Decimal | None here, and this is string"),
-        ("SELECT w FROM t, LATERAL TABLE(words(v)) AS x(w, n)", "takes str | None here"),
+        ("SELECT total(s, s) FROM t", "expects decimal.Decimal | None here, but the argument is string"),
+        ("SELECT w FROM t, LATERAL TABLE(words(v)) AS x(w, n)", "expects str | None here"),
         ("SELECT w FROM t, LATERAL TABLE(words()) AS x(w, n)", "cannot be called so"),
     ],
 )

@@ -80,7 +80,7 @@ def test_schemas_of_one_batch(registry: SmallRegistry) -> None:
     assert {bad.row: bad.reason for bad in decoded.bad} == {
         2: "the schema registry does not know the id 1000",
         3: f"schema {other} of the registry is of type JSON, not Avro",
-        4: f"schema {unfit} of the registry: column 'id': Avro's string does not become int64",
+        4: f"schema {unfit} of the registry: column 'id': Avro's string cannot be converted to int64",
         6: "1 bytes follow the record",
         7: "the body begins with the byte 1, not with 0 and the id of a schema",
     }

@@ -199,7 +199,7 @@ def test_a_directory_of_several_writers_on_spark(tmp_path: Path) -> None:
 
 def test_a_type_that_values_would_be_lost_in_is_refused(tmp_path: Path) -> None:
     write(tmp_path / "a.avro", ORDER, [order(1)])
-    with pytest.raises(hr.JobError, match="which does not become int64"):
+    with pytest.raises(hr.JobError, match="which cannot be converted to int64"):
         stream(tmp_path / "a.avro", schema={"customer": "int64"}).collect()
 
 

@@ -184,6 +184,23 @@ def test_a_plan_travels_without_its_sources_and_sinks() -> None:
     assert made.batch.frame["n"].to_list() == [3]
 
 
+def test_the_source_of_a_dimension_table_travels_with_the_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker loads the table itself: at its first batch, and again at each refresh."""
+    monkeypatch.setattr("headrace_dimension.lookup_join.sharing_for", lambda *_: None)  # no files stay open
+    table = hr.stream("test", "travels").from_(
+        MemorySource({"q": [b'{"k": "x", "name": "X"}']}), format="json", schema={"k": "string", "name": "string"}
+    )
+    source = MemorySource({"q": [b'{"k": "secret of the source"}']})
+    stream = hr.stream("test", "travels").from_(source, format="json", schema={"k": "string"}, name="in")
+    content = packed(stream.lookup_join(table, on="k").to(MemorySink()).plan())
+    assert b"secret of the source" not in content
+    found = unpacked(content)
+    lane = Lane(found, found.sources["in"], Queue("q", "in"))
+    [made] = lane.process(RawBatch(np.array([0]), ReadPosition(1), bodies=Bodies.of([b'{"k": "x"}'])))
+    lane.close()
+    assert made.batch.frame["name"].to_list() == ["X"]
+
+
 def test_a_job_that_cannot_be_copied_is_refused_before_anything_starts() -> None:
     lock = threading.Lock()
 

@@ -111,7 +111,7 @@ def test_a_group_of_jobs_has_the_sums_of_their_limits(tmp_path: Path) -> None:
     ("own", "mounts", "files", "reason"),
     [
         ("9:memory:/a\n", "1 2 0:3 / {root} rw - cgroup cgroup rw,memory\n", {}, "version 2 are not mounted"),
-        ("0::/\n", "1 2 0:3 / {root} rw shared:9 - cgroup2 c rw\n", {"cgroup.controllers": "hugetlb\n"}, "for memory and cpu"),
+        ("0::/\n", "1 2 0:3 / {root} rw shared:9 - cgroup2 c rw\n", {"cgroup.controllers": "hugetlb\n"}, "memory and cpu"),
         ("0::/a.service\n", "1 2 0:3 / {root} rw - cgroup2 c rw\n", {}, "DelegateSubgroup=server"),
         ("0::/x\n", "1 2 0:3 /y {root} rw - cgroup2 c rw\n", {}, "version 2 are not mounted"),
         ("0::/gone\n", "1 2 0:3 / {root} rw - cgroup2 c rw\n", {}, "No such file"),

@@ -143,5 +143,5 @@ def test_what_a_box_refuses(any_rules: ServerProcess, tmp_path: Path) -> None:
     ):  # fmt: skip
         with pytest.raises(OptionError, match=said):
             ServerRules(address, "rules", file, token="x")
-    with pytest.raises(OptionError, match="ends in"):
+    with pytest.raises(OptionError, match="must end in"):
         ServerRules(server.url, "rules", file.with_suffix(".txt"), token="x")

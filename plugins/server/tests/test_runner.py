@@ -107,7 +107,7 @@ def test_a_request_is_answered_or_refused_with_a_reason(runner: Runner) -> None:
         ("explode", {}, "does not know the request"),
         ("stop", {"job": "b"}, "has no job 'b'"),
         ("savepoint", {"job": "a", "path": "x"}, "is not running"),
-        ("log_level", {"level": "loud"}, "is not a level"),
+        ("log_level", {"level": "loud"}, "is not a log level"),
     )
     for do, arguments, message in refused:
         with pytest.raises(RefusedError, match=message):

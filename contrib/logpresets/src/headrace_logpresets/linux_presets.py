@@ -38,7 +38,8 @@ _SSHD = PatternPreset(
         r"(?:error: )?(?<event>maximum authentication attempts exceeded) for %{UNKNOWN}%{DATA:user} from %{CLIENT}"
         r"(?: %{WORD:protocol})?%{PHASE}$",
         r"(?<event>Connection) from %{CLIENT} on %{IP:server_ip} port %{INT:server_port:int}(?: rdomain .*)?$",
-        r"User (?<user>\S+)(?: from %{ADDRESS})? (?<event>not allowed) because (?<reason>.*)$",
+        r"User (?<user>\S+)(?: from %{ADDRESS})? (?<event>not allowed) because (?<reason>account is locked|(?:not )?listed in \w+"
+        r"|shell \S+ (?:does not exist|is not executable)|not in any group|(?:a group is|none of user's groups are) listed in \w+)$",
         r"pam_[a-z0-9_]+\(sshd:session\): (?<event>session (?:opened|closed)) for user %{DATA:user}"
         r"(?:\(uid=[0-9]+\))?(?: by %{GREEDYDATA})?$",
         r"(?:pam_[a-z0-9_]+\(sshd:auth\): (?<event>authentication failure)|PAM [0-9]+ more (?<event>authentication failures?)); .*?"

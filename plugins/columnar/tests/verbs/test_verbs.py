@@ -150,7 +150,7 @@ def test_flat_map_numbers_rows_of_a_record() -> None:
     found = Outcome(FlatMap(rows), batch())
     assert found.positions[""] == [(10, 0), (12, 0), (12, 1), (12, 2), (13, 0), (13, 1), (13, 2), (13, 3)]
     assert Outcome(FlatMap(lambda row: row), batch()).rejected[0] == (
-        10, "the function of flat_map returned dict, not rows one by one",
+        10, "the function of flat_map returned dict, not an iterable of rows",
     )  # fmt: skip
 
 

@@ -113,9 +113,10 @@ def run_options(texts: Sequence[str]) -> dict[str, Any]:
             raise OptionError(f"{name!r} has its own flag", option=name, hint=f"write --{flag} {options[name]}")
     hints = typing.get_type_hints(RunOptions)
     for field in fields(RunOptions):
-        if field.name in options and hints[field.name] in (int, bool):
+        kind = int if hints[field.name] == int | None else hints[field.name]
+        if field.name in options and kind in (int, bool):
             try:
-                options[field.name] = msgspec.convert(options[field.name], hints[field.name], strict=False)
+                options[field.name] = msgspec.convert(options[field.name], kind, strict=False)
             except msgspec.ValidationError as error:
                 raise OptionError(str(error), option=field.name) from error
     return options

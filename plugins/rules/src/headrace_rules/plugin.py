@@ -59,7 +59,7 @@ def headrace_job_started(job: str, backend: str) -> None:
 
 @hookimpl
 def headrace_job_stopped(job: str, report: JobReport) -> None:
-    if "headrace_rules.background" in sys.modules:
+    if "headrace_rules.verb" in sys.modules:
         from headrace.foundation.spared_objects import use_the_collector_again
 
         use_the_collector_again(job)

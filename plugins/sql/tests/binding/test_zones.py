@@ -107,7 +107,7 @@ def test_a_sink_takes_windows_as_times_of_the_zone() -> None:
 
 
 def test_windows_that_move_with_the_season_are_refused() -> None:
-    with pytest.raises(ExpressionError, match="in summer and in winter in Europe/Paris") as caught:
+    with pytest.raises(ExpressionError, match="in summer and in winter in the time zone Europe/Paris") as caught:
         rows("Europe/Paris", "SELECT COUNT(*) FROM t GROUP BY TUMBLE(l, INTERVAL '1' DAY)")
     assert "CAST(ts AS TIMESTAMP(3))" in str(caught.value.hint)
     assert len(rows("Europe/Paris", "SELECT COUNT(*) FROM t GROUP BY TUMBLE(l, INTERVAL '1' HOUR)")) == len(MOMENTS)

@@ -1,6 +1,7 @@
 """The plan as bytes for the workers: as cloudpickle writes it, without sinks, and without sources that only the engine reads.
 
-Those stay in the engine's process. So their connections and passwords are not sent to workers.
+Those stay in the engine's process. So their connections and passwords are not sent to workers. Sources of dimension tables are sent:
+a worker that needs a table loads it.
 """
 
 from __future__ import annotations
@@ -17,8 +18,13 @@ from headrace.runtime.code_of_jobs import unimportable_modules_by_value
 
 
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no types
+    def __init__(self, buffer: io.BytesIO, plan: Plan) -> None:
+        super().__init__(buffer)
+        sources = [node.source for node in plan.sources.values()]
+        self._of_engine = {id(source) for source in sources if not source.read_by_workers}
+
     def reducer_override(self, value: Any) -> Any:
-        if isinstance(value, Sink) or (isinstance(value, Source) and not value.read_by_workers):
+        if isinstance(value, Sink) or (isinstance(value, Source) and id(value) in self._of_engine):
             return _nothing, ()
         return super().reducer_override(value)
 
@@ -32,7 +38,7 @@ def packed(plan: Plan) -> bytes:
     buffer = io.BytesIO()
     with unimportable_modules_by_value(cloudpickle):
         try:
-            _Pickler(buffer).dump(plan)
+            _Pickler(buffer, plan).dump(plan)
         except Exception as error:  # pickling an object of the user may raise anything; then the plan cannot be copied
             raise PlanError(
                 f"the job cannot be copied to worker processes: {error}",
