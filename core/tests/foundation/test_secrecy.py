@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from headrace.foundation.errors import DataError, ExpressionError, OptionError
-from headrace.foundation.secrecy import is_secret_name, masked
+from headrace.foundation.secrecy import is_in_clear, is_secret_name, lets_in, masked
 
 
 @pytest.mark.parametrize(
@@ -18,6 +18,7 @@ from headrace.foundation.secrecy import is_secret_name, masked
         ("'sasl.oauthbearer.config' = 'a=b c'", "'sasl.oauthbearer.config' = '*****'"),
         ("`spark.hadoop.fs.s3a.secret.key`='sesame'", "`spark.hadoop.fs.s3a.secret.key`='******'"),
         ("accessKey='sesame' secretKey => 'sesame'", "accessKey='******' secretKey => '******'"),
+        ("'signature-key' = 'sesame'", "'signature-key' = '******'"),
         ("https://a/?api_key=sesame&x=1", "https://a/?api_key=******&x=1"),
         ("jdbc:mysql://h/d?user=u&password=sesame", "jdbc:mysql://h/d?user=u&password=******"),
         ("redis://u:sesame@host/1", "redis://u:******@host/1"),
@@ -58,3 +59,20 @@ def test_names_of_secrets() -> None:
     ]
     assert all(map(is_secret_name, names))
     assert not any(map(is_secret_name, ["path", "topic", "key", "user", "columns", "bypass"]))
+
+
+@pytest.mark.parametrize("name", ["password", "headers.Cookie", "signature_key", "sasl.jaas.config"])
+def test_names_that_let_in(name: str) -> None:
+    assert lets_in(name)
+
+
+@pytest.mark.parametrize("name", ["token_url", "ssl.truststore.location", "secret.file", "user", "key"])
+def test_names_of_places(name: str) -> None:
+    assert not lets_in(name)
+
+
+@pytest.mark.parametrize(
+    ("value", "clear"), [("sesame", True), ("${A}", False), ("Bearer ${A}", False), ("", False), ("True", False)]
+)
+def test_values_in_clear(value: str, clear: bool) -> None:
+    assert is_in_clear(value) is clear

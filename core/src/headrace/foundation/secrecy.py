@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 
 _NAME = (
-    r"passw(?:or)?d|passwd|pwd|secret|token|credential|authorization|private[._-]?key|api[._-]?key|access[._-]?key|jaas"
+    r"passw(?:or)?d|passwd|pwd|secret|token|credential|authorization|(?:private|signature|api|access)[._-]?key|jaas"
     r"|oauth\w*[._]config|\.pem\b"
 )
 _SECRET_NAME = re.compile(_NAME, re.IGNORECASE)
@@ -23,11 +23,28 @@ _USER_PART = re.compile(r"(?P<name>\w[\w+.\-]*://[^\s/:@'\"]*:)(?P<value>[^\s/@'
 #: The placeholder of a value in a hint, or the name of an environment variable.
 _NO_VALUE = re.compile(r"\$\{[^{}]*\}|[.…*]*")
 _MASK = "*"
+#: Properties whose names have a word such as "token" in them, but say where the secret is.
+_PLACE_NAME = re.compile(r"(?:url|uri|location|path|file|class|endpoint|type|anon)$", re.IGNORECASE)
+#: Values that are not secrets: what stands for "none", and what lets anybody in.
+_NO_SECRETS = frozenset({"", "anon", "anonymous", "none", "true", "false"})
 
 
 def is_secret_name(name: str) -> bool:
     """Return whether an option or property of that name holds a secret, as far as its name tells."""
     return _SECRET_NAME.search(name) is not None
+
+
+def lets_in(name: str) -> bool:
+    """Return whether a property or header of that name holds a secret itself, not the place of one, as far as its name tells."""
+    return _PLACE_NAME.search(name) is None and (is_secret_name(name) or name.lower().endswith("cookie"))
+
+
+def is_in_clear(value: str) -> bool:
+    """Return whether the value of a secret is the secret itself: not a place such as ``${NAME}``, and not a word for none.
+
+    Called by the lint of files in which users write options.
+    """
+    return "${" not in value and value.lower() not in _NO_SECRETS
 
 
 def masked(text: str) -> str:

@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 
-from headrace.foundation.secrecy import is_secret_name, masked
+from headrace.foundation.secrecy import is_in_clear, is_secret_name, lets_in, masked
 
 from headrace_pipeline.connectors import plugin_of, secret_options
 from headrace_pipeline.document import Scalar, Section, Value, is_nothing
 from headrace_pipeline.keys import SINK, SOURCE, Key
-from headrace_pipeline.variables import is_secret_place
-
-#: Properties whose names have a word such as "token" in them, but say where the secret is.
-_PLACE_NAME = re.compile(r"(?:url|uri|location|path|file|class|endpoint|type|anon)$", re.IGNORECASE)
-#: Values that are not secrets: words for "none", and values that allow everybody.
-_NO_SECRETS = frozenset({"", "anon", "anonymous", "none", "true", "false"})
 
 
 def clear_secrets(root: Section) -> list[str]:
@@ -56,7 +49,7 @@ def _within(value: Value, what: str) -> Iterator[str]:
     if isinstance(value, Section):
         for name, entry in value.entries.items():
             inner = f"{name!r} in {what}"
-            if _lets_in(name) and _is_clear(entry.value):
+            if lets_in(name) and _is_clear(entry.value):
                 yield _notice(entry.value, inner, _HINT)
             else:
                 yield from _within(entry.value, inner)
@@ -66,16 +59,11 @@ def _within(value: Value, what: str) -> Iterator[str]:
             yield _notice(scalar, f"the address in {what}", "give user and password by options of their own")
 
 
-def _lets_in(name: str) -> bool:
-    """Return whether a property or header holds a secret, as far as its name tells."""
-    return _PLACE_NAME.search(name) is None and (is_secret_name(name) or name.lower() == "cookie")
-
-
 def _is_clear(value: Value) -> bool:
     """Return whether a value is the secret itself, not the place where it is."""
     if not isinstance(value, Scalar) or value.value is None:
         return False
-    return not is_secret_place(value.source) and "${" not in value.source and value.source.lower() not in _NO_SECRETS
+    return is_in_clear(value.source)
 
 
 _HINT = "write ${NAME} or ${file:/run/secrets/…}, which is read where the secret is used"

@@ -17,6 +17,7 @@ from headrace.jobs.job import Job
 from headrace.plan.graph import Plan
 
 from headrace_sql.binding.session import SqlSession
+from headrace_sql.compiling.clear_secrets import clear_secrets
 from headrace_sql.compiling.script import Script
 from headrace_sql.operators.frames import polars_frame
 
@@ -185,7 +186,10 @@ class SqlLanguage(Language):
         job = sql(Path(path), variables=parameters)
         if job.sink_nodes:
             job.plan()
-        return list(job.notices)
+        return [
+            *job.notices,
+            *clear_secrets(job.script.text, Path(path).read_text(encoding="utf-8"), job.script.dialect),
+        ]
 
 
 __all__ = ["SqlJob", "SqlLanguage", "default_session", "forget", "register", "sql", "table"]

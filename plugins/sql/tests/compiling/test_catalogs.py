@@ -183,6 +183,16 @@ def test_secrets_are_not_shown(ask: Ask) -> None:
     assert "'password' = '${PLACE}'" in ask("SHOW CREATE TABLE p")["result"][0]
 
 
+def test_secrets_with_other_names_are_not_shown(ask: Ask) -> None:
+    ask(
+        "CREATE TABLE s (a INT) WITH ('connector' = 'http', 'url' = 'https://me:hunter2@h/a', 'signature-key' = 'hunter2', "
+        "'headers.Authorization' = 'Bearer hunter2', 'headers.Cookie' = 'hunter2', 'headers.X-Team' = 'blue')"
+    )
+    shown = ask("SHOW CREATE TABLE s")["result"][0]
+    assert "hunter2" not in shown
+    assert "'headers.X-Team' = 'blue'" in shown
+
+
 def test_lists_are_searched_with_patterns(ask: Ask) -> None:
     ask("CREATE VIEW a_1 AS SELECT 1 AS x; CREATE VIEW ab1 AS SELECT 1 AS x; CREATE VIEW B AS SELECT 1 AS x")
     assert ask("SHOW VIEWS LIKE 'a%'").rows() == [("a_1",), ("ab1",)]

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 
+from headrace.foundation.secrecy import is_secret_name, lets_in, masked
 from sqlglot import exp
 
-_SECRET = re.compile(r"(?i)password|secret|token|credential|\bjaas\b|api.?key|access.?key")
 HIDDEN = "******"
 
 
@@ -17,9 +16,11 @@ def text_of_literal(value: str) -> str:
 
 
 def shown_option(key: str, value: str) -> str:
-    """Return an option's value as it may be shown: secrets are hidden, places of secrets (``${NAME}``) are not."""
+    """Return an option's value as it may be shown: secrets and passwords in addresses are hidden, places of
+    secrets (``${NAME}``) are not.
+    """
     is_place = value.startswith("${") and value.endswith("}")
-    return HIDDEN if _SECRET.search(key) and not is_place else value
+    return HIDDEN if (is_secret_name(key) or lets_in(key)) and not is_place else masked(value)
 
 
 def options_text(options: Iterable[tuple[str, str]], *, shown: bool = False) -> str:
