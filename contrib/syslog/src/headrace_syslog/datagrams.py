@@ -15,8 +15,9 @@ from headrace.foundation.errors import HeadraceError
 from headrace.foundation.sockets import wait_until_readable
 from headrace_buffer import Appended, BufferFullError, RecordLog
 
-from headrace_syslog.appends import OVERHEAD_BYTES, SPARE_BYTES, parts_of
+from headrace_syslog.appends import SPARE_BYTES, parts_of
 from headrace_syslog.datagram_reading import reader_of
+from headrace_syslog.gathering import Gathered
 from headrace_syslog.losses import KERNEL, NOT_STORED, REFUSED, TELL_SECONDS, TOO_LONG, Losses
 from headrace_syslog.peers import Peers
 from headrace_syslog.sockets import dropped_datagrams
@@ -24,7 +25,7 @@ from headrace_syslog.source_settings import SyslogSourceSettings
 
 logger = logging.getLogger(__name__)
 _BATCH_BYTES = 1024**2
-#: Pause between two appends, so that each append has many datagrams under load.
+#: Pause between two readings of what the kernel holds.
 _PAUSE_SECONDS = 0.005
 _WAIT_SECONDS = 0.5
 _WAIT_FOR_ROOM = timedelta(seconds=0.5)
@@ -42,7 +43,7 @@ class DatagramReceiver:
         self._message_bytes = settings.message_bytes
         self._losses = losses
         self._peers = Peers(settings.allow, "udp")
-        self._batch_bytes = min(_BATCH_BYTES, log.append_max_bytes - SPARE_BYTES)
+        self._gathered = Gathered(min(_BATCH_BYTES, log.append_max_bytes - SPARE_BYTES))
         self._dropped = 0
         self._counting = threading.Lock()
         self._closing = threading.Event()
@@ -71,26 +72,32 @@ class DatagramReceiver:
 
     def _run(self) -> None:
         counted_seconds = time.monotonic()
+        gathered = self._gathered
         try:
             while not self._closing.is_set():
                 if time.monotonic() - counted_seconds >= TELL_SECONDS:
                     counted_seconds = time.monotonic()
                     self.count_kernel_losses()
-                if not wait_until_readable(self._socket, _WAIT_SECONDS):
+                if not gathered.bodies and not wait_until_readable(self._socket, _WAIT_SECONDS):
                     continue
-                if not self._take():
+                more = self._take()
+                if gathered.is_due(time.monotonic()):
+                    self._store()
+                if not more:
                     self._closing.wait(_PAUSE_SECONDS)
             self._take()
+            self._store()
         except BaseException as error:  # told by ``failure``, in the thread of the job
+            self._losses.add(NOT_STORED, len(gathered.bodies))
             self._failure = error
 
     def _take(self) -> bool:
-        """Append waiting datagrams, at most as many as one append can hold; return whether there may be more."""
-        bodies: list[bytes] = []
-        headers: list[Mapping[str, bytes]] = []
-        cost = refused = too_long = 0
+        """Gather waiting datagrams, at most as many as one append can hold; return whether there may be more."""
+        gathered = self._gathered
+        gathered.begin_reading(time.monotonic())
+        refused = too_long = 0
         more = True
-        while more and cost < self._batch_bytes:
+        while more and not gathered.is_full:
             datagrams, peers = self._reader.read()
             more = bool(datagrams)
             for body, peer in zip(datagrams, peers, strict=True):
@@ -100,16 +107,18 @@ class DatagramReceiver:
                 elif len(body) > self._message_bytes:
                     too_long += 1
                 elif body:
-                    bodies.append(body)
-                    headers.append(found)
-                    cost += len(body) + OVERHEAD_BYTES
+                    gathered.add(body, found)
         self._losses.add(REFUSED, refused)
         self._losses.add(TOO_LONG, too_long)
+        return more
+
+    def _store(self) -> None:
+        """Append what was gathered."""
+        bodies, headers = self._gathered.take()
         first = 0
         for part in parts_of(hr.Bodies.of(bodies), self._log.append_max_bytes):
             self._append(part, headers[first : first + len(part)])
             first += len(part)
-        return more
 
     def _append(self, bodies: hr.Bodies, headers: list[Mapping[str, bytes]]) -> None:
         """Append messages to the log; returns as soon as their order is fixed, before they are durable. Waits while the
