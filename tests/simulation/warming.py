@@ -11,6 +11,7 @@ from tests.simulation.instances import run_shared, shared_history_of
 from tests.simulation.jobs import make_input
 from tests.simulation.jobs_beside import ALL_SHAPES
 from tests.simulation.running import run
+from tests.simulation.workers import run_with_workers
 
 
 @cache
@@ -21,4 +22,5 @@ def warm() -> None:
         for sink in ("file", "transactional"):
             if not (shape.changes and sink == "file"):
                 run(replace(history_of(1), shape=shape.name, sink=sink, input=given, faults=()))
+        run_with_workers(replace(history_of(1), shape=shape.name, sink="transactional", input=given, faults=()))
         run_shared(replace(shared_history_of(1), shape=shape.name, sink="transactional", input=given, events=()))

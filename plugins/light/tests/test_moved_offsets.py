@@ -12,6 +12,8 @@ from headrace.interfaces.backend import JobState
 from headrace.testing import MemorySink, MemorySource
 from headrace_light.backend import LightBackend
 
+from tests.eventually import eventually
+
 SCHEMA = {"n": "int64"}
 BODIES = [b'{"n": %d}' % number for number in range(10)]
 
@@ -85,9 +87,10 @@ def test_there_is_no_checkpoint_yet(tmp_path: Path) -> None:
 
 def test_a_prepared_job_has_touched_nothing_and_then_runs(tmp_path: Path) -> None:
     checkpoint = tmp_path / "state"
-    source, sink = MemorySource({"q": BODIES}), MemorySink()
+    source, sink, old = MemorySource({"q": BODIES}), MemorySink(), MemorySink()
     job = hr.stream("t", "copy").from_(source, format="json", schema=SCHEMA).to(sink)
-    with copying(MemorySink()).start("light", checkpoint=str(checkpoint)):
+    with copying(old).start("light", checkpoint=str(checkpoint)):
+        eventually(lambda: len(old.rows) == len(BODIES), "the old job has read its input")
         prepared = job.prepare("light", checkpoint=str(checkpoint), until="end")  # while the old one has the checkpoint
         assert source.opened == []
     report = prepared.start().wait()

@@ -82,6 +82,22 @@ def _started(thread: threading.Thread) -> None:
         world.spawn(thread, process, f"{process.name}/{name}")
 
 
+class _InOrder(dict[threading.Thread, None]):
+    """The threads of a pool in the order of their start. Python has a set of them, whose order is that of addresses in memory."""
+
+    def add(self, thread: threading.Thread) -> None:
+        self[thread] = None
+
+
+_make_pool = concurrent.futures.thread.ThreadPoolExecutor.__init__
+
+
+def _pool_made(pool: concurrent.futures.ThreadPoolExecutor, *arguments: Any, **named: Any) -> None:
+    _make_pool(pool, *arguments, **named)
+    if current() is not None:
+        pool._threads = _InOrder()  # type: ignore[assignment]
+
+
 def _joined(thread: threading.Thread, timeout: float | None = None) -> None:
     task = thread.__dict__.get("simulated")
     world = current()
@@ -180,6 +196,7 @@ _THREADS: dict[tuple[Any, str], Any] = {
     (queue, "SimpleQueue"): lambda: _real_queue() if current() is None else queue._PySimpleQueue(),  # type: ignore[attr-defined]
     # Held while a pool starts a thread.
     (concurrent.futures.thread, "_global_shutdown_lock"): Lock(),
+    (concurrent.futures.thread.ThreadPoolExecutor, "__init__"): _pool_made,
     (threading.Thread, "start"): _started,
     (threading.Thread, "join"): _joined,
     (threading.Thread, "is_alive"): _alive,
