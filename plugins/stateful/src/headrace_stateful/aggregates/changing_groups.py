@@ -130,8 +130,8 @@ class _Kept(ChangingGroups):
         return found if self._plan.order_sensitive else self._settled(found)
 
     def _settled(self, found: pl.DataFrame) -> pl.DataFrame:
-        signs = found[_ROWS].list.eval(pl.element().struct.field(SIGN))
-        if (signs.list.min().fill_null(1) > 0).all():
+        # The NULL that stands for an empty list has no sign, and does not count here.
+        if (found[_ROWS].explode().struct.field(SIGN) > 0).all():
             return found
         rows = found.select(_ROWS).with_row_index(_GROUP).explode(_ROWS).unnest(_ROWS)
         left = self._cancelled(rows.filter(pl.col(SIGN).is_not_null()))
