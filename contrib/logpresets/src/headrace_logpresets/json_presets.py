@@ -6,7 +6,7 @@ from headrace_logpresets.json_preset import JsonPreset, Key
 
 _CLOUDTRAIL = JsonPreset(
     name="aws-cloudtrail",
-    reads="events of AWS CloudTrail, one a record, also its insights; not the files of a trail, which hold many in `Records`",
+    reads="events and insights of AWS CloudTrail, one in each record; not the files of a trail, which have many events in `Records`",
     required=("timestamp",),
     # An insight has no name: that of the calls it is about is among its details.
     one_of=("event_name", "insight_type"),

@@ -76,7 +76,7 @@ PRESETS = (
     _SSHD,
     PatternPreset(
         name="sudo",
-        reads="sudo: commands, why they were refused, and its sessions of PAM",
+        reads="sudo: commands, reasons of refused commands, sessions of PAM",
         patterns=(
             r" *%{DATA:sudo_user} : (?:(?<sudo_error>[^=;]+?) ; )?%{PART}*(?:TTY=%{NOTSPACE:tty} ; )?%{PART}*"
             r"(?:PWD=%{DATA:pwd} ; )?USER=%{DATA:target_user} ; %{PART}*COMMAND=%{GREEDYDATA:command}$",

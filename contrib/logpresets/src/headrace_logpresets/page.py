@@ -19,7 +19,7 @@ _BLOCK = "<!-- table of {name}, made by python -m headrace_logpresets.page -->\n
 
 
 def with_tables(page: str) -> str:
-    """Return the text of a page with the tables of now in it."""
+    """Return the text of a page with its tables replaced by current ones."""
     for name, lines in (("presets", _presets()), ("options", _options()), ("columns", _columns())):
         begin, end = _BLOCK.format(name=name, text="TEXT").split("TEXT")
         before, found, rest = page.partition(begin)
@@ -37,7 +37,7 @@ def _presets() -> list[str]:
         for each in presets().values()
     ]
     return [
-        "| preset | reads | behind a header of syslog | options | classes of OCSF |",
+        "| preset | reads | with a syslog header | options | classes of OCSF |",
         "|---|---|---|---|---|",
         *rows,
     ]

@@ -81,7 +81,7 @@ _MYSQL_HEAD = r"^(?:\S+, Version: .* started with:|Tcp port: .*|Time +Id +Comman
 PRESETS = (
     PatternPreset(
         name="dnsmasq",
-        reads="dnsmasq with `log-queries`, also `log-queries=extra`: queries, answers, what was forwarded",
+        reads="dnsmasq with `log-queries`, also `log-queries=extra`: queries, answers, forwarded queries",
         patterns=(
             r"%{EXTRA}(?<dns_action>query|auth|dnssec-query|dnssec-retry)\[%{NOTSPACE:dns_type}\] %{NOTSPACE:dns_question} "
             r"(?:from %{IP:clientip}|to %{IP:dns_server})(?:#[0-9]+)?(?: .*)?$",
@@ -100,7 +100,7 @@ PRESETS = (
     ),
     PatternPreset(
         name="dnsmasq-dhcp",
-        reads="dnsmasq as a server of DHCP and DHCPv6, also with `log-dhcp`: leases, refusals, options, router advertisements",
+        reads="dnsmasq as a DHCP and DHCPv6 server, also with `log-dhcp`: leases, refusals, options, router advertisements",
         patterns=(
             # Only of this message the text behind the client is known to be its name.
             r"%{TRANSACTION}(?<event>DHCPACK)%{CLIENT} ?(?<client_hostname>\S+)?$",
@@ -137,7 +137,7 @@ PRESETS = (
     ),
     PatternPreset(
         name="bind-query",
-        reads="BIND's log of queries, and queries that were denied or failed",
+        reads="BIND's log of queries, with denied and failed queries",
         patterns=(
             _BIND_BEGIN + r"query: %{NOTSPACE:dns_question} %{WORD:dns_class} %{WORD:dns_type} %{NOTSPACE:dns_flags}"
             r"(?: \(%{IP:serverip}\))?(?: \[ECS (?<client_subnet>[^\]]+)\])?$",

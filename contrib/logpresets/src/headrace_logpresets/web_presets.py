@@ -104,7 +104,7 @@ PRESETS = (
     ),
     PatternPreset(
         name="apache-combined",
-        reads="Apache's access log in the format `combined`, also behind the name of a virtual host (`vhost_combined`)",
+        reads="Apache's access log in the format `combined`, also with the name of a virtual host in front (`vhost_combined`)",
         patterns=(
             r"(?:(?<vhost>\[[0-9A-Fa-f:.]+\]|[^\s:]+):%{INT:vhostport:int} )?%{REQUESTLINE} "
             r'"(?:-|%{HTTPQUOTED:referrer})" "(?:-|%{HTTPQUOTED:agent})"$',
@@ -116,7 +116,7 @@ PRESETS = (
     ),
     PatternPreset(
         name="apache-error",
-        reads="Apache's error log, of 2.4 and before",
+        reads="Apache's error log, of version 2.4 and older",
         patterns=(
             r"\[%{HTTPDERROR_DATE:timestamp}\] \[(?:%{WORD:module})?:%{LEVEL:loglevel}\] "
             r"\[pid %{POSINT:pid:int}(?::tid %{NUMBER:tid:int})?\] (?:%{SOURCE:source}: )?"

@@ -18,39 +18,42 @@ _HEAD = """\
 
 After this page you can use every function of SQL expressions.
 
-What can be called in `where`, `select`, `with_columns`, `script` and rules. Names are case-insensitive. Unless a line says
-otherwise, a function of NULL is NULL. Each example is run by the tests, once on constants and once on columns.
+The functions of this page can be called in `where`, `select`, `with_columns`, `script` and rules. Their names are not
+case-sensitive. Unless a line says otherwise, the result is NULL if an argument is NULL. Tests run each example, once with
+constants and once with columns.
 
-User functions (`@hr.udf`) are called in the same way, and go before a function of the table with the same name.
+User functions (`@hr.udf`) are called in the same way. A user function takes precedence over a function of this page with the same name.
 
-Where Spark and Flink differ, this follows Flink, unless a line says otherwise.
+Where Spark and Flink differ, headrace does what Flink does, unless a line says otherwise.
 """
 _RULES = (
     "**Names.** Columns are case-sensitive and quoted as `\"x\"` or `` `x` ``; text is quoted as `'it''s'`. A backslash in "
     "text is an ordinary character.",
-    "**NULL.** Logic is three-valued; a condition that is NULL does not keep the row.",
+    "**NULL.** Logic is three-valued. A condition that is NULL drops the row.",
     "**Whole numbers.** `+ - *` give int64 and wrap around beyond 64 bits (as in Flink); `/` and `DIV` cut toward zero; "
     "`%` has the sign of the dividend.",
-    "**Decimals** are exact: `1.5` is a decimal, `1.5e0` a float64. Results have the digits they have in Spark and Flink, "
-    "and are NULL where 38 are not enough.",
+    "**Decimals** are exact: `1.5` is a decimal, `1.5e0` a float64. Results have as many digits as in Spark and Flink, "
+    "and are NULL if they need more than 38 digits.",
     "**Floats** follow IEEE 754, but NaN equals NaN and is greater than any number (as in Spark). "
-    "A float32 with whole numbers is a float32, with decimals and float64 a float64 (as in Spark, and but for float64 in Flink).",
+    "A float32 combined with a whole number is a float32; combined with a decimal or a float64 it is a float64. Spark does the "
+    "same; Flink does the same except for float64.",
     "**Division by zero** of whole numbers and decimals: the row fails and goes to the dead letters (Flink stops the "
     "job). `try_divide` gives NULL.",
     "**CAST.** A value that does not fit makes the row fail, which sends it to the dead letters (Flink and Spark stop "
     "the job). `TRY_CAST` gives NULL. A literal that does not fit is an error when the job is built.",
-    "**Types** never mix with text without a CAST, but for a literal beside a date or time: `ts >= '2024-05-06'`.",
+    "**Types.** Text is combined with values of other types only by a CAST. One exception: a literal is compared with a date "
+    "or time, `ts >= '2024-05-06'`.",
     "**LIKE.** `%` and `_` match line breaks too. There is no escape character unless `ESCAPE` names one. `ILIKE` "
     "compares in lower case.",
     "**Regular expressions** are those of Rust: linear time, Unicode `\\d \\w \\s`, `.` without line feed, `$` only at the "
-    "very end. A pattern with look-around, a back reference or an atomic group, and a group of every match "
-    "(`regexp_extract_all` with a group), run in the [regex](https://pypi.org/project/regex/) package instead, row by "
-    "row. It backtracks: a value that takes more than 0.1 s of CPU time, and 1 s per million characters, fails its row. "
-    "A pattern that comes from a column must be one of Rust, with at most 1,000 characters, and 1,000 with repetitions "
-    "`{n,m}` written out; else the row fails ([why](adr/013-regular-expressions.md)).",
-    "**Evaluation.** `AND`, `OR`, `CASE`, `IF` and `COALESCE` go from left to right: an operand that is not needed for a "
-    "row cannot fail for it, and its user functions are not called.",
-    "**Times.** A timestamp is an instant, shown in UTC; a date is its midnight in UTC where a timestamp is wanted.",
+    "very end. Patterns with look-around, a back reference or an atomic group, and `regexp_extract_all` with a group, "
+    "run in the [regex](https://pypi.org/project/regex/) package instead, row by "
+    "row. This package backtracks, so its time is limited to 0.1 s of CPU time, plus 1 s per million characters. A value that "
+    "takes longer fails its row. A pattern from a column must be valid in Rust's syntax and have at most 1,000 characters, "
+    "also when repetitions `{n,m}` are written out; otherwise the row fails ([why](adr/013-regular-expressions.md)).",
+    "**Evaluation.** `AND`, `OR`, `CASE`, `IF` and `COALESCE` evaluate their operands from left to right. An operand that is "
+    "not needed for a row cannot fail the row, and its user functions are not called.",
+    "**Times.** A timestamp is an instant, shown in UTC. Where a timestamp is needed, a date stands for its midnight in UTC.",
     "**Arrays** are counted from 1: `a[1]`; `a[-1]` is the last element.",
 )
 

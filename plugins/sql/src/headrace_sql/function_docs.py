@@ -16,8 +16,10 @@ _HEAD = """\
 
 <!-- Made by `python -m headrace_sql.function_docs docs/sql-functions.md`; do not edit by hand. -->
 
-Beside these, every function of [functions.md](functions.md) can be called by its name. Each line is run by the tests. Where Flink and Blink
-(rsqldb's documents) differ, the answer is Flink's, in both dialects; the last column then says what Blink's documents have.
+After this page you know which functions a SQL text can call, and what they answer.
+
+Every function of [functions.md](functions.md) can also be called by its name. Tests run each line of the table. Where Flink and Blink
+(rsqldb's documents) differ, headrace answers as Flink does, in both dialects; the last column then shows the answer in Blink's documents.
 
 | expression | answer | Flink | Blink | Blink's documents say |
 |---|---|---|---|---|
@@ -33,7 +35,7 @@ def page() -> str:
         "With `OVER`: " + ", ".join(f"`{name}`" for name in OverCall.FUNCTIONS) + ", user aggregates.",
         "",
     ]
-    lines += ["## All names that are known", "", ", ".join(f"`{name}`" for name in scalar_names()) + ".", ""]
+    lines += ["## All names of scalar functions", "", ", ".join(f"`{name}`" for name in scalar_names()) + ".", ""]
     lines += ["## Not supported", "", "| what | instead |", "|---|---|"]
     lines += [f"| {_cell(what)} | {_cell(instead)} |" for what, instead in UNSUPPORTED.items()]
     return "\n".join(lines) + "\n"

@@ -26,10 +26,10 @@ _HEAD = """\
 
 <!-- Made by `python -m headrace_sql.support_docs docs/sql-support.md`; do not edit by hand. -->
 
-After this page you know for each statement, clause and function of Flink's documentation whether it works here, and if not, why. Each row
-was made by running its text, and a test runs it again: the second column is the result. “works” behind a function means that the
-answer is Flink's. Blink's functions are in [functions of SQL](sql-functions.md), what differs in semantics in
-[SQL texts](sql.md#semantics-worth-knowing).
+After this page you know for each statement, clause and function of Flink's documentation whether it works in headrace, and if not,
+why. A program ran the text of each row and wrote the result into the last column; a test runs it again. For a function, “works”
+means that headrace gives the same answer as Flink. [Functions of SQL](sql-functions.md) has the functions of Blink, and
+[SQL texts](sql.md#differences-that-change-results) the differences that change results.
 
 The queries read `v(k, x)`: ('a', 1), ('b', 2), ('a', 3); `u(k, n)`: ('a', 'A'), ('c', 'C'); a table `e(k, x, ts)` of six events, and a
 table `r(k, rate, ts)` of rates with a key.

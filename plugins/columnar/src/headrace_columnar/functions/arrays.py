@@ -315,7 +315,7 @@ def _cut(values: list[object], start: int, length: int) -> list[object]:
 @function(
     "array_repeat",
     signature="value T, count integer -> array<T>",
-    summary="An array of the value so many times; NULL for more than 10,000, and for texts of more than 100 million bytes.",
+    summary="An array that holds the value this number of times; NULL above 10,000 times, or above 100 million bytes of text.",
     examples=[("array_repeat('a', 2)", ["a", "a"]), ("array_repeat('a', -1)", [])],
     answers_null=True,
 )

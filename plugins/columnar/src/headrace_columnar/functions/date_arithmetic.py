@@ -61,7 +61,7 @@ def trunc(call: Call) -> pl.Expr:
     "date_add",
     "dateadd",
     signature="day date, days integer -> date",
-    summary="The day so many days later.",
+    summary="The day this number of days later.",
     examples=[
         ("date_add(DATE '2017-09-15', 30)", date(2017, 10, 15)),
         ("date_add('2017-09-15 00:00:00', 30)", date(2017, 10, 15)),
@@ -74,7 +74,7 @@ def date_add(call: Call) -> pl.Expr:
 @function(
     "date_sub",
     signature="day date, days integer -> date",
-    summary="The day so many days before.",
+    summary="The day this number of days earlier.",
     examples=[("date_sub('2017-10-15', 30)", date(2017, 9, 15))],
 )
 def date_sub(call: Call) -> pl.Expr:
@@ -98,7 +98,7 @@ def datediff(call: Call) -> pl.Expr:
 @function(
     "add_months",
     signature="day date, months integer -> date",
-    summary="The day so many months later, at most the last day of its month.",
+    summary="The day this number of months later; the last day of the month if the month has no such day.",
     examples=[("add_months(DATE '2024-01-31', 1)", date(2024, 2, 29))],
 )
 def add_months(call: Call) -> pl.Expr:
@@ -137,7 +137,7 @@ def next_day(call: Call) -> pl.Expr:
 @function(
     "make_date",
     signature="year integer, month integer, day integer -> date",
-    summary="The day of these numbers; NULL if there is none.",
+    summary="The day with these numbers; NULL if there is no such day.",
     examples=[("make_date(2024, 2, 29)", date(2024, 2, 29)), ("make_date(2023, 2, 29)", None)],
 )
 def make_date(call: Call) -> pl.Expr:
@@ -152,7 +152,7 @@ def make_date(call: Call) -> pl.Expr:
         "unit constant string, count integer, moment datetime -> ?",
         "unit constant string, count integer, moment timestamp -> ?",
     ],
-    summary="The time so many units later: TIMESTAMPADD(MONTH, 1, ts).",
+    summary="The time this number of units later: TIMESTAMPADD(MONTH, 1, ts).",
     examples=[
         ("timestampadd(MONTH, 1, TIMESTAMP '2028-01-31 00:00:00')", datetime(2028, 2, 29, tzinfo=UTC)),
         ("timestampadd(DAY, -1, DATE '2024-03-01')", date(2024, 2, 29)),
@@ -235,7 +235,7 @@ def from_utc_timestamp(call: Call) -> pl.Expr:
 @function(
     "to_utc_timestamp",
     signature="shown timestamp, zone constant string -> timestamp",
-    summary="The instant at which clocks in a zone show a time: the earlier one if there are two, NULL if there is none.",
+    summary="The instant at which clocks in a zone show a time: the earlier instant if there are two, NULL if there is none.",
     examples=[("to_utc_timestamp(TIMESTAMP '2024-05-06 08:00:00', 'Asia/Shanghai')", datetime(2024, 5, 6, tzinfo=UTC))],
 )
 def to_utc_timestamp(call: Call) -> pl.Expr:

@@ -53,7 +53,7 @@ def date_format(call: Call) -> pl.Expr:
     "to_date",
     "date",
     signature=["moment date -> date", "text string, format constant string -> date"],
-    summary="The day of a timestamp or a text ('2024-05-06', or of a format); NULL for text that is none.",
+    summary="The day of a timestamp or a text ('2024-05-06', or in the format); NULL if the text is not a date.",
     examples=[
         ("to_date('2017-09-15')", date(2017, 9, 15)),
         ("to_date('20170915', 'yyyyMMdd')", date(2017, 9, 15)),
@@ -69,7 +69,7 @@ def to_date(call: Call) -> pl.Expr:
     "timestamp",
     "try_to_timestamp",
     signature=["moment timestamp -> timestamp", "text string, format constant string -> timestamp"],
-    summary="The instant that a text means ('2024-05-06 07:08:09', ISO 8601, or of a format); NULL for text that is none.",
+    summary="The instant of a text ('2024-05-06 07:08:09', ISO 8601, or in the format); NULL if the text is not a time.",
     examples=[
         ("to_timestamp('2017-09-15 00:00:00')", datetime(2017, 9, 15, tzinfo=UTC)),
         ("to_timestamp('20170915010203', 'yyyyMMddHHmmss')", datetime(2017, 9, 15, 1, 2, 3, tzinfo=UTC)),
@@ -88,7 +88,7 @@ def to_timestamp(call: Call) -> Typed:
 @function(
     "to_timestamp_ltz",
     signature="number integer, precision constant integer -> timestamp",
-    summary="The instant so many seconds (precision 0) or milliseconds (3) after 1970 (as in Flink).",
+    summary="The instant this number of seconds (precision 0) or milliseconds (3) after 1970 (as in Flink).",
     examples=[("to_timestamp_ltz(1505433600000, 3)", datetime(2017, 9, 15, tzinfo=UTC))],
 )
 def to_timestamp_ltz(call: Call) -> pl.Expr:
@@ -106,7 +106,7 @@ def _instant(number: pl.Expr, micros: int) -> pl.Expr:
 @function(
     "timestamp_seconds",
     signature="seconds integer -> timestamp",
-    summary="The instant so many seconds after 1970.",
+    summary="The instant this number of seconds after 1970.",
     examples=[("timestamp_seconds(1505433600)", datetime(2017, 9, 15, tzinfo=UTC))],
 )
 def timestamp_seconds(call: Call) -> pl.Expr:
@@ -116,7 +116,7 @@ def timestamp_seconds(call: Call) -> pl.Expr:
 @function(
     "timestamp_millis",
     signature="milliseconds integer -> timestamp",
-    summary="The instant so many milliseconds after 1970.",
+    summary="The instant this number of milliseconds after 1970.",
     examples=[("timestamp_millis(1505433600123)", datetime(2017, 9, 15, 0, 0, 0, 123000, tzinfo=UTC))],
 )
 def timestamp_millis(call: Call) -> pl.Expr:
@@ -126,7 +126,7 @@ def timestamp_millis(call: Call) -> pl.Expr:
 @function(
     "timestamp_micros",
     signature="microseconds integer -> timestamp",
-    summary="The instant so many microseconds after 1970.",
+    summary="The instant this number of microseconds after 1970.",
     examples=[("timestamp_micros(1505433600000001)", datetime(2017, 9, 15, 0, 0, 0, 1, tzinfo=UTC))],
 )
 def timestamp_micros(call: Call) -> pl.Expr:

@@ -1,4 +1,4 @@
-"""Functions between text and bytes, numbers or codes, and tests of what a text is made of."""
+"""Functions that convert text to bytes, numbers or codes and back, and that test which characters a text has."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def to_base64(call: Call) -> pl.Expr:
 @function(
     "from_base64",
     signature="text string -> string",
-    summary="The text that is written in base 64; NULL if it is none (as in Flink). See unbase64 for bytes.",
+    summary="The text that base 64 encodes; NULL if the argument is not base 64 (as in Flink). See unbase64 for bytes.",
     examples=[("from_base64('SGk=')", "Hi"), ("from_base64('!')", None)],
 )
 def from_base64(call: Call) -> pl.Expr:
@@ -73,7 +73,7 @@ def _text_from_base64(text: str) -> str | None:
 @function(
     "unbase64",
     signature="text string -> binary",
-    summary="The bytes that are written in base 64; NULL if it is none.",
+    summary="The bytes that base 64 encodes; NULL if the argument is not base 64.",
     examples=[("unbase64('SGk=')", b"Hi")],
 )
 def unbase64(call: Call) -> pl.Expr:
@@ -106,7 +106,7 @@ def _hex_number(number: int) -> str:
 @function(
     "unhex",
     signature="text string -> binary",
-    summary="The bytes written in hexadecimal digits; NULL if they are none.",
+    summary="The bytes that hexadecimal digits encode; NULL if the text has other characters.",
     examples=[("unhex('4D7953514C')", b"MySQL"), ("unhex('x')", None)],
 )
 def unhex(call: Call) -> pl.Expr:
@@ -169,7 +169,7 @@ def _test(call: Call, pattern: str) -> pl.Expr:
 @function(
     "is_alpha",
     signature="text string -> boolean",
-    summary="Whether the text is made of letters, and not empty; false for NULL.",
+    summary="Whether the text has letters only, and is not empty; false for NULL.",
     examples=[("is_alpha('asd')", True), ("is_alpha('a1')", False), ("is_alpha(NULL)", False)],
     answers_null=True,
 )
@@ -180,7 +180,7 @@ def is_alpha(call: Call) -> pl.Expr:
 @function(
     "is_digit",
     signature="text string -> boolean",
-    summary="Whether the text is made of decimal digits, and not empty; false for NULL.",
+    summary="Whether the text has decimal digits only, and is not empty; false for NULL.",
     examples=[("is_digit('3')", True), ("is_digit('3a')", False), ("is_digit(NULL)", False)],
     answers_null=True,
 )

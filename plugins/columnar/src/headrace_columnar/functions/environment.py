@@ -1,4 +1,4 @@
-"""Functions whose result comes from outside of the row: the time, chance. A job that uses them cannot be replayed."""
+"""Functions of the current time and random functions. A job that uses them gives other results when it is replayed."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ def _scalar(value: Any) -> str | None:
 @function(
     "get_json_object",
     signature="json string, path constant string -> string",
-    summary="What stands at a path such as '$.a.b[0]': a text as it is, anything else as JSON; NULL if nothing is there.",
+    summary="The value at a path such as '$.a.b[0]': a text unquoted, other values as JSON; NULL if there is no value.",
     examples=[
         ("""get_json_object('{"a":{"b":1}}', '$.a.b')""", "1"),
         ("""get_json_object('{"a":{"b":1}}', '$.a')""", '{"b":1}'),
@@ -177,7 +177,7 @@ def _simple_at(path: JsonPath, text: str) -> str | None:
 @function(
     "json_exists",
     signature="json string, path constant string -> boolean",
-    summary="Whether something other than null stands at a path.",
+    summary="Whether there is a value other than null at a path.",
     examples=[
         ("""json_exists('{"a":1}', '$.a')""", True),
         ("""json_exists('{"a":null}', '$.a')""", False),

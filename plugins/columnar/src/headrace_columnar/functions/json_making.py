@@ -192,7 +192,7 @@ def _quoted(text: str) -> str:
 @function(
     "json_unquote",
     signature="text string -> string",
-    summary="The text of a JSON string; a text that is none stays as it is.",
+    summary="The text of a JSON string; a text that is not a JSON string is returned unchanged.",
     examples=[("""json_unquote('"a\\u0041"')""", "aA"), ("json_unquote('a')", "a"), ("""json_unquote('"a')""", '"a')],
 )
 def json_unquote(call: Call) -> pl.Expr:

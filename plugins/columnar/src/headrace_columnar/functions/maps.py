@@ -159,7 +159,7 @@ def _all_entries(*maps: list[dict[str, Any] | None]) -> list[dict[str, Any]]:
 @function(
     "str_to_map",
     signature="text string, [between constant string], [inside constant string] -> ?",
-    summary="A map of the pairs in a text: pairs are parted by ',' and keys from values by '=', or as given.",
+    summary="A map of the pairs in a text. By default ',' separates pairs, and '=' separates key and value.",
     examples=[
         ("str_to_map('k1=v1,k2=v2')", [{"key": "k1", "value": "v1"}, {"key": "k2", "value": "v2"}]),
         ("map_value(str_to_map('a:1;b:2', ';', ':'), 'b')", "2"),

@@ -102,7 +102,7 @@ def _whole(call: Call, direction: Literal["up", "down"]) -> Typed:
     "ceil",
     "ceiling",
     signature="x number -> ?",
-    summary="The least whole number that is not less: int64 for integers, decimal for decimals, float for floats.",
+    summary="The smallest whole number that is not below x: int64 for integers, decimal for decimals, float for floats.",
     examples=[("ceil(1.2)", Decimal(2)), ("ceil(-1.5e0)", -1.0), ("ceil(3)", 3)],
 )
 def ceil(call: Call) -> Typed:
@@ -112,7 +112,7 @@ def ceil(call: Call) -> Typed:
 @function(
     "floor",
     signature="x number -> ?",
-    summary="The greatest whole number that is not greater: int64 for integers, decimal for decimals, float for floats.",
+    summary="The greatest whole number that is not above x: int64 for integers, decimal for decimals, float for floats.",
     examples=[("floor(1.2)", Decimal(1)), ("floor(-1.5e0)", -2.0), ("floor(3)", 3)],
 )
 def floor(call: Call) -> Typed:
@@ -122,7 +122,7 @@ def floor(call: Call) -> Typed:
 @function(
     "round",
     signature="x number, [digits constant integer] -> ?",
-    summary="Rounded to so many digits behind the point (before it, if negative); halves away from zero.",
+    summary="Rounded to this number of decimal places (negative: to tens, hundreds, …); halves away from zero.",
     examples=[
         ("round(2.5)", Decimal(3)),
         ("round(-2.5)", Decimal(-3)),
@@ -137,7 +137,7 @@ def round_(call: Call) -> Typed:
 @function(
     "bround",
     signature="x number, [digits constant integer] -> ?",
-    summary="Rounded to so many digits behind the point; halves to the even neighbour.",
+    summary="Rounded to this number of decimal places; halves to the even neighbour.",
     examples=[("bround(2.5)", Decimal(2)), ("bround(3.5e0)", 4.0)],
 )
 def bround(call: Call) -> Typed:
@@ -186,7 +186,7 @@ def _rounded_decimal(digits: int, mode: _RoundMode, value: Decimal) -> Decimal |
     "truncate",
     "trunc_number",
     signature="x number, [digits constant integer] -> ?",
-    summary="Cut to so many digits behind the point, toward zero.",
+    summary="Cut to this number of decimal places, toward zero.",
     examples=[("truncate(42.345, 2)", Decimal("42.34")), ("truncate(-1.99e0)", -1.0)],
 )
 def truncate(call: Call) -> Typed:
@@ -360,7 +360,7 @@ def _binary_digits(x: int) -> str:
 @function(
     "conv",
     signature="digits string, from_base constant integer, to_base constant integer -> string",
-    summary="A whole number written in one base (2 to 36), written in another; NULL if it is none.",
+    summary="A whole number converted from one base (2 to 36) to another; NULL if the text is not a number in the first base.",
     examples=[("conv('ff', 16, 10)", "255"), ("conv('100', 2, 10)", "4")],
 )
 def conv(call: Call) -> pl.Expr:
@@ -449,7 +449,7 @@ def nanvl(call: Call) -> pl.Expr:
 @function(
     "format_number",
     signature="x number, digits constant integer -> string",
-    summary="The number with so many digits behind the point and commas between thousands.",
+    summary="The number with this number of decimal places, and commas between thousands.",
     examples=[("format_number(1234567.891, 2)", "1,234,567.89"), ("format_number(5, 0)", "5")],
 )
 def format_number(call: Call) -> pl.Expr:

@@ -91,7 +91,7 @@ def regexp_like(call: Call) -> pl.Expr:
 @function(
     "regexp_extract",
     signature="text string, pattern string, [group integer] -> string",
-    summary="What a group (0, the default: the whole) of the first match holds; NULL without a match (as in Flink).",
+    summary="The text of a group of the first match (0, the default, is the whole match); NULL without a match (as in Flink).",
     examples=[
         ("regexp_extract('foothebar', 'foo(.*?)(bar)', 2)", "bar"),
         (r"regexp_extract('100-200', '(\d+)-(\d+)', 1)", "100"),
@@ -128,7 +128,7 @@ def _extracted(pattern: _Pattern, text: str, seconds: float, group: int = 0) -> 
 @function(
     "regexp_extract_all",
     signature="text string, pattern string, [group integer] -> array<string>",
-    summary="What a group (0, the default: the whole) of each match holds.",
+    summary="The text of a group of each match (0, the default, is the whole match).",
     examples=[
         (r"regexp_extract_all('100-200', '\d+')", ["100", "200"]),
         (r"regexp_extract_all('a1b2', '([a-z])(\d)', 2)", ["1", "2"]),
@@ -153,7 +153,7 @@ def _extracted_all(pattern: _Pattern, text: str, seconds: float, group: int = 0)
 @function(
     "regexp_replace",
     signature="text string, pattern string, instead string -> string",
-    summary="The text with every match replaced; $1 … stand for what the groups hold. Bounded as ``replace``.",
+    summary="The text with every match replaced; $1 … are the texts of the groups. The same limit as for ``replace``.",
     examples=[
         ("regexp_replace('2014-03-13', '-', '')", "20140313"),
         (r"regexp_replace('100-200', '(\d+)', 'num')", "num-num"),

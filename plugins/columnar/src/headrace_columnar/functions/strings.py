@@ -278,7 +278,7 @@ def rpad(call: Call) -> pl.Expr:
 @function(
     "repeat",
     signature="text string, count integer -> string",
-    summary="The text so many times in a row; NULL for more than 100,000 characters.",
+    summary="The text repeated; NULL if the result would have more than 100,000 characters.",
     examples=[("repeat('J', 3)", "JJJ"), ("repeat('Hello', -9)", "")],
 )
 def repeat(call: Call) -> pl.Expr:
@@ -319,8 +319,8 @@ def _reversed(text: str) -> str:
 @function(
     "replace",
     signature="text string, search string, [instead string] -> string",
-    summary="The text with every occurrence of a text replaced (removed, with two arguments); NULL if the lengths of the "
-    "text and of what is put in, where this is no constant, make more than 100 million when multiplied.",
+    summary="The text with every occurrence of ``search`` replaced by ``instead`` (removed, with two arguments). If "
+    "``instead`` is not a constant: NULL if the product of its length and the text's length is above 100 million.",
     examples=[
         ("replace('abcabc', 'b', 'X')", "aXcaXc"),
         ("replace('abc', 'b')", "ac"),
@@ -427,7 +427,7 @@ def _located(text: str, search: str, start: int = 1) -> int:
     "startswith",
     "starts_with",
     signature="text string, prefix string -> boolean",
-    summary="Whether the text starts so.",
+    summary="Whether the text starts with the prefix.",
     examples=[("startswith('headrace', 'head')", True)],
 )
 def startswith(call: Call) -> pl.Expr:
@@ -438,7 +438,7 @@ def startswith(call: Call) -> pl.Expr:
     "endswith",
     "ends_with",
     signature="text string, suffix string -> boolean",
-    summary="Whether the text ends so.",
+    summary="Whether the text ends with the suffix.",
     examples=[("endswith('headrace', 'race')", True)],
 )
 def endswith(call: Call) -> pl.Expr:
@@ -520,7 +520,7 @@ def _piece_from_one(text: str, separator: str, index: int) -> str | None:
 @function(
     "substring_index",
     signature="text string, separator string, count integer -> string",
-    summary="What stands before the n-th separator (behind it, counted from the end, if negative).",
+    summary="The part before the n-th separator; for a negative n, the part after the n-th separator from the end.",
     examples=[
         ("substring_index('www.apache.org', '.', 2)", "www.apache"),
         ("substring_index('www.apache.org', '.', -1)", "org"),

@@ -120,7 +120,7 @@ def _packed(address: str) -> bytes | None:
     "ip_in_cidr",
     "cidr_match",
     signature="address string, network string -> boolean",
-    summary="Whether an IPv4 or IPv6 address lies in a network; NULL if either is none.",
+    summary="Whether an IPv4 or IPv6 address lies in a network; NULL if the address or the network is not valid.",
     examples=[
         ("ip_in_cidr('10.1.2.3', '10.0.0.0/8')", True),
         ("ip_in_cidr('2001:db8::1', '2001:db8::/32')", True),
@@ -170,7 +170,7 @@ class Networks:
 
 
 def in_network(cidr: str, address: str) -> bool | None:
-    """Return whether an address lies in a network; None if either is none: the function ``ip_in_cidr``."""
+    """Return whether an address lies in a network, None if either is not valid: the function ``ip_in_cidr``."""
     network, packed = _network(cidr), _packed(address)
     if network is None or packed is None:
         return None
@@ -238,7 +238,7 @@ def _is_private(address: str) -> bool | None:
 @function(
     "inet_aton",
     signature="address string -> int64",
-    summary="An IPv4 address as a number; NULL if it is none.",
+    summary="An IPv4 address as a number; NULL if the text is not an address.",
     examples=[("inet_aton('10.0.5.9')", 167773449), ("inet_aton('x')", None)],
 )
 def inet_aton(call: Call) -> pl.Expr:
@@ -253,7 +253,7 @@ def _address_number(address: str) -> int | None:
 @function(
     "inet_ntoa",
     signature="number integer -> string",
-    summary="The IPv4 address that a number means; NULL if it is none.",
+    summary="The IPv4 address of a number; NULL if there is no such address.",
     examples=[("inet_ntoa(167773449)", "10.0.5.9"), ("inet_ntoa(-1)", None)],
 )
 def inet_ntoa(call: Call) -> pl.Expr:
