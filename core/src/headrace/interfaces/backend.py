@@ -27,7 +27,8 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 class JobState(enum.Enum):
     """The state of a job: STARTING, RUNNING and STOPPING while it runs; then FINISHED, STOPPED or FAILED for good.
 
-    FINISHED: the end of the input was reached. STOPPED: somebody stopped it. FAILED: an error ended it, see ``JobStatus.error``.
+    FINISHED: the job reached the end of its input. STOPPED: somebody stopped it. FAILED: an error ended it, see
+    ``JobStatus.error``.
     """
 
     STARTING = "starting"
@@ -65,7 +66,9 @@ class QueueStatus:
 
 
 def event_time(micros: int | None) -> datetime | None:
-    """Return a time in microseconds since the Unix epoch as a datetime; None for None, and for what datetime cannot hold."""
+    """Return a time in microseconds since the Unix epoch as a datetime; None for None, and for what datetime cannot
+    hold.
+    """
     if micros is None:
         return None
     try:
@@ -94,7 +97,7 @@ class JobStatus:
     checkpoint_id: int = 0
     seconds: float = 0.0
     error: str | None = None
-    #: Where event time is behind the first shuffle; None: not known, or the job has no event time.
+    #: The event time after the first shuffle; None: not known, or the job has no event time.
     watermark: datetime | None = None
     #: Rows (keys, groups, waiting rows) that operators remember.
     state_rows: int = 0
@@ -190,9 +193,9 @@ class RunOptions:
     and tries it again from time to time, "stop" stops the job.
     ``drop_state``: ids of verbs whose state in the savepoint is left out. ``sinks_ahead``: what happens if a sink has
     rows from after the checkpoint or savepoint at which the job starts: "refuse" raises an error, "write" writes
-    these rows once more, behind the old ones.
-    ``metrics``: where metrics of the job are sent: a URL ("prometheus://127.0.0.1:9464"), a ``MetricsExporter``, or several
-    of these; True: they are counted for ``handle.metrics()`` only.
+    these rows once more, after the old ones.
+    ``metrics``: where metrics of the job are sent: a URL ("prometheus://127.0.0.1:9464"), a ``MetricsExporter``, or
+    several of these; True: they are counted for ``handle.metrics()`` only.
     """
 
     until: Literal["end"] | None = "end"
@@ -200,7 +203,8 @@ class RunOptions:
     checkpoint_interval: timedelta = timedelta(seconds=10)
     discovery_interval: timedelta = timedelta(seconds=2)
     max_batch_records: int | None = None
-    #: How long the start waits for servers that are away: sources, sinks, state stores. What is wrong for good fails at once.
+    #: How long the start waits for servers of sources, sinks and state stores that do not answer. Other errors end it
+    #: immediately.
     start_timeout: timedelta = timedelta(minutes=1)
     show_progress: bool = False
     allow_changed_input: bool = False
@@ -213,12 +217,14 @@ class RunOptions:
     options: Mapping[str, Any] = field(default_factory=dict)
 
     def batch_records(self, usual: int) -> int:
-        """Return how many records a batch has at most. A backend calls it with the number that it has found good for itself."""
+        """Return how many records a batch has at most. A backend calls it with its own default."""
         return usual if self.max_batch_records is None else self.max_batch_records
 
 
 class JobHandle(ABC):
-    """A job that was started. It can be used from any thread. As a context manager it stops the job at the end of the block."""
+    """A job that was started. It can be used from any thread. As a context manager it stops the job at the end of the
+    block.
+    """
 
     #: What runs; None for a handle that was not made by ``Job.start``.
     plan: Plan | None = None
@@ -256,7 +262,9 @@ class JobHandle(ABC):
         """
 
     def metrics(self) -> Snapshot:
-        """Return the figures of the job at this moment. Without the option ``metrics`` only those that ``status`` has."""
+        """Return the figures of the job at this moment. Without the option ``metrics`` these are only the figures of
+        ``status``.
+        """
         from headrace.interfaces.meter import Meter
         from headrace.interfaces.registry import default_registry
 
@@ -268,8 +276,9 @@ class JobHandle(ABC):
     def update_rules(self, rules: Any, *, node: str | None = None, who: str | None = None) -> Any:
         """Replace the rules of a ``rules`` verb while the job runs. The job does not pause and reads nothing again.
 
-        ``rules`` is what the verb takes; ``node`` names the verb where the job has several; ``who`` is for the audit
-        file. Returns the new version and which rules were rejected. Raises JobError when no rule can be used.
+        ``rules``: the rules, as the verb ``rules`` accepts them. ``node``: the name of the verb, if the job has
+        several. ``who``: for the audit file. Returns the new version and which rules were rejected. Raises JobError
+        when no rule can be used.
         """
         if self.plan is None:
             raise JobError(
@@ -287,12 +296,14 @@ class JobHandle(ABC):
 
 
 class Backend(ABC):
-    """Runs plans: the base of light, Spark and backends of others. Found by name (``job.run(backend="light", **options)``).
+    """Runs plans: the base of light, Spark and backends of others. Found by name (``job.run(backend="light",
+    **options)``).
 
-    An object is made from validated options for each ``run``, ``start`` or ``prepare`` of a job, in the process that calls it. Only
-    ``start`` must be implemented. The optional methods belong to features (offsets, savepoints of versions, DataFrames); their
-    defaults do nothing, or raise an error that says so. A backend must keep the guarantees that docs/jobs.md states: records are
-    read again until all rows made from them are stored, and the results do not depend on how the input is cut into batches.
+    An object is made from validated options for each ``run``, ``start`` or ``prepare`` of a job, in the process that
+    calls it. Only ``start`` must be implemented. The optional methods belong to features (offsets, savepoints of
+    versions, DataFrames); their defaults do nothing, or raise an error that says so. A backend must keep the guarantees
+    that docs/jobs.md states: records are read again until all rows made from them are stored, and the results do not
+    depend on how the input is cut into batches.
     """
 
     Settings: ClassVar[type[Settings]] = Settings
@@ -302,24 +313,28 @@ class Backend(ABC):
 
     @abstractmethod
     def start(self, plan: Plan, options: RunOptions) -> JobHandle:
-        """Start the plan and return at once. Called once for each start of a job.
+        """Start the plan and return immediately. Called once for each start of a job.
 
-        Raises JobError for what can be found before anything is read: wrong options, missing topics or tables, a checkpoint of another
-        job. What goes wrong later is in ``JobHandle.status().error``, and is raised by ``JobHandle.wait``.
+        Raises JobError for errors that can be found before anything is read: wrong options, missing topics or tables, a
+        checkpoint of another job. Later errors are in ``JobHandle.status().error``, and ``JobHandle.wait`` raises them.
         """
 
     def make_ready(self, plan: Plan, options: RunOptions) -> None:
-        """Do slow work before ``start`` that touches neither checkpoint nor sources nor sinks, such as imports and compiling.
+        """Do slow work before ``start`` that touches neither checkpoint nor sources nor sinks, such as imports and
+        compiling.
 
-        Called by ``Job.prepare`` while another process may still run the job with the same checkpoint. It may do nothing.
+        ``Job.prepare`` calls it, while another process may still run the job with the same checkpoint. The default does
+        nothing.
         """
 
     def load_ahead(self, plan: Plan, options: RunOptions) -> None:
-        """Do slow work before ``start`` that reads the checkpoint or starts an engine. ``start`` uses the results that are still valid.
+        """Do slow work before ``start`` that reads the checkpoint or starts an engine. ``start`` uses the results that
+        are still valid.
 
-        Called by ``PreparedJob.load_ahead`` after ``make_ready``, any number of times, while another process still runs the job with
-        the same checkpoint: it locks, writes and removes nothing there, and whatever it finds may be old a moment later. It may do
-        nothing, and it raises nothing that ``start`` would not find by itself.
+        ``PreparedJob.load_ahead`` calls it after ``make_ready``, any number of times, while another process still runs
+        the job with the same checkpoint. So it must not lock, write or remove anything there, and the state that it
+        reads may be replaced a moment later. It raises only errors that ``start`` would raise, too. The default does
+        nothing.
         """
 
     def stored_positions(self, checkpoint: str) -> Mapping[str, int]:
@@ -333,27 +348,29 @@ class Backend(ABC):
         """Let a stopped job continue at other offsets, by ``source/queue``; return all offsets after the change.
 
         Raises CheckpointError if the backend cannot do that, if the job runs, if a queue is not known, if keyed state
-        belongs to the old offsets, or if a broker keeps the offsets of the job's group. What sinks know of earlier rows
-        is not changed: a transactional sink drops rows that it has, and refuses a gap.
+        belongs to the old offsets, or if a broker keeps the offsets of the job's group. The positions in sinks
+        do not change: a transactional sink drops rows that it has, and refuses a gap.
         """
         raise CheckpointError(f"{type(self).__name__} cannot move the offsets of a checkpoint", option="checkpoint")
 
     def state_outside(self, plan: Plan) -> str | None:
-        """Return where the keyed state of a job is if a copy of its checkpoint's directory is no way back to it, in words for messages.
+        """Return, as text for messages, where the keyed state of a job is, if a copy of the checkpoint's directory
+        would not contain it.
 
-        None: such a copy, and the versions that ``headrace.runtime.kept_versions`` keeps, are all that an earlier version of the job
-        needs. Called for a prepared job by the program that rolls versions out; a version cannot follow one that has it in another place.
+        None: such a copy, and the versions that ``headrace.runtime.kept_versions`` keeps, are enough for an earlier
+        version of the job. The program that rolls versions out calls it for a prepared job: a version is refused if its
+        predecessor has the state in another place.
         """
         return None
 
     @staticmethod
     def take_from_lost_process(checkpoint: str) -> None:
-        """Free a checkpoint for the next start although its process may still exist and cannot be reached: it is paused, or its
-        machine is cut off.
+        """Free a checkpoint for the next start although its process may still exist and cannot be reached: it is
+        paused, or its machine is cut off.
 
-        Called before the next start, by a program that has taken the right to run the job, as a server does with a lease. A
-        backend removes what would keep the start out, such as a lock, if something else keeps a process that wakes up from harm.
-        Raises OSError. By default nothing is done.
+        A program that has acquired the right to run the job, for example a server with a lease, calls it before the
+        next start. A backend removes obstacles of the start, such as a lock, if something else protects the checkpoint
+        from the lost process. Raises OSError. The default does nothing.
         """
 
     @staticmethod

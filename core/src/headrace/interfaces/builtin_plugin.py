@@ -1,4 +1,6 @@
-"""What core itself offers, through the same hooks as everybody: formats that every connector needs, secrets in files."""
+"""The plug-in of core itself: formats that every connector needs, and secrets in files. It uses the same hooks as
+other plug-ins.
+"""
 
 from __future__ import annotations
 

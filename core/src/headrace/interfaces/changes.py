@@ -9,15 +9,18 @@ from dataclasses import dataclass
 class SourceChanges:
     """Declares that the rows of a source or a format insert, update and delete the rows of a table.
 
-    Each row has its ``ChangeKind`` in the column ``CHANGE``. ``Source.changes`` or ``Codec.changes`` returns it when the job is built.
+    Each row has its ``ChangeKind`` in the column ``CHANGE``. ``Source.changes`` or ``Codec.changes`` returns it when
+    the job is built.
     """
 
-    #: The columns that identify a row of the table, where the source knows them. A job that names its own (``key=``) has priority.
+    #: The columns that identify a row of the table, where the source knows them. The option ``key=`` of a job has
+    #: priority.
     key: tuple[str, ...] | None = None
-    #: True: an update is given as two rows, its old and its new one, and a delete has all columns of the old row. False: an update is
-    #: only the new row (``UPDATE_AFTER``, also for a row that is new), and of a deleted row only the key is certain.
+    #: True: an update is given as two rows, its old and its new one, and a delete has all columns of the old row.
+    #: False: an update is only the new row (``UPDATE_AFTER``, also for a row that is new), and of a deleted row only
+    #: the key is certain.
     before_images: bool = True
-    #: Whether changes may come again, or a change may come although it changes nothing: then each row is compared with the last of its key.
+    #: Whether changes may be repeated, or may change nothing. Then each row is compared with the last row of its key.
     repeats: bool = False
 
     @property

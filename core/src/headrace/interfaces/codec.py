@@ -45,22 +45,25 @@ class Decoded:
 class Decoder(ABC):
     """Decodes batches of bodies to the columns it was made for.
 
-    Made by ``Codec.decoder`` in each process that reads, one for each lane. The lane calls it for each batch that a reader returns; calls
-    never overlap. Between two calls it may keep caches, but nothing on which a result depends.
+    Made by ``Codec.decoder`` in each process that reads, one for each lane. The lane calls it for each batch that a
+    reader returns; calls never overlap. Between two calls it may keep caches, but nothing on which a result depends.
     """
 
     @abstractmethod
     def decode(self, bodies: Bodies) -> Decoded:
-        """Decode all bodies. Never raises for what a body holds: such a body is in ``bad``.
+        """Decode all bodies. It never raises because of the content of a body: a body that cannot be decoded is in
+        ``bad``.
 
-        Whether a body is good, and its values, depend on that body alone, never on its neighbours. Raises RetriableError when a server
-        that it needs, such as a schema registry, is not available: the same call is repeated.
+        Whether a body is good, and its values, depend on that body alone, never on its neighbours. Raises
+        RetriableError when a server that it needs, such as a schema registry, is not available: the same call is
+        repeated.
         """
 
     def decode_records(self, raw: RawBatch) -> Decoded:
         """Decode records of which ``bodies`` is given, with their keys and headers. Called by the lane for each batch.
 
-        The default decodes the bodies alone. A format that reads keys or headers (``Codec.header_fields``) overrides it.
+        The default decodes the bodies alone. A format that reads keys or headers (``Codec.header_fields``) overrides
+        it.
         """
         assert raw.bodies is not None
         return self.decode(raw.bodies)
@@ -83,7 +86,7 @@ class DecoderRequest:
 
 
 class BodyFilter(ABC):
-    """Tells which bodies of a source are worth decoding, by looking at their bytes. Put on a source by an optimizer.
+    """Selects the bodies of a source that must be decoded, by their bytes. An optimizer sets it on a source.
 
     It travels in the plan; in each process one is used by the lanes of all queues, which may be in several threads.
     """
@@ -98,7 +101,7 @@ class BodyFilter(ABC):
 
 @dataclass(frozen=True, slots=True)
 class FormatFraming:
-    """What a source of files must know of a format to find the borders of records: see ``Codec.framing``."""
+    """The properties of a format by which a source of files finds the borders of records: see ``Codec.framing``."""
 
     #: The largest body that the format decodes, in bytes; 0: it sets no limit.
     body_bytes_max: int = 0
@@ -118,9 +121,11 @@ class Encoder(ABC):
 
     @abstractmethod
     def encode(self, frame: pl.DataFrame) -> Sequence[bytes]:
-        """Return one body per row of ``frame``: user columns, and with ``Codec.encodes_changes`` perhaps the column ``CHANGE``.
+        """Return one body per row of ``frame``: user columns, and with ``Codec.encodes_changes`` perhaps the column
+        ``CHANGE``.
 
-        Raises DataError for a row that the format cannot hold, and RetriableError when a server that it needs is not available.
+        Raises DataError for a row that the format cannot hold, and RetriableError when a server that it needs is not
+        available.
         """
 
     def encode_lines(self, frame: pl.DataFrame) -> bytes:
@@ -131,9 +136,10 @@ class Encoder(ABC):
 class Codec(ABC):
     """A format by name: json, csv, raw, … It gives decoders and encoders for a schema.
 
-    Made from validated options when the job is built, one for each source or sink that names the format. It travels in the plan, so it
-    must survive ``cloudpickle``. ``decoder`` and ``encoder`` must be implemented; a format that only reads raises OptionError in
-    ``encoder``. They are called when the job is built, to check columns and types, and again in each process that reads or writes.
+    Made from validated options when the job is built, one for each source or sink that names the format. It travels in
+    the plan, so it must survive ``cloudpickle``. ``decoder`` and ``encoder`` must be implemented; a format that only
+    reads raises OptionError in ``encoder``. They are called when the job is built, to check columns and types, and
+    again in each process that reads or writes.
     """
 
     Settings: ClassVar[type[Settings]] = Settings
@@ -154,7 +160,7 @@ class Codec(ABC):
         return None
 
     def framing(self) -> FormatFraming:
-        """Return what a source of files must know of the format. Called when the job is built.
+        """Return how a source of files finds the records of this format. Called when the job is built.
 
         The default takes the option ``max_body_bytes``, if the format declares one.
         """
@@ -169,7 +175,9 @@ class Codec(ABC):
         return None
 
     def use_key(self, schema: Schema, key: Sequence[str]) -> None:
-        """Receive the key of the table whose changes are read. Called when the job is built, before the first decoder. Raises JobError."""
+        """Receive the key of the table whose changes are read. Called when the job is built, before the first decoder.
+        Raises JobError.
+        """
 
     def metadata_types(self) -> Mapping[str, pl.DataType]:
         """Return the metadata of a record that a job can have as columns, with their types: ``{"source.table":
@@ -185,8 +193,8 @@ class Codec(ABC):
         """Return the decoder that a source uses. ``metadata``: the names of wanted columns, and which of
         ``metadata_types`` each holds.
 
-        Its frames have ``columns``, then the columns of ``metadata`` in their order. The default is ``decoder``, for formats without
-        metadata.
+        Its frames have ``columns``, then the columns of ``metadata`` in their order. The default is ``decoder``, for
+        formats without metadata.
         """
         return self.decoder(schema, columns)
 
@@ -194,8 +202,8 @@ class Codec(ABC):
     def decoder(self, schema: Schema, columns: Sequence[str] | None = None) -> Decoder:
         """Return a decoder to ``columns`` (in that order; None: all of the schema).
 
-        Raises OptionError for columns, or types of columns, that the format cannot give. It must not depend on ``columns`` which bodies
-        are bad, except that columns that are not wanted need not be checked.
+        Raises OptionError for columns, or types of columns, that the format cannot give. Whether a body is bad must not
+        depend on ``columns``, with one exception: columns that are not requested need not be checked.
         """
 
     @abstractmethod
@@ -223,7 +231,8 @@ def faster_decoder(
     json_columns: frozenset[str],
     plain: Decoder,
 ) -> Decoder:
-    """Return the decoder that an installed plug-in offers in place of ``plain``, else ``plain``. Called by codecs that can be replaced.
+    """Return the decoder that an installed plug-in offers in place of ``plain``, else ``plain``. Called by codecs that
+    can be replaced.
 
     ``HEADRACE_DECODERS=plain`` in the environment leaves it at ``plain``.
     """

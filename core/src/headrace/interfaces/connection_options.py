@@ -1,7 +1,7 @@
-"""What connectors to servers have in common: the options of login and TLS, their checks, and the context that they ask for.
+"""Shared options of connectors to servers: login and TLS, with their checks and the TLS context that they describe.
 
-A connector names those that it has in its own settings, as ``password: Password = None``: so they are called and described alike
-everywhere. Its other options stay in its own module.
+A connector lists the options that it supports in its own settings, as ``password: Password = None``. So they have the
+same names and descriptions in all connectors.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Password = Annotated[Secret | None, option('password; "${VARIABLE}" reads an env
 PlaintextLogin = Annotated[
     bool, option("allow a password without TLS on an address beside loopback; anybody on the network can then read it")
 ]
-#: For servers that are reached by host and port. Where a URL says it, there is no such option.
+#: For servers that are reached by host and port. Connectors with a URL do not have these options.
 Ssl = Annotated[
     bool,
     option(
@@ -69,7 +69,7 @@ class HasLogin(HasHost, Protocol):
 
 
 def uses_tls(settings: HasHost) -> bool:
-    """Return whether connections have TLS: it is asked for, or a file of it is named."""
+    """Return whether connections use TLS: the option ``ssl`` is set, or an option names a file for TLS."""
     return settings.ssl or settings.ssl_ca is not None or settings.ssl_certificate is not None
 
 
@@ -83,7 +83,9 @@ def check_client_key(settings: HasTls, *, plugin: str) -> None:
 
 
 def check_login(settings: HasLogin, *, plugin: str) -> None:
-    """Raise OptionError when the password would travel unencrypted to another machine. Called by ``Settings.validate``."""
+    """Raise OptionError when the password would travel unencrypted to another machine. Called by
+    ``Settings.validate``.
+    """
     if settings.password is None or uses_tls(settings) or settings.plaintext_login or is_loopback(settings.host):
         return
     raise OptionError(
@@ -95,7 +97,7 @@ def check_login(settings: HasLogin, *, plugin: str) -> None:
 def client_tls_context(settings: Any, *, plugin: str, prefix: str = "", verify: bool = True) -> ssl.SSLContext:
     """Return the context of connections with TLS, by the options ``ssl_ca``, ``ssl_certificate`` and ``ssl_key``.
 
-    Called where a connector makes its client, in the process that connects: there the files must be.
+    A connector calls it when it makes its client, in the process that connects. The files must exist on that machine.
 
     Args:
         settings: Has the three options.
@@ -104,7 +106,7 @@ def client_tls_context(settings: Any, *, plugin: str, prefix: str = "", verify: 
         verify: Whether the server's certificate and host name are checked.
 
     Raises:
-        JobError: A file is missing, or holds nothing of use; it names the option.
+        JobError: A file is missing or unusable. The error names the option.
     """
     import ssl  # not at the top: plans are made without it
 
@@ -115,7 +117,7 @@ def client_tls_context(settings: Any, *, plugin: str, prefix: str = "", verify: 
         naming, path = f"{prefix}ssl_certificate", certificate
         if certificate:
             context.load_cert_chain(certificate, key)
-    except OSError as error:  # of which errors of TLS are
+    except OSError as error:  # TLS errors are OSErrors, too
         raise JobError(
             f"cannot use {path!r}: {error.strerror or error}", plugin=plugin, option=naming, hint="name a PEM file"
         ) from error

@@ -1,7 +1,7 @@
 """Types as Flink and PyFlink write them: ``"ROW<a INT, b ARRAY<STRING>>"``, and PyFlink's ``DataTypes``.
 
-``headrace.flow.schema.data_type`` reads headrace's own words, of which some mean something else: ``INT`` has 32 bits in Flink.
-PyFlink is not imported: its types are known by the names of their classes.
+``headrace.flow.schema.data_type`` reads headrace's own type names. Some of them have another meaning in Flink, where
+``INT`` has 32 bits. PyFlink is not imported: its types are recognised by the names of their classes.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Parts that formats share: options, the reasons of bad bodies, bodies as texts, and a base of formats that are only read.
+"""Shared parts of formats: options, the reasons of bad bodies, bodies as texts, and a base class for formats that can
+only be read.
 
-A format names the options that it has in its own settings, as ``max_body_bytes: MaxBodyBytes = 16 * 1024 * 1024``: so they are called
-and described alike everywhere.
+A format lists the options that it supports in its own settings, as ``max_body_bytes: MaxBodyBytes = 16 * 1024 * 1024``.
+So they have the same names and descriptions in all formats.
 """
 
 from __future__ import annotations
@@ -28,12 +29,12 @@ TimestampUnit = Annotated[
     Literal["s", "ms", "us", "ns"],
     option("The unit of a timestamp that is a whole number; it counts from 1970-01-01 UTC."),
 ]
-#: For formats whose values are texts, so that a whole number is one too.
+#: For formats in which all values are texts, also whole numbers.
 TimestampFormat = Annotated[
     str | None,
     option("The layout of timestamps, in the format codes of strftime. Default: ISO 8601 or whole numbers."),
 ]
-#: For formats that tell numbers from texts.
+#: For formats that distinguish numbers from texts.
 TextTimestampFormat = Annotated[
     str | None,
     option("The layout of timestamps that are texts, in the format codes of strftime. Default: ISO 8601."),
@@ -45,7 +46,7 @@ JsonColumns = Annotated[
 
 
 class ReadOnlyCodec(Codec):
-    """A format that writes nothing. Its class says its name, for errors."""
+    """A format that can only be read. The class sets the format's name, for errors."""
 
     name: ClassVar[str]
 
@@ -61,7 +62,8 @@ class ReadOnlyCodec(Codec):
 def check_fixed_columns(schema: Mapping[str, pl.DataType], fixed: Schema, plugin: str) -> None:
     """Compare a schema that a user gives with the columns of a format that always has the same ones.
 
-    Called by ``decoder``. Raises OptionError for a column that there is not, or that has another type.
+    Called by ``decoder``. Raises OptionError for a column that the format does not have, or that has another type
+    there.
     """
     for name, kind in schema.items():
         if name not in fixed:
@@ -101,7 +103,7 @@ def texts_of(
         try:
             return pl.Series(every, dtype=pl.Binary).cast(pl.String), None, []
         except pl.exceptions.ComputeError:
-            pass  # some body is not UTF-8: each is looked at
+            pass  # at least one body is not UTF-8, so each is checked
     texts: list[str] = []
     rows: list[int] = []
     bad: list[BadBody] = []

@@ -15,7 +15,7 @@ from headrace.foundation.checksums import trailer
 if TYPE_CHECKING:
     import polars as pl
 
-#: States of so many rows or more are put together outside of Python's memory.
+#: States with at least this number of rows are assembled outside of Python's memory.
 LARGE_ROWS_MIN = 100_000
 _READ_BYTES_MAX = 1 << 30
 #: MessagePack: binary data whose length has four bytes.
@@ -24,10 +24,10 @@ _BINARY_BYTES_MAX = 2**32 - 1
 
 
 class StateContent:
-    """The bytes of a state, while they are put together. Used by one thread.
+    """The bytes of a state, while they are assembled. Used by one thread.
 
-    ``large``: they are in a file without a name, in memory. The system copies them there while other threads run. Python would hold its
-    lock while it copies: a quarter of a second for 400 MB.
+    ``large``: the bytes are in a file without a name, in memory, because the system can copy them there while other
+    threads run. With a Python buffer, a copy would hold the interpreter's lock: a quarter of a second for 400 MB.
     """
 
     def __init__(self, *, large: bool) -> None:
@@ -43,7 +43,9 @@ class StateContent:
 
     @contextmanager
     def binary(self) -> Iterator[None]:
-        """Append the bytes that are written inside as binary data of MessagePack. Raises OverflowError for 4 GB or more."""
+        """Append the bytes that are written inside as binary data of MessagePack. Raises OverflowError for 4 GB or
+        more.
+        """
         self.write(_BINARY + bytes(4))
         begin = self._file.tell()
         yield
@@ -65,7 +67,7 @@ class StateContent:
                 self._file.write(made.getbuffer())
 
     def end(self, *, seal: bool = False) -> bytes:
-        """Return the bytes, with a checksum behind them if ``seal``. Nothing can be appended any more."""
+        """Return the bytes, with a checksum after them if ``seal`` is true. Nothing can be appended any more."""
         with self._file as file:
             if isinstance(file, io.BytesIO):
                 if seal:
@@ -85,8 +87,8 @@ class FrozenState:
     """Makes the bytes of a snapshot or delta later. ``make`` is called once, perhaps by another thread while the
     operator takes rows.
 
-    ``rows``: of how many rows about it makes them. ``write``: appends the same bytes to a content; called in place of ``make``
-    if it is given.
+    ``rows``: about how many rows the state has. ``write``: a function that appends the same bytes to a content; if it
+    is given, it is called in place of ``make``.
     """
 
     make: Callable[[], bytes]
@@ -110,7 +112,7 @@ class FrozenState:
         return cls(make, rows, write)
 
     def put(self, content: StateContent) -> None:
-        """Append the bytes. Called once, if ``make`` is not."""
+        """Append the bytes to a content. Called at most once, and not after ``make``."""
         if self.write is None:
             content.write(self.make())
         else:

@@ -1,4 +1,4 @@
-"""Whether the annotations of a user's function fit the types with which it is called, and where named arguments stand."""
+"""Checks the annotations of a user's function against the types of a call, and puts named arguments in their order."""
 
 from __future__ import annotations
 
@@ -24,8 +24,9 @@ _MAPS = (dict, collections.abc.Mapping)
 def misfit(function: Any, given: Sequence[pl.DataType], *, skip: int = 0) -> tuple[int, str] | None:
     """Return the place of the first argument whose type the function's annotation does not take, and the annotation.
 
-    ``function`` is the callable: a function, a method, an object. ``skip`` parameters come before those of the call (the
-    state of an aggregate). What is not annotated, or in a way that says nothing of values, takes everything.
+    ``function`` is the callable: a function, a method, an object. The first ``skip`` parameters do not belong to the
+    call (the state of an aggregate). A parameter without an annotation, or with one that names no types of values,
+    accepts everything.
     """
     plain = unwrapped(function)
     maps = isinstance(function, Wrapper) and function.as_flink
@@ -36,8 +37,8 @@ def misfit(function: Any, given: Sequence[pl.DataType], *, skip: int = 0) -> tup
     try:
         hints = annotations_of(plain)
     except FunctionError:
-        # In a worker, where a function came with the job: its annotations may name what only its module has. They were compared
-        # when the job was built.
+        # In a worker, the function came with the job, and its annotations may name classes that only its module has.
+        # They were checked when the job was built.
         return None
     for place, kind in enumerate(given):
         if not parameters:
@@ -52,10 +53,11 @@ def misfit(function: Any, given: Sequence[pl.DataType], *, skip: int = 0) -> tup
 
 
 def placed(function: Any, named: Mapping[str, Any], given: int, *, skip: int = 0) -> list[tuple[str, Any]]:
-    """Return the arguments behind the first ``given`` ones in their order: (name, what ``named`` has, or a default as a literal).
+    """Return the arguments after the first ``given`` ones, in order: (name, the value in ``named``, or the default as a
+    literal).
 
-    A parameter that is left out behind the last named one is not in the list. Raises FunctionError for an unknown name, one that
-    is given twice, and for a default in between that no SQL text could say.
+    Parameters that are left out after the last named one are not in the list. Raises FunctionError for an unknown name,
+    for a repeated name, and for a default between the given arguments that cannot be written in SQL.
     """
     plain = unwrapped(function)
     parameters = [
@@ -99,7 +101,9 @@ class Default:
 
 
 def _takes(annotation: Any, kind: pl.DataType, *, maps: bool) -> bool:
-    """Return whether a value of a column's type is one of an annotation. ``maps``: a map is given as a dict, not as its entries."""
+    """Return whether an annotation accepts values of a column's type. ``maps``: a map is given as a dict, not as its
+    entries.
+    """
     import polars as pl
 
     if isinstance(kind, pl.Null | pl.Object):
@@ -130,7 +134,7 @@ def _known() -> Mapping[Any, Any]:
         str: one_of(pl.String, pl.Categorical, pl.Enum),
         bool: one_of(pl.Boolean),
         int: lambda kind: kind.is_integer(),
-        # As in Python: a whole number is given where a float is asked for.
+        # As in Python, a float parameter accepts whole numbers.
         float: lambda kind: kind.is_float() or kind.is_integer(),
         bytes: one_of(pl.Binary),
         Decimal: lambda kind: isinstance(kind, pl.Decimal) or kind.is_integer(),

@@ -1,7 +1,8 @@
 """Functions as Blink and PyFlink users write them: classes with ``eval``, ``open`` and ``close``, aggregates with
 ``create_accumulator`` and ``accumulate``, generators, and the objects that PyFlink's ``@udf`` makes.
 
-PyFlink is not imported: its objects are recognized by their attributes. ``headrace.interfaces.functions.resolve`` comes here.
+PyFlink is not imported: its objects are recognised by their attributes. ``headrace.interfaces.functions.resolve`` uses
+this module.
 """
 
 from __future__ import annotations
@@ -28,21 +29,23 @@ _OF_ROWS = (collections.abc.Iterator, collections.abc.Iterable, collections.abc.
 
 
 class FunctionContext:
-    """What ``open`` of a function is given: names of PyFlink's FunctionContext of which there is something here."""
+    """The argument of a function's ``open``: the methods of PyFlink's FunctionContext that have a meaning here."""
 
     def get_job_parameter(self, key: str, default_value: str) -> str:
         """Return a parameter of the job: here from the environment variable of that name, else the default."""
         return os.environ.get(key, default_value)
 
     def get_metric_group(self) -> Any:
-        """Refuse: figures of functions are not kept. Raises FunctionError."""
+        """Raise FunctionError: functions cannot count figures here."""
         raise FunctionError(
             "functions of headrace have no metric group", hint="headrace counts the rows and seconds of each verb"
         )
 
 
 class Instance:
-    """An object of a user's class. ``open`` is called before its first use in a process, ``close`` when the process lets go of it."""
+    """An object of a user's class. ``open`` is called before its first use in a process, ``close`` when the process
+    releases it.
+    """
 
     def __init__(self, made: Any) -> None:
         self._made = made
@@ -54,14 +57,15 @@ class Instance:
     @property
     def ready(self) -> Any:
         """The object, opened."""
-        # A process may be forked from one that has opened it: what open() has made there is not for both.
+        # If the process was forked from one that had opened the object, it opens its own: both must not share
+        # connections or files of open().
         if self._opened_in != os.getpid():
             self._open()
         return self._made
 
     @property
     def unopened(self) -> Any:
-        """The object that is asked for types and signatures when a job is built."""
+        """The object before ``open``, for types and signatures when a job is built."""
         return self._made
 
     def _open(self) -> None:
@@ -90,7 +94,7 @@ def _takes_an_argument(function: Any) -> bool:
 
 
 class Wrapper(ABC):
-    """What is called in the place of a function of the user. Its signature and annotations are those of that function."""
+    """Base of callables that replace a function of the user. Signature and annotations are those of that function."""
 
     #: Whether rows and maps are given as PyFlink gives them.
     as_flink: bool = False
@@ -98,11 +102,11 @@ class Wrapper(ABC):
     @property
     @abstractmethod
     def target(self) -> Any:
-        """The function of the user: what takes a row, or the arguments of a call."""
+        """The function of the user, which takes a row, or the arguments of a call."""
 
 
 def unwrapped(function: Any) -> Any:
-    """Return the function of the user that is called in the end."""
+    """Return the function of the user inside all wrappers."""
     return function.target if isinstance(function, Wrapper) else function
 
 
@@ -115,7 +119,7 @@ class Method(Wrapper):
         self._returns = returns if returns is not None and returns.is_nested() else None
 
     def returning(self, kind: pl.DataType) -> Method:
-        """Return the same method, whose results are brought to a type."""
+        """Return the same method, with results converted to a type."""
         return Method(self._instance, self._name, flink=self.as_flink, returns=kind)
 
     @property
@@ -156,7 +160,7 @@ class Called(Wrapper):
 
 
 class Rows(Wrapper):
-    """The rows of a table function as tuples, whatever the user's function gives for one."""
+    """Calls a table function and gives its rows as tuples, whatever form the user's function gives them."""
 
     def __init__(self, function: Callable[..., Any], names: Sequence[str]) -> None:
         self._function, self._names = function, tuple(names)
@@ -183,8 +187,8 @@ class Rows(Wrapper):
 class Accumulating(Wrapper):
     """An aggregate with ``create_accumulator``, ``accumulate``, ``get_value`` or ``emit_value``, and perhaps ``merge``.
 
-    It has the methods of headrace's aggregates. Without ``merge`` the arguments of all rows of a group are its state, and are
-    accumulated when the result is asked for.
+    It has the methods of headrace's aggregates. Without ``merge`` the arguments of all rows of a group are its state,
+    and are accumulated when the result is asked for.
     """
 
     def __init__(self, instance: Instance, returns: pl.DataType, *, flink: bool) -> None:
@@ -232,7 +236,7 @@ class Accumulating(Wrapper):
 
 
 def _emitted(emit: Any, state: Any) -> list[Any]:
-    """Return the rows of a table aggregate, which yields them or gives them to a collector."""
+    """Return the rows of a table aggregate. It yields them, or passes them to a collector."""
     rows: list[Any] = []
     try:
         inspect.signature(emit).bind(state, None)
@@ -315,11 +319,12 @@ def from_pandas(made: Any, returns: pl.DataType) -> pl.Series:
     return series.cast(returns)
 
 
-# ------------------------------------------------------------------------------------------------------------- what it is
+# ------------------------------------------------------------------------------------------------------------- what it
+# is
 
 
 def is_pyflink(reference: Any) -> bool:
-    """Return whether an object is what PyFlink's ``udf``, ``udtf``, ``udaf`` or ``udtaf`` make."""
+    """Return whether PyFlink's ``udf``, ``udtf``, ``udaf`` or ``udtaf`` made an object."""
     return all(hasattr(reference, each) for each in ("_func", "_func_type", "_deterministic", "_name")) and (
         hasattr(reference, "_result_type") or hasattr(reference, "_result_types")
     )
@@ -336,7 +341,9 @@ def is_aggregate(instance: Any) -> bool:
 
 
 def gives_rows(instance: Any, method: Any) -> bool:
-    """Return whether a function gives rows: a generator, one annotated with ``Iterator[…]``, or a TableFunction of PyFlink."""
+    """Return whether a function gives rows: a generator, one annotated with ``Iterator[…]``, or a TableFunction of
+    PyFlink.
+    """
     plain = inspect.unwrap(method) if callable(method) else method
     if inspect.isgeneratorfunction(plain) or any(each.__name__ == "TableFunction" for each in type(instance).__mro__):
         return True
@@ -355,7 +362,9 @@ def annotations_of(function: Any) -> dict[str, Any]:
 
 
 def declared_result(instance: Any, name: str) -> Any:
-    """Return the type that an object says its results have (``get_result_type()``, ``result_type``); None when it says none."""
+    """Return the type that an object says its results have (``get_result_type()``, ``result_type``); None when it says
+    none.
+    """
     asked = getattr(instance, "get_result_type", None)
     if callable(asked) and _overrides(instance, "get_result_type"):
         return _flink(asked(), name)
@@ -375,7 +384,9 @@ def _flink(declared: Any, name: str) -> Any:
 
 
 def schema_of_rows(instance: Any, method: Any, name: str) -> Schema:
-    """Return the columns of a table function. Raises FunctionError, saying where to put them, when nothing says them."""
+    """Return the columns of a table function. Raises FunctionError if they are not declared; the error says how to
+    declare them.
+    """
     import polars as pl
 
     declared = declared_result(instance, name)
@@ -400,7 +411,7 @@ def schema_of_rows(instance: Any, method: Any, name: str) -> Schema:
 
 
 def schema_of_type(kind: pl.DataType) -> Schema:
-    """Return the columns that a row type means; any other type is one column, ``f0``."""
+    """Return the columns of a row type. Any other type gives one column, ``f0``."""
     import polars as pl
 
     if isinstance(kind, pl.Struct):
@@ -418,8 +429,8 @@ def _named_fields(kind: Any) -> dict[str, Any] | None:
 
 
 def result_type(annotation: Any) -> pl.DataType:
-    """Return the type that an annotation means: ``str``, ``int | None``, ``list[float]``, ``dict[str, int]`` (a map), a NamedTuple
-    or dataclass (a row). Raises OptionError.
+    """Return the type of an annotation: ``str``, ``int | None``, ``list[float]``, ``dict[str, int]`` (a map), a
+    NamedTuple or dataclass (a row). Raises OptionError.
     """
     import polars as pl
 
@@ -440,7 +451,9 @@ def result_type(annotation: Any) -> pl.DataType:
 
 
 def _overrides(instance: Any, name: str) -> bool:
-    """Return whether an object's class implements a method, not only a base class of PyFlink whose method raises an error."""
+    """Return whether an object's class implements a method, not only a base class of PyFlink whose method raises an
+    error.
+    """
     found = getattr(instance, name, None)
     module = getattr(getattr(found, "__func__", found), "__module__", "") or ""
     return callable(found) and not module.startswith("pyflink.")

@@ -1,4 +1,4 @@
-"""Values between headrace and functions as PyFlink users write them: rows and maps."""
+"""Conversion of rows and maps between headrace and functions that are written as for PyFlink."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ if TYPE_CHECKING:
 
 
 class RowValue(Sequence[Any]):
-    """A row that a function is given: its fields by name (``row.a``, ``row['a']``) and by place (``row[0]``), as PyFlink's Row."""
+    """A row as a function gets it, with fields by name (``row.a``, ``row['a']``) and by place (``row[0]``), like
+    PyFlink's Row.
+    """
 
     __slots__ = ("_fields",)
 
@@ -44,7 +46,7 @@ class RowValue(Sequence[Any]):
 
 
 def as_flink_gives(value: Any) -> Any:
-    """Return an argument as PyFlink gives it: a row as a row, a map as a dict."""
+    """Return an argument in PyFlink's form: a row as a ``RowValue``, a map as a dict."""
     if isinstance(value, dict):
         return RowValue({name: as_flink_gives(each) for name, each in value.items()})
     if isinstance(value, list):
@@ -55,7 +57,7 @@ def as_flink_gives(value: Any) -> Any:
 
 
 def as_declared(value: Any, kind: pl.DataType) -> Any:
-    """Return a result as headrace keeps values of a type: rows as dicts, maps as lists of entries."""
+    """Return a result in headrace's form of its type: rows as dicts, maps as lists of entries."""
     import polars as pl
 
     if value is None:
@@ -78,7 +80,9 @@ def as_declared(value: Any, kind: pl.DataType) -> Any:
 
 
 def row_of(value: Any, names: Sequence[str]) -> tuple[Any, ...]:
-    """Return one result of a table function as a tuple: from a dict, a row of PyFlink, a dataclass, a tuple or a single value."""
+    """Return one result of a table function as a tuple: from a dict, a row of PyFlink, a dataclass, a tuple or a
+    single value.
+    """
     found = _by_name(value)
     if found is not None:
         return tuple(found.get(name) for name in names)

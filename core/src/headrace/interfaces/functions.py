@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 class ScalarFunction:
     """A function of a row's values to one value.
 
-    Row-wise, it is called once per row with Python values, NULL as None. ``vectorized``, it is called with polars Series
-    and returns one of the same length; it must treat each row by itself.
+    Row-wise, it is called once per row with Python values, NULL as None. ``vectorized``, it is called with polars
+    Series and returns one of the same length; it must treat each row by itself.
     """
 
     name: str
@@ -54,10 +54,11 @@ class AggregateFunction:
     """A user aggregate: a class with ``create() -> state``, ``add(state, *values) -> state``,
     ``merge(state, other) -> state`` and ``result(state)``. ``retract(state, *values) -> state`` is optional.
 
-    The operator calls ``create`` for each new group, ``add`` for each row of it in order, ``merge`` when two parts of a group become one
-    (sessions, panes of sliding windows, partial results before a shuffle), and ``result`` when a result is given. Adding rows to one state
-    and merging the states of parts of these rows must give the same result. State must be made of MessagePack types, so that it can be
-    stored. An error in ``add`` or ``merge`` stops the job; one in ``result`` makes the last row of the group a dead letter.
+    The operator calls ``create`` for each new group, ``add`` for each row of it in order, ``merge`` when two parts of a
+    group become one (sessions, panes of sliding windows, partial results before a shuffle), and ``result`` when a
+    result is given. Adding rows to one state and merging the states of parts of these rows must give the same result.
+    State must be made of MessagePack types, so that it can be stored. An error in ``add`` or ``merge`` stops the job;
+    one in ``result`` makes the last row of the group a dead letter.
     """
 
     name: str
@@ -93,9 +94,10 @@ def udf(
     """Make a Python function usable in SQL expressions by its name.
 
     The result type comes from ``returns`` (a type name such as ``"string"``) or from the return annotation. Raises
-    FunctionError when there is neither. ``name``: its name in SQL; default: that of the function. ``vectorized``: it gets polars Series in
-    place of single values. ``deterministic=False``: equal arguments may give different results, so that calls are never combined or cached.
-    An error that it raises makes the row a dead letter, except RetriableError and JobError (docs/jobs.md).
+    FunctionError when there is neither. ``name``: its name in SQL; default: that of the function. ``vectorized``: it
+    gets polars Series instead of single values. ``deterministic=False``: equal arguments may give different results, so
+    that calls are never combined or cached. An error that it raises makes the row a dead letter, except RetriableError
+    and JobError (docs/jobs.md).
     """
 
     def make(target: Callable[..., Any]) -> ScalarFunction:
@@ -107,10 +109,12 @@ def udf(
 
 
 def udtf(*, returns: Mapping[str, Any], name: str | None = None) -> Callable[[Callable[..., Any]], TableFunction]:
-    """Make a Python generator usable as a table function (``LATERAL TABLE(f(x))`` in SQL). ``returns`` gives its columns and types.
+    """Make a Python generator usable as a table function (``LATERAL TABLE(f(x))`` in SQL). ``returns`` gives its
+    columns and types.
 
-    The function is called once for each row, with Python values. It yields dicts, tuples in the order of ``returns``, or single values if
-    there is one column. An error that it raises makes the row a dead letter. ``name``: its name in SQL; default: that of the function.
+    The function is called once for each row, with Python values. It yields dicts, tuples in the order of ``returns``,
+    or single values if there is one column. An error that it raises makes the row a dead letter. ``name``: its name in
+    SQL; default: that of the function.
     """
 
     def make(target: Callable[..., Any]) -> TableFunction:
@@ -121,10 +125,11 @@ def udtf(*, returns: Mapping[str, Any], name: str | None = None) -> Callable[[Ca
 
 
 def udaf(*, returns: Any, name: str | None = None) -> Callable[[Any], AggregateFunction]:
-    """Make a class with ``create``, ``add``, ``merge`` and ``result`` usable as an aggregate function: see ``AggregateFunction``.
+    """Make a class with ``create``, ``add``, ``merge`` and ``result`` usable as an aggregate function: see
+    ``AggregateFunction``.
 
-    ``returns``: the type of the result, such as ``"float64"``. ``name``: its name in SQL; default: that of the class. Raises FunctionError
-    when a method is missing.
+    ``returns``: the type of the result, such as ``"float64"``. ``name``: its name in SQL; default: that of the class.
+    Raises FunctionError when a method is missing.
     """
 
     def make(target: Any) -> AggregateFunction:
@@ -138,12 +143,13 @@ def udaf(*, returns: Any, name: str | None = None) -> Callable[[Any], AggregateF
 
 
 def resolve(reference: Any, *, name: str | None = None, returns: Any = None) -> UserFunction:
-    """Return the user function that ``reference`` means.
+    """Return the user function of ``reference``. Called when a job is built, and by ``CREATE FUNCTION`` in SQL.
 
-    It may be a function made by a decorator, ``"package.module:name"``, any callable, a generator, what PyFlink's decorators make,
-    a class or an object: with ``eval`` (scalar, or a table function if it gives rows), with ``create_accumulator`` and
-    ``accumulate`` (an aggregate), with headrace's ``create`` and ``add``, or with a method called ``name``. A class is
-    instantiated without arguments. Raises FunctionError that says what was tried, or where to declare the type of the result.
+    ``reference`` may be a function made by a decorator, of headrace or of PyFlink; the text ``"package.module:name"``;
+    a callable or a generator; or a class or an object. A class is instantiated without arguments. Its methods decide
+    what it is: ``eval`` makes a scalar function, or a table function if it gives rows; ``create_accumulator`` and
+    ``accumulate``, or headrace's ``create`` and ``add``, make an aggregate; otherwise a method called ``name`` is the
+    function. Raises FunctionError that says what was tried, or where to declare the type of the result.
     """
     if isinstance(reference, str):
         reference, name = _imported(reference), name or reference.rpartition(":")[2].rpartition(".")[2]
@@ -259,7 +265,7 @@ def _type_of_aggregate(instance: Any, method: str, name: str, returns: Any) -> p
 
 
 def _of_pyflink(wrapped: Any, name: str | None, returns: Any) -> UserFunction:
-    """Return the function of what PyFlink's ``udf``, ``udtf``, ``udaf`` or ``udtaf`` have made."""
+    """Return the function of an object that PyFlink's ``udf``, ``udtf``, ``udaf`` or ``udtaf`` made."""
     own_name = name or str(wrapped._name)
     function = wrapped._func
     in_pandas = wrapped._func_type == "pandas"
@@ -335,7 +341,9 @@ def import_object(path: str) -> Any:
 
 
 def taken_by(function: UserFunction) -> tuple[Any, int]:
-    """Return what takes the arguments of a call of a function, and how many of its parameters come before those of the call."""
+    """Return the callable that takes the arguments of a call, and how many of its parameters come before these
+    arguments.
+    """
     if not isinstance(function, AggregateFunction):
         return function.function, 0
     made = function()

@@ -60,8 +60,9 @@ def headrace_codecs() -> Mapping[str, type[Codec] | str]:  # type: ignore[empty-
 def headrace_decoders() -> Mapping[str, Callable[[DecoderRequest], Decoder | None] | str]:  # type: ignore[empty-body]
     """Offer faster decoders of formats of headrace: ``{"json": make}``.
 
-    ``make`` is called for every decoder of the format. It returns a decoder that gives what ``request.plain`` gives for every body,
-    rows and reasons alike, or None to leave the work to that. It is not asked if ``HEADRACE_DECODERS=plain`` is set.
+    headrace calls ``make`` with a ``DecoderRequest`` for every decoder of the format. It returns a decoder with exactly
+    the results of ``request.plain``, rows and reasons of bad bodies, or None if ``request.plain`` shall do the work. It
+    is not called if ``HEADRACE_DECODERS=plain`` is set.
     """
 
 
@@ -69,15 +70,17 @@ def headrace_decoders() -> Mapping[str, Callable[[DecoderRequest], Decoder | Non
 def headrace_accelerators() -> Mapping[str, Callable[[], Callable[..., Any] | None] | str]:  # type: ignore[empty-body]
     """Offer faster forms of functions of headrace that work on whole buffers: ``{"find_byte": make}``.
 
-    ``make`` is called once in a process. It returns a function that gives the same as headrace's own for all arguments, or None where
-    it has none. ``find_byte(buffer, byte, begin)`` returns the places of a byte as int64, in order. It is not asked if
-    ``HEADRACE_DECODERS=plain`` is set.
+    headrace calls ``make`` once in a process. It returns a function with the same results as headrace's own for all
+    arguments, or None. ``find_byte(buffer, byte, begin)`` returns the places of a byte as int64, in order. It is not
+    called if ``HEADRACE_DECODERS=plain`` is set.
     """
 
 
 @hookspec
 def headrace_state_stores() -> Mapping[str, type[StateStore] | str]:  # type: ignore[empty-body]
-    """Offer state stores for runtimes to keep operators' state in."""
+    """Offer state stores, in which backends keep the state of operators: ``{"mysql": MysqlStateStore}`` makes
+    ``state_store="mysql"`` work.
+    """
 
 
 @hookspec
@@ -99,13 +102,14 @@ def headrace_languages() -> Mapping[str, type[Language] | str]:  # type: ignore[
 def headrace_connectors() -> Mapping[str, str]:  # type: ignore[empty-body]
     """Offer connectors to SQL texts under other names than the plug-in's own: ``{"upsert-kafka": "kafka"}``.
 
-    The value is the name of a source, a sink, or both; their ``table_options`` say what the name means. Names are in lower case.
+    The value is the name of a source, a sink, or both; their ``table_options`` define the options of this name. Names
+    are in lower case.
     """
 
 
 @hookspec
 def headrace_secret_stores() -> Mapping[str, Callable[[str], str] | str]:  # type: ignore[empty-body]
-    """Offer places of secrets: ``{"vault": read}`` makes ``password="${vault:team/db}"`` call ``read("team/db")``.
+    """Offer secret stores: ``{"vault": read}`` makes ``password="${vault:team/db}"`` call ``read("team/db")``.
 
     The function is called in every process that uses the secret, whenever it is used. It returns the secret, or raises
     HeadraceError without it in the message.
@@ -114,7 +118,7 @@ def headrace_secret_stores() -> Mapping[str, Callable[[str], str] | str]:  # typ
 
 @hookspec
 def headrace_metrics() -> Mapping[str, Metric | str]:  # type: ignore[empty-body]
-    """Offer figures that operators of the plug-in count, by the name of the ``Metric``."""
+    """Offer the definitions (``Metric``) of figures that operators of the plug-in count, by their names."""
 
 
 @hookspec

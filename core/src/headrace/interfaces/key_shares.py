@@ -22,18 +22,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class KeyShare:
-    """Shard ``number`` of ``count`` behind a shuffle. Made by headrace, given to ``StatefulOperator.share_of``."""
+    """Shard ``number`` of ``count`` after a shuffle. headrace makes it and passes it to ``StatefulOperator.share_of``."""
 
     number: int
     count: int
-    #: Per side of the shuffle the columns of its input by whose hash rows are divided.
+    #: For each side of the shuffle, the input columns whose hash divides the rows.
     keys: tuple[tuple[str, ...], ...]
 
     def holds(self, frame: pl.DataFrame, *, side: int = 0, names: Sequence[str] | None = None) -> NDArray[np.bool_]:
         """Return which rows of a state belong to the shard.
 
-        ``names``: the columns of ``frame`` that hold the shuffle's key, in its order, where they are called otherwise than in
-        the rows that came in. They must have the types of those. Raises CheckpointError when a column is not there.
+        ``names``: the columns of ``frame`` with the shuffle's key, in its order, if their names differ from those of
+        the input. They must have the same types as in the input. Raises CheckpointError when a column is not there.
         """
         import numpy as np
 

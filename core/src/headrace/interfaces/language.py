@@ -1,4 +1,6 @@
-"""Jobs written in another language: ``headrace.sql``, ``headrace.table`` and ``headrace.register``. The language is a plug-in."""
+"""Jobs written in another language: ``headrace.sql``, ``headrace.table`` and ``headrace.register``. The language is a
+plug-in.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +19,9 @@ if TYPE_CHECKING:
 class Language(ABC):
     """A language in which jobs are written as texts, such as SQL. Offered by the hook ``headrace_languages``.
 
-    An object is made for each call of ``headrace.sql``, ``table`` or ``register``, and by ``headrace run`` for a file with one of its
-    ``suffixes``. Definitions that one text makes for later ones, such as tables, are kept by the language itself, in a session.
+    An object is made for each call of ``headrace.sql``, ``table`` or ``register``, and by ``headrace run`` for a file
+    with one of its ``suffixes``. The language itself keeps definitions that one text makes for later texts, such as
+    tables, in a session.
     """
 
     #: Endings of the names of files that hold texts of the language, for the console.
@@ -61,14 +64,17 @@ def language(name: str = "sql") -> Language:
 def sql(source: str | os.PathLike[str], **options: Any) -> Any:
     """Return the job of a SQL text or of a file whose name ends in ``.sql``; needs headrace-sql.
 
-    Options are those of ``headrace_sql.api.sql``: ``functions``, ``dialect``, ``variables``, ``namespace``, ``pipeline``, ``session``, …
-    The job has all that jobs have, and ``collect()``, which gives its rows. Raises JobError with the place in the text.
+    Options are those of ``headrace_sql.api.sql``: ``functions``, ``dialect``, ``variables``, ``namespace``,
+    ``pipeline``, ``session``, … The job has the methods of every job, and ``collect()``, which returns its rows. Raises
+    JobError with the place in the text.
     """
     return language().job(source, **options)
 
 
 def table(name: str, **options: Any) -> Stream:
-    """Return a table or view that a SQL text has defined as a stream, for use in Python. ``session``: the session of that text."""
+    """Return a table or view that a SQL text has defined as a stream, for use in Python. ``session``: the session of
+    that text.
+    """
     return language().table(name, **options)
 
 

@@ -1,6 +1,6 @@
-"""What a local store implements: a database on this machine's disk for state that does not fit in memory.
+"""The interface of a local store: a database on this machine's disk for state that does not fit in memory.
 
-It is a cache. The state store has the state; a local store may be lost, and is then filled again from the state store.
+It is a cache. The state store has the state. A local store may be lost; then it is filled again from the state store.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ import msgspec
 #: A chain of versions is known by its entries: (version, checksum).
 Epoch = tuple[int, str]
 _PREFIX_BYTES = 8
-#: Rows that are written down by one checkpoint: while it is made nothing is read, so it must not take long.
+#: The maximum number of rows that one checkpoint writes. The job reads nothing while it does so, so it must not take
+#: long.
 CHANGED_MAX = 60_000
 #: Greater than all hashes that may follow a prefix.
 _END = b"\xff" * 9
@@ -24,20 +25,23 @@ _ABOUT = b"a"
 
 
 class LocalStore(ABC):
-    """Keeps values by key on the local disk, both bytes, in the order of the keys. Made by a backend, used by one thread.
+    """Keeps values by key on the local disk, both bytes, in the order of the keys. A backend makes it; one thread uses
+    it.
 
-    A write survives the end of the process, not necessarily that of the machine. Damage must be found when it is read, and raised as
+    A write survives a crash of the process, not necessarily a crash of the machine. A read of damaged data must raise
     CheckpointError.
     """
 
-    #: Whether something could not be read or written: then the next process begins with an empty one.
+    #: Whether a read or a write has failed. Then the next process begins with an empty store.
     damaged: bool = False
 
     @abstractmethod
     def __init__(self, directory: str, memory_bytes: int) -> None:
-        """Open the database in a directory, or create it. ``memory_bytes``: how much memory it may use, caches included.
+        """Open the database in a directory, or create it. ``memory_bytes``: how much memory it may use, caches
+        included.
 
-        Raises CheckpointError when it cannot be opened: then the caller removes the directory, and opens it once more.
+        Raises CheckpointError when it cannot be opened. The caller then removes the directory, and opens the store once
+        more.
         """
 
     @abstractmethod
@@ -46,11 +50,15 @@ class LocalStore(ABC):
 
     @abstractmethod
     def write(self, keys: Sequence[bytes], values: Sequence[bytes], removed: Sequence[bytes] = ()) -> None:
-        """Remove keys, then set values. Both are done completely or not at all, also if the process ends during the call."""
+        """Remove keys, then set values. Both are done completely or not at all, also if the process ends during the
+        call.
+        """
 
     @abstractmethod
     def scan(self, begin: bytes, end: bytes, rows: int) -> Iterator[tuple[list[bytes], list[bytes]]]:
-        """Yield keys and values from ``begin`` to before ``end``, in order, at most ``rows`` at a time. Do not write meanwhile."""
+        """Yield keys and values from ``begin`` to before ``end``, in order, at most ``rows`` at a time. Do not write
+        before the end.
+        """
 
     @abstractmethod
     def clear(self, begin: bytes, end: bytes) -> None:
@@ -64,12 +72,14 @@ class LocalStore(ABC):
 class LocalTable:
     """The part of a local store that belongs to one operator of one shard.
 
-    It knows of which version of the stored state its rows are. Rows are written only as they are in versions that have been stored:
-    so these rows fit every later checkpoint of the same chain. ``base``: all rows of that version are here; newer ones are in
-    the versions behind it. ``newest``: no row is of a later version. A checkpoint that does not know both has other rows.
+    It knows to which version of the stored state its rows belong. Rows are written only with values of a version that
+    has been stored, so they fit every later checkpoint of the same chain of versions. ``base``: the table has all rows
+    of this version; newer rows are in the versions after it. ``newest``: no row belongs to a later version. A
+    checkpoint whose chain lacks one of these two has other rows.
 
-    ``memory_bytes``: how much memory the operator may use for its own rows. ``rolls``: its deltas are to carry a part of all rows
-    besides, so that no snapshot is needed. ``changed_max``: when so many rows have changed, the operator wants a checkpoint.
+    ``memory_bytes``: how much memory the operator may use for its own rows. ``rolls``: its deltas must also contain a
+    part of the unchanged rows, so that no snapshot is needed. ``changed_max``: when this number of rows has changed,
+    the operator requests a checkpoint.
     """
 
     def __init__(
@@ -80,7 +90,7 @@ class LocalTable:
         self.memory_bytes = memory_bytes
         self.rolls = rolls
         self.changed_max = changed_max
-        #: Set by the shard: the next delta is to have such a part even if nothing has changed.
+        #: Set by the shard: the next delta must contain such a part even if nothing has changed.
         self.must_roll = False
         self.base: Epoch | None = None
         self._newest: Epoch | None = None
@@ -116,7 +126,7 @@ class LocalTable:
         self._write_about([], [], [])
 
     def settle(self, epoch: Epoch | None) -> None:
-        """Called when a checkpoint was made: from now on rows of this version may be written."""
+        """Called when a checkpoint is stored. From now on rows of its version may be written."""
         self._epoch = epoch
 
     def has_all(self, epoch: Epoch | None) -> None:

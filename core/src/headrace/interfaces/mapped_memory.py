@@ -23,19 +23,19 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _PAGE_BYTES = mmap.PAGESIZE
-#: The size of a file. It needs no room on the disk before it is used. Large files keep the number of open files small.
+#: The size of a file. The file needs no disk space before it is used. Large files keep the number of open files small.
 _FILE_BYTES = 1 << 30
 #: Arrays smaller than this stay in normal memory: only whole pages can leave memory.
 _LEAST_BYTES = 1 << 16
-#: So much is let go at a time; the least part of the limit that is left then.
+#: How much is released at a time; and the smallest part of the limit that stays resident then.
 _STEP_BYTES, _LEFT = 1 << 24, 0.75
 
 
 class MappedMemory:
     """Gives out arrays and frames in mapped files, and releases their resident pages if these are too many.
 
-    Made by a backend, used by one thread. ``bytes_max``: how much of them may be resident after ``trim``, about. ``stored`` calls an
-    action until the disk has taken it, or raises what ends the job.
+    A backend makes it; one thread uses it. ``bytes_max``: about how many bytes of the files may be resident after
+    ``trim``. ``stored`` repeats an action until the disk accepts it, or raises an error that ends the job.
     """
 
     def __init__(
@@ -52,7 +52,8 @@ class MappedMemory:
         self._file_bytes = file_bytes
         self._least_bytes = min(_LEAST_BYTES, max(1, bytes_max // 64))
         self._files: list[_File] = []
-        #: What was given back, by whichever thread dropped the last reference: taken when something is wanted.
+        #: Ranges that were given back, by whichever thread dropped the last reference. The next allocation takes them
+        #: into account.
         self._dropped: deque[tuple[_File, int, int]] = deque()
         #: Resident memory of other files, mostly those of libraries; measured again when all arrays were released.
         self._others = _resident_of_files()
@@ -128,7 +129,9 @@ class MappedMemory:
         return max(size, 1)
 
     def _room(self, size: int) -> NDArray[np.uint8]:
-        """Return so many bytes, whatever is in them. They are given back with the last array or frame that lies in them."""
+        """Return this number of bytes, with any content. They are given back when the last array or frame in them is
+        dropped.
+        """
         import numpy as np
 
         while self._dropped:
@@ -139,7 +142,7 @@ class MappedMemory:
         file, begin = self._stored(lambda: self._taken(pages))
         self.size_bytes += pages
         made = np.frombuffer(file.memory, dtype=np.uint8, count=size, offset=begin)
-        # What is made of it (views, Arrow's buffers, frames) holds this array.
+        # Views, Arrow buffers and frames that are made from it keep this array alive.
         weakref.finalize(made, self._dropped.append, (file, begin, pages)).atexit = False
         return made
 
@@ -162,7 +165,7 @@ class MappedMemory:
 
 
 class _File:
-    """A file without a name, mapped as a whole, and which ranges of it are free."""
+    """A file without a name that is mapped as a whole, and its free ranges."""
 
     def __init__(self, directory: Path, size: int) -> None:
         with tempfile.TemporaryFile(dir=directory) as file:
@@ -170,13 +173,15 @@ class _File:
             self.memory = mmap.mmap(file.fileno(), size)
             self._descriptor = os.dup(file.fileno())
         weakref.finalize(self, os.close, self._descriptor)
-        #: By their begin; none touches the next.
+        #: Ordered by their beginnings; two ranges never touch.
         self._free: dict[int, int] = {0: size}
-        #: Nothing was ever given behind this.
+        #: No range after this place was ever used.
         self.end = 0
 
     def take(self, size: int) -> int | None:
-        """Return where so many bytes are, which are on the disk from now on; None: there is no room. Raises OSError."""
+        """Return the place of this number of bytes, for which disk space is reserved; None: the file has no room.
+        Raises OSError.
+        """
         found = next((begin for begin, count in sorted(self._free.items()) if count >= size), None)
         if found is None:
             return None
@@ -189,7 +194,7 @@ class _File:
         return found
 
     def give_back(self, begin: int, size: int) -> None:
-        """Let a range be free, also on the disk where the file system can."""
+        """Mark a range as free, and release its disk space if the file system can do that."""
         try:
             self.memory.madvise(getattr(mmap, "MADV_REMOVE", mmap.MADV_DONTNEED), begin, size)
         except OSError:
@@ -204,7 +209,9 @@ class _File:
 
 
 def _resident_of_files() -> int:
-    """Return how much of mapped files is resident in this process; 0 where the system does not tell it (other than Linux)."""
+    """Return how much of mapped files is resident in this process; 0 where the system does not tell it (other than
+    Linux).
+    """
     try:
         with open("/proc/self/statm", "rb") as file:
             return int(file.read().split()[2]) * _PAGE_BYTES

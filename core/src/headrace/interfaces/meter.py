@@ -36,7 +36,7 @@ class Meter:
         self.enabled = enabled
         #: Whether ``span`` is to be called.
         self.spans = spans and enabled
-        #: The entry or micro-batch that is at work, for spans; kept by the thread that drives the job.
+        #: The entry or micro-batch that is being processed, for spans. The thread that drives the job sets it.
         self.group: int | None = None
         self.clock: Clock = clock or SystemClock()
         self._series_max = series_max
@@ -84,7 +84,7 @@ class Meter:
             self._observe(self._key(metric, labels), counts, total)
 
     def span(self, span: Span) -> None:
-        """Record a span. In a worker process it is kept until ``take``; of one task at most 1,000 are kept."""
+        """Record a span. A worker process keeps it until ``take``, at most 1,000 spans per task."""
         with self._lock:
             if len(self._waiting_spans) < _SPANS_MAX:
                 self._waiting_spans.append(span)
@@ -105,7 +105,9 @@ class Meter:
         return {name: values for name, values in taken.items() if values}
 
     def merge(self, taken: Mapping[str, Any], *, group: int | None = None) -> None:
-        """Add the counts that another process returned from ``take``. ``group``: the group of its spans, if it did not know that."""
+        """Add the counts that another process returned from ``take``. ``group``: the group of its spans, if it did not
+        know that.
+        """
         if not self.enabled:
             return
         with self._lock:
@@ -128,7 +130,7 @@ class Meter:
             return self._gauges.get((metric.name, labels))
 
     def snapshot(self, status: JobStatus, definitions: Mapping[str, Metric]) -> Snapshot:
-        """Return all figures of the job: those that ``status`` has, and those that were counted here.
+        """Return all figures of the job: the figures of ``status``, and the figures that were counted here.
 
         ``definitions``: the figures of plug-ins, by name.
         """
@@ -169,7 +171,9 @@ class Meter:
         return self._bounded(metric.name, labels)
 
     def _bounded(self, name: str, labels: tuple[str, ...]) -> _Key:
-        """Return the key of a series. Beyond the limit the last label says ``(others)``; the first ones keep their series."""
+        """Return the key of a series. Beyond the limit the last label says ``(others)``; the first ones keep their
+        series.
+        """
         known = self._known.setdefault(name, set())
         if labels in known:
             return name, labels
@@ -216,7 +220,7 @@ def _span_to_json(span: Span) -> list[Any]:
 def _of_status(
     status: JobStatus, times: Mapping[tuple[str, ...], float], now: float
 ) -> list[tuple[Metric, float, tuple[str, ...]]]:
-    """Return the figures that a status has. ``times``: the time of the last record, by source and queue."""
+    """Return the figures of a status. ``times``: the time of the last record, by source and queue."""
     made: list[tuple[Metric, float, tuple[str, ...]]] = []
     for queue in status.queues:
         source, _, name = queue.queue.partition("/")

@@ -1,7 +1,7 @@
-"""The metrics of a running job, and what an exporter implements that sends or shows them.
+"""The metrics of a running job, and the interface of exporters, which send or show them.
 
-Names follow OpenTelemetry: dots, no unit in the name. The name for Prometheus is made of it as OpenTelemetry's own
-translation does: ``headrace.checkpoint.duration`` in seconds is ``headrace_checkpoint_duration_seconds``.
+Names follow OpenTelemetry: dots, no unit in the name. The name for Prometheus is derived by OpenTelemetry's rules:
+``headrace.checkpoint.duration`` in seconds is ``headrace_checkpoint_duration_seconds``.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ QUEUE_LAG = _gauge("queue.lag.records", "{record}", "Records in a queue that are
 QUEUE_LAG_TIME = _gauge(
     "queue.lag.time", "s", "Age of the last record that was read, 0 when none is left.", "source", "queue", join="max"
 )
-#: Kept to make ``QUEUE_LAG_TIME`` of it.
+#: Kept to compute ``QUEUE_LAG_TIME``.
 QUEUE_TIME = _gauge("queue.record.timestamp", "s", "The source's time of the last record read.", "source", "queue",
                     join="max")  # fmt: skip
 BROKEN_QUEUES = _gauge("queues.broken", "{queue}", "Queues that are set aside.")
@@ -170,9 +170,10 @@ class Snapshot:
 class Span:
     """One step of rows on their way from source to sink. Times are microseconds since the Unix epoch.
 
-    ``batch``: a batch was decoded and taken through the verbs in front of the first shuffle or sink. ``shard``: a shard took an
-    entry. ``store``: a sink stored rows. ``queue``, ``first`` and ``last`` say which rows: of a shard, the numbers of
-    entries. ``group`` is the entry or micro-batch to which batches and shards belong; None: there are no shards.
+    ``batch``: a batch was decoded and taken through the verbs in front of the first shuffle or sink. ``shard``: a shard
+    took an entry. ``store``: a sink stored rows. ``queue``, ``first`` and ``last`` say which rows: of a shard, the
+    numbers of entries. ``group`` is the entry or micro-batch to which batches and shards belong; None: there are no
+    shards.
     """
 
     kind: Literal["batch", "shard", "store"]
@@ -189,8 +190,8 @@ class Span:
 class MetricsExporter(ABC):
     """Sends or shows the metrics of jobs. One object may serve several jobs, and is used by several threads.
 
-    An exporter that was made from a URL belongs to one job and is closed when the job has ended. One that the caller made is never
-    closed by headrace. What an exporter raises after ``open`` is logged and does not disturb the job.
+    An exporter that was made from a URL belongs to one job and is closed when the job has ended. One that the caller
+    made is never closed by headrace. An error that an exporter raises after ``open`` is logged, and the job continues.
     """
 
     #: Whether ``take_span`` is to be called.
@@ -211,7 +212,9 @@ class MetricsExporter(ABC):
         """Called when a job has started. ``read`` returns its metrics; it may be called at any time, in any thread."""
 
     def take_span(self, job: str, span: Span) -> None:
-        """Called for every span of a job, if ``wants_spans``. Must return at once: the job waits for it."""
+        """Called for every span of a job, if ``wants_spans`` is true. It must return quickly, because the job waits
+        for it.
+        """
 
     @abstractmethod
     def job_ended(self, job: str, last: Snapshot) -> None:

@@ -1,4 +1,4 @@
-"""What an operator implements: it transforms the rows between source and sink."""
+"""The interface of operators, which transform the rows between source and sink."""
 
 from __future__ import annotations
 
@@ -39,11 +39,12 @@ class RejectedRows:
 
 
 class Operator(ABC):
-    """A running operator: one object per lane (per queue, or per shard behind a shuffle). Made by ``OperatorSpec.open``.
+    """A running operator: one object per lane (per queue, or per shard behind a shuffle). Made by
+    ``OperatorSpec.open``.
 
-    The lane calls ``process`` for each batch and ``on_system`` for each system message, in order and in one thread at a time. The output
-    must depend only on the input rows and their order, not on the clock, on batch borders or on other queues: after a crash, rows are
-    processed again, and must give the same rows under the same positions.
+    The lane calls ``process`` for each batch and ``on_system`` for each system message, in order and in one thread at a
+    time. The output must depend only on the input rows and their order, not on the clock, on batch borders or on other
+    queues: after a crash, rows are processed again, and must give the same rows under the same positions.
     """
 
     #: Counts figures of the operator's own (hook ``headrace_metrics``). The lane sets it before the first batch.
@@ -62,8 +63,8 @@ class Operator(ABC):
     def on_system(self, message: SystemMessage) -> Iterable[Batch | RejectedRows | Watermark]:
         """Process a system message and return the output that it causes. The message is passed on after that.
 
-        If the output has a ``Watermark``, it is passed on instead of the one that came: an earlier one, if earlier
-        rows are still to be given.
+        If the output has a ``Watermark``, this one is passed on instead of the message. An operator that will still
+        give earlier rows returns an earlier watermark.
         """
         return ()
 
@@ -95,7 +96,7 @@ class StatefulOperator(Operator):
         now.
 
         Called in place of these methods, so that another thread can make the bytes while the operator continues. The
-        default makes them at once.
+        default makes the bytes immediately.
         """
         from headrace.interfaces.frozen_state import FrozenState
 
@@ -105,8 +106,8 @@ class StatefulOperator(Operator):
     def apply(self, state: bytes) -> None:
         """Load a snapshot or a delta that an operator of the same spec made, in their order.
 
-        Called on a fresh operator, or on one whose own ``delta`` was just taken: then with the deltas that another copy
-        of it has made since.
+        Called on a new operator. It is also called after ``delta``, with the deltas that another copy of the operator
+        has made since then.
 
         Raises CheckpointError when the bytes are of a newer format or damaged.
         """
@@ -120,7 +121,8 @@ class StatefulOperator(Operator):
         return 0
 
     def share_of(self, states: Sequence[bytes], share: KeyShare) -> bytes:
-        """Return the state of one new shard, made from the states of all old shards: for a start with another number of shards.
+        """Return the state of one new shard from the states of all old shards. Called for a start with another number
+        of shards.
 
         ``states`` are the snapshots of the old shards, all at the same position in the input; each key is in one of
         them. ``share`` selects the rows of the new shard. The result is given to ``apply`` of a new operator of the
@@ -138,10 +140,11 @@ class StatefulOperator(Operator):
 
 
 class MappedOperator(StatefulOperator):
-    """A stateful operator that can keep large parts of its state in mapped files (``headrace.interfaces.mapped_memory``).
+    """A stateful operator that can keep large parts of its state in mapped files
+    (``headrace.interfaces.mapped_memory``).
 
-    Its output and its stored state are the same. It has no other way to and from the checkpoint than without: the files are gone with the
-    process.
+    Its output and its stored state are the same as without mapped files. It uses the checkpoint in the same way,
+    because the files disappear with the process.
     """
 
     @abstractmethod
@@ -150,10 +153,12 @@ class MappedOperator(StatefulOperator):
 
 
 class SpillingOperator(StatefulOperator):
-    """A stateful operator that can keep rows which are not in use on disk, in a local store (``headrace.interfaces.local_store``).
+    """A stateful operator that can keep rows which are not in use on disk, in a local store
+    (``headrace.interfaces.local_store``).
 
-    Its output and its stored state say the same whatever is in memory. Rows that were written by the last ``delta`` or ``snapshot`` may
-    leave memory only after ``settle``: the rows of the local store must always be those of a finished checkpoint.
+    Its output and its stored state do not depend on which rows are in memory. Rows that were written by the last
+    ``delta`` or ``snapshot`` may leave memory only after ``settle``, because the local store must only have rows of a
+    finished checkpoint.
     """
 
     @abstractmethod
@@ -166,12 +171,12 @@ class SpillingOperator(StatefulOperator):
 
     @abstractmethod
     def begin_anew(self, definition: str) -> None:
-        """Remove the rows of the local store, because they cannot be used. All versions will be applied."""
+        """Remove the rows of the local store, because they cannot be used. After that, all versions are applied."""
 
     @abstractmethod
     def go_on(self, newest: Epoch) -> None:
-        """Use the rows of the local store. Only the versions that it lacks, or has in part, will be applied, up to this
-        one.
+        """Use the rows of the local store. After that, the versions that it lacks, or has only in part, are applied, up
+        to this one.
         """
 
     @abstractmethod
@@ -187,7 +192,9 @@ class SpillingOperator(StatefulOperator):
     @property
     @abstractmethod
     def rolled(self) -> int:
-        """How far deltas have passed through the range of hashes: after each further 2 ** 64, they have contained all rows once more."""
+        """How far deltas have passed through the range of hashes. Whenever it has grown by 2 ** 64, deltas have
+        contained all rows once more.
+        """
 
     @property
     @abstractmethod
@@ -198,26 +205,28 @@ class SpillingOperator(StatefulOperator):
 class Combiner(ABC):
     """Combines rows before they are sent to the shards of a stateful operator, so that fewer are sent.
 
-    A backend may call it, on the side that sends, for some parts of a queue's rows and not for others. The operator must give
-    the same rows in the same order whichever rows were combined, and only its main output.
+    A backend may call it, on the side that sends, for some parts of a queue's rows and not for others. The operator
+    must give the same rows in the same order whichever rows were combined, and only its main output.
     """
 
-    #: Whether the operator gives its rows in the order in which it would give them if no row was combined. If not, they come in
-    #: another order, always the same one: then a runtime combines on every way, also when it repeats input, or never.
+    #: Whether the order of the operator's rows is the same as without combining. If not, the order is another one, but
+    #: always the same. Then a runtime must combine on every path, also when it repeats input, or never.
     keeps_order: bool = False
 
     @abstractmethod
     def combine(self, frame: pl.DataFrame) -> pl.DataFrame:
         """Return combined rows that replace the rows of a frame. They have the column ``COMBINED``.
 
-        ``frame`` holds rows of one queue in their order; the column ``WATERMARK``, if it is there, is the queue's own. A row
-        that is left as it is has NULL in ``COMBINED``. A row that replaces others has their keys, the position (offset and
-        index) and the watermark of the first of them, and their number in ``COMBINED``. Rows are ordered by position.
+        ``frame`` holds rows of one queue in their order; the column ``WATERMARK``, if present, is the queue's own. A
+        row that is not combined has NULL in ``COMBINED``. A row that replaces others has their keys, the position
+        (offset and index) and the watermark of the first of them, and their number in ``COMBINED``. Rows are ordered by
+        position.
         """
 
 
 class PartedOperator(StatefulOperator):
-    """A stateful operator whose state is stored in parts, by ranges of key hashes. It can work while parts are still being loaded.
+    """A stateful operator whose state is stored in parts, by ranges of key hashes. It can work while parts are still
+    being loaded.
 
     Its output must be the same whether all parts are loaded or not. So before it looks up keys, it calls
     ``need`` of its ``Restore`` with their hashes (``headrace.flow.key_hashes``). It calls ``need_all`` before it does
@@ -226,16 +235,20 @@ class PartedOperator(StatefulOperator):
 
     @property
     def restores_behind(self) -> bool:
-        """Whether this operator supports it: with some options it needs all keys at any time."""
+        """Whether this operator can work while parts are loaded. With some options an operator needs all keys at any
+        time.
+        """
         return True
 
     @abstractmethod
     def rows_to_store(self, *, whole: bool) -> int:
-        """Return how many rows ``state_in_parts`` would store. The caller chooses the number of parts by it."""
+        """Return how many rows ``state_in_parts`` would store. The caller derives the number of parts from it."""
 
     @abstractmethod
     def state_in_parts(self, bits: int, *, whole: bool) -> tuple[bytes, Sequence[bytes]]:
-        """Return the state of ``snapshot`` (``whole``) or ``delta`` as what belongs to no key, and 2 ** bits parts (``b""``: empty)."""
+        """Return the state of ``snapshot`` (``whole``) or ``delta``: the part that belongs to no key, and 2 ** bits
+        parts (``b""``: empty).
+        """
 
     @abstractmethod
     def apply_parts(self, common: bytes, parts: Sequence[bytes]) -> None:
@@ -243,14 +256,17 @@ class PartedOperator(StatefulOperator):
 
     @abstractmethod
     def begin_restore(self, commons: Sequence[bytes], rows: int, restore: Restore) -> None:
-        """Start a new operator from stored versions: their common parts are given; about ``rows`` rows follow by ``put_parts``."""
+        """Start a new operator from stored versions, with their parts that belong to no key. ``put_parts`` then loads
+        about ``rows`` rows.
+        """
 
     @abstractmethod
     def put_parts(self, contents: Sequence[tuple[int, bytes]], pages: NDArray[np.bool_]) -> None:
         """Load parts, each with the number of its version in the order of versions. From now on these pages are loaded.
 
-        ``pages`` flags them, of the 2 ** ``restore.bits`` ranges of hashes. Rows of other pages, which a part of a
-        version with fewer parts may contain, are kept until their pages are loaded: no part is given twice.
+        ``pages`` has a flag for each of the 2 ** ``restore.bits`` ranges of hashes. A part of a version with fewer
+        parts may also contain rows of other pages. The operator must keep them until their pages are loaded, because no
+        part is given twice.
         """
 
     @abstractmethod
@@ -266,18 +282,18 @@ class Changes:
     """
 
     key: tuple[str, ...] | None
-    #: False: updates come without their old rows, and of deleted rows only the key is certain (``SourceChanges``). Only operators that
-    #: say so (``takes_upserts``) get such rows: all others are behind the verb ``normalize_changes``.
+    #: False: updates come without their old rows, and of deleted rows only the key is certain (``SourceChanges``). Only
+    #: operators that say so (``takes_upserts``) get such rows: all others are behind the verb ``normalize_changes``.
     before_images: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class Derivation:
-    """What an operator does to its rows, in a normal form. It is part of the definitions of the states behind it.
+    """What an operator does to its rows, in a normal form. It is part of the definitions of the states after it.
 
-    In the texts, names of columns are in double quotes; two texts are equal if they mean the same. ``columns``:
-    the expression of each column, or None if it is not known. ``conditions``: what is true of every row in the
-    output. ``step``: what else the operator does.
+    In the texts, names of columns are in double quotes. Texts with the same meaning are equal. ``columns``:
+    the expression of each column, or None if it is not known. ``conditions``: conditions that are true for every row of
+    the output. ``step``: a text for everything else that the operator does.
     """
 
     columns: Mapping[str, str] | None
@@ -296,21 +312,24 @@ class OperatorSpec(ABC):
     #: Names of the outputs; ``""`` is the main one. Only operators such as ``split`` have others.
     outputs: Sequence[str] = ("",)
     #: Header fields that the operator reads from its rows' header columns, of ``metadata``'s names ("time" for
-    #: ``__hr_time``). Sources may leave out those that neither an operator behind them nor ``metadata`` wants.
+    #: ``__hr_time``). Sources may leave out fields that no operator and no ``metadata`` uses.
     header_fields: frozenset[str] = frozenset()
-    #: Whether it reads only the columns that ``required_columns(())`` gives and lets all others through as they are: then
-    #: fields of structs that nothing behind it reads may be missing in what it is given.
+    #: Whether it reads only the columns of ``required_columns(())`` and passes all others on unchanged. Then its input
+    #: may lack fields of structs that no later node reads.
     keeps_columns: ClassVar[bool] = False
-    #: Whether the operator works by rules that ``handle.update_rules`` can replace while the job runs: then it has ``replace_rules``.
+    #: Whether the operator has rules that ``handle.update_rules`` can replace while the job runs. Then it implements
+    #: ``replace_rules``.
     replaces_rules: ClassVar[bool] = False
     #: Whether the spec takes the user functions of its job, as the option ``functions`` (a FunctionCatalog).
     takes_functions: ClassVar[bool] = False
-    #: Whether it can work on changes without old rows (``Changes.before_images`` is False): it treats each row alone and drops none.
+    #: Whether it can work on changes without old rows (``Changes.before_images`` is False): it treats each row alone
+    #: and drops none.
     takes_upserts: ClassVar[bool] = False
-    #: How long a queue may be silent before watermarks do not wait for it: of operators that give event time. None: for ever.
+    #: For operators that make watermarks: how long a queue may be silent before watermarks no longer wait for it. None:
+    #: no limit.
     idle_timeout_us: int | None = None
 
-    #: Whether the verb appends several operators: then ``stream.<name>(…)`` calls ``of_stream``.
+    #: Whether the verb appends several operators. Then ``stream.<name>(…)`` calls ``of_stream``.
     is_composed: ClassVar[bool] = False
 
     @abstractmethod
@@ -321,7 +340,8 @@ class OperatorSpec(ABC):
         """
 
     def required_columns(self, wanted: Collection[str] | None, schema: Schema) -> Collection[str] | None:
-        """Return the input columns that the operator needs to compute the ``wanted`` output columns (None: all of them).
+        """Return the input columns that the operator needs to compute the ``wanted`` output columns (None: all of
+        them).
 
         Sources decode only what the job needs. The default asks for everything.
         """
@@ -334,15 +354,17 @@ class OperatorSpec(ABC):
 
     @classmethod
     def of_streams(cls, *streams: Any, **options: Any) -> Stream:
-        """Return the stream that a verb of two streams makes of them: what ``left.join(right, on, …)`` calls.
+        """Return the stream that a verb makes from two streams. ``left.join(right, on, …)`` calls it.
 
-        Its arguments are the two streams and the arguments of the verb. The default raises an error: the verb has one input.
+        Its arguments are the two streams and the arguments of the verb. The default raises an error: the verb has one
+        input.
         """
         raise PlanError(f"{cls.name}() takes one stream")
 
     @classmethod
     def of_stream(cls, stream: Stream, *arguments: Any, **options: Any) -> Stream:
-        """Return the stream with all operators of the verb, where ``is_composed`` is true: a verb that divides rows by a key itself.
+        """Return the stream with all operators of the verb, if ``is_composed`` is true: for a verb that divides rows by
+        a key itself.
 
         Called instead of the constructor, with the arguments of the verb. Raises JobError for wrong arguments.
         """
@@ -353,18 +375,23 @@ class OperatorSpec(ABC):
         """Return a running operator for input of that schema. Called in the process that runs it, once per lane."""
 
     def decide(self, schema: Schema, queue: Queue, first: int, last: int) -> None:
-        """Decide what depends on the order of a queue's records, for the records with the offsets ``first`` to ``last``.
+        """Decide what depends on the order of a queue's records, for the records with the offsets ``first`` to
+        ``last``.
 
-        Called where a queue is read, in the order of reading, if other processes take its batches through the operators: so
-        they need not be processed in that order. Rules that can be replaced say here from which record on new ones count. ``schema``:
-        of the operator's input. The default has nothing to settle.
+        If other processes take the batches of a queue through the operators, the process that reads the queue calls it,
+        in the order of reading. So the batches need not be processed in that order. For example, replaceable rules
+        decide here from which record on new rules count. ``schema``: the columns of the operator's input. The default
+        decides nothing.
         """
 
     def leave_decisions(self) -> None:
-        """Learn that ``decide`` is called on another copy of the spec. Called once in each process that gets batches from another one."""
+        """Learn that ``decide`` is called on another copy of the spec. Called once in each process that gets batches
+        from another one.
+        """
 
     def changes(self, before: Changes | None) -> Changes | None:
-        """Return how the rows after the operator change earlier results, given the changes before it; None: rows are only added.
+        """Return how the rows after the operator change earlier results, given the changes before it; None: rows are
+        only added.
 
         The default is for operators that process each row alone: changes are passed on, and so is their key if all its
         columns are still there. Raises PlanError for changes that the operator does not accept.
@@ -403,7 +430,8 @@ class StatefulSpec(OperatorSpec):
 
     #: Whether ``adapted`` can bring a state to other columns and held values.
     adapts_state: ClassVar[bool] = False
-    #: Whether ``open`` returns a MappedOperator: where the state cannot leave memory row by row, it can lie in mapped files.
+    #: Whether ``open`` returns a MappedOperator: where the state cannot leave memory row by row, it can lie in mapped
+    #: files.
     maps_state: bool = False
 
     @property
@@ -420,23 +448,24 @@ class StatefulSpec(OperatorSpec):
     def open(self, schema: Schema | None) -> StatefulOperator: ...
 
     def stays_in_memory(self, schema: Schema | None) -> str | None:
-        """Return why the operator's state cannot leave memory row by row; None: ``open`` returns a SpillingOperator that can do without it.
+        """Return why the operator's state cannot leave memory row by row; None: ``open`` returns a SpillingOperator.
 
-        A backend asks when a job is to run with a limit for the memory of its state (``state_memory``). It refuses a verb with such a
-        reason, unless it ``maps_state``.
+        A backend calls it for a job with a limit for the memory of its state (``state_memory``). It refuses a verb with
+        such a reason, unless the spec has ``maps_state``.
         """
         return f"{self.name} keeps all of its state in memory"
 
     def combiner(self, schema: Schema | None) -> Combiner | None:
         """Return a combiner for rows before they are sent to the operator; None (the default): rows are not combined.
 
-        Called in each process that sends rows, where only the operator takes the rows of its shuffle and only its main output
-        is used. The operator then finds the column ``COMBINED`` in every batch.
+        Called in each process that sends rows, if no other operator reads the rows of the shuffle and only the
+        operator's main output is used. Then every batch of the operator has the column ``COMBINED``.
         """
         return None
 
     def key_columns(self) -> Sequence[str]:
-        """Return the key columns: all rows with equal values in them must reach the same shard. Empty: the operator does not say.
+        """Return the key columns: all rows with equal values in them must reach the same shard. Empty: the operator
+        does not know them.
 
         The default is the attribute ``keys``, which the spec of a verb of ``key_by(…)`` has.
         """
@@ -459,12 +488,12 @@ class StatefulSpec(OperatorSpec):
     def adapted(
         self, stored: StateDefinition, now: StateDefinition, schema: Schema | None, state: bytes, *, part: bool = False
     ) -> bytes:
-        """Return what an operator of another definition stored as one of this definition, over these columns, would have.
+        """Convert a state that an operator with another definition has stored to this definition, over these columns.
 
-        ``state`` is what ``delta`` or ``snapshot`` gave, or with ``part`` one of the ranges of ``state_in_parts``.
-        Called where ``adapts_state`` is true, for definitions that differ in the types and places of ``columns`` and
-        in ``held`` only: types are wider now. Values that are new may be anything: the job does not go on when rows
-        have them. Raises CheckpointError.
+        ``state`` is a result of ``delta`` or ``snapshot``, or with ``part`` one of the ranges of ``state_in_parts``.
+        Called if ``adapts_state`` is true and the definitions differ only in ``held`` and in the types and places of
+        ``columns``, where types may only be wider than before. New held values may be set to anything, because the job
+        continues only if no row would need them. Raises CheckpointError.
         """
         raise NotImplementedError(f"{type(self).__name__} declares that it adapts states, but has no method adapted()")
 

@@ -1,7 +1,9 @@
-"""What the rows of an output are made by: remembered by outputs, so that another job's rows are never taken for a replay of them.
+"""The definition of an output: by which job its rows are made. Outputs store it, so rows of another job are never taken
+for repeated rows.
 
-A sink that keeps positions drops rows at or before them. That is right when the same job is run again, and wrong when it was edited:
-then its new rows would vanish. A backend tells every sink of its definition before anything is read (``tell_outputs``).
+A sink that keeps positions drops rows at or before them. That is right when the same job is run again. For an edited
+job it is wrong, because its new rows would be lost. A backend passes every sink its definition before anything is read
+(``tell_outputs``).
 """
 
 from __future__ import annotations
@@ -24,8 +26,8 @@ REPLACE_HINT = "replace_output=True (--replace-output) removes what is there fir
 class InputRead:
     """The input of a run without a checkpoint, from its beginning to its end: identifies the input.
 
-    Records are known by queue and offset, as everywhere; ``digest`` is of the place of each queue's first and last record, and of
-    the number of shards.
+    Records are identified by queue and offset. ``digest`` is a hash of the place of each queue's first and last record,
+    and of the number of shards.
     """
 
     queues: int
@@ -56,10 +58,11 @@ class InputRead:
 class OutputDefinition:
     """The definition of one output's rows, and how this start of the job relates to stored rows; for ``Sink.adopt``.
 
-    ``definition`` is of JSON values; ``digest`` tells it from others. ``continued``: the digest under which the checkpoint that the
-    job goes on from wrote to this output; None: it starts anew. ``elsewhere`` tells whether consumer groups store the positions, so
-    that an edited job continues too; it may raise RetriableError. ``repeats_results``: the job has keyed stages and starts anew, so
-    all its results come again, under new positions. ``replace``: existing rows must be removed first.
+    ``definition`` has JSON values; ``digest`` identifies it. ``continued``: the job continues from a checkpoint, and
+    this is the digest under which that checkpoint wrote to this output; None: the job starts without a checkpoint.
+    ``elsewhere`` returns whether consumer groups store the positions, so that an edited job continues too; it may raise
+    RetriableError. ``repeats_results``: the job has keyed stages and starts without a checkpoint, so it gives all its
+    results again, under new positions. ``replace``: existing rows must be removed first.
     """
 
     definition: Mapping[str, Any]
@@ -70,10 +73,10 @@ class OutputDefinition:
     elsewhere: Callable[[], bool] = bool
 
     def goes_on(self, stored_digest: str, earlier: Collection[str] = ()) -> bool:
-        """Return whether the rows that an output remembers are this job's own.
+        """Return whether the stored rows of an output are this job's own.
 
-        ``earlier``: definitions under which the same checkpoint wrote there before. A start that failed behind ``adopt`` has
-        left its own digest as the newest.
+        ``earlier``: digests under which the same checkpoint wrote there before. A start that failed after ``adopt`` has
+        left its own digest as the newest one.
         """
         return (
             stored_digest == self.digest
@@ -82,7 +85,7 @@ class OutputDefinition:
         )
 
     def difference_from(self, stored: Mapping[str, Any]) -> str:
-        """Return how this definition differs from one that an output remembers, as lines of a table."""
+        """Return how this definition differs from the one that an output has stored, as lines of a table."""
         one, other = _flat(stored), _flat(self.definition)
         found = [
             Difference(name, one.get(name), other.get(name), Verdict.REFUSED)
@@ -93,7 +96,7 @@ class OutputDefinition:
 
 
 def digest_of(definition: Mapping[str, Any]) -> str:
-    """Return 16 hexadecimal digits that are the same for the same definition."""
+    """Return 16 hexadecimal digits that identify a definition: equal definitions have equal digits."""
     text = json.dumps(definition, sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 

@@ -1,6 +1,7 @@
-"""What a sink that keeps positions in a database notes beside them: the job of its rows. Shared by the sinks that have rooms for it.
+"""Notes of a sink that keeps positions in a database: which job wrote its rows. Shared by such sinks.
 
-A sink offers the places by ``OutputNotes``; ``adopted`` decides whether a start of a job may add to the stored rows.
+A sink reads and writes the notes by ``OutputNotes``; ``adopted`` decides whether a start of a job may add to the stored
+rows.
 """
 
 from __future__ import annotations
@@ -16,17 +17,19 @@ from zlib import crc32
 from headrace.foundation.errors import JobError
 from headrace.interfaces.output_definition import InputRead, OutputDefinition
 
-#: Stands instead of a queue's name in the row that names the job of a writer's rows.
+#: Replaces the queue's name in the row that names the job of a writer's rows.
 NOTE = "#job"
 _EARLIER_MAX = 20
-#: The definition of the rows is stored in pieces, each a row of the table; it is for people, and a larger one is not stored.
+#: The definition of the rows is stored in this number of pieces, each a row of the table. It is for people to read, so
+#: a larger one is not stored.
 _PIECE_CHARACTERS = 900
 _PIECES_MAX = 64
 
 
 @dataclass(frozen=True, slots=True)
 class OutputNote:
-    """The job of a writer's rows: stored as a row of the table of positions, so that no other table and no other right is needed.
+    """The job of a writer's rows: stored as a row of the table of positions, so that no other table and no other right
+    is needed.
 
     ``complete``: the input for which the table has all results of the job, if there is one.
     """
@@ -43,7 +46,7 @@ class OutputNote:
 
     @classmethod
     def from_text(cls, content: str) -> OutputNote:
-        """Read a text. Raises ValueError, KeyError or TypeError when it is another."""
+        """Read the text of a note. Raises ValueError, KeyError or TypeError for any other text."""
         _, checksum, text = content.split(" ", 2)
         if int(checksum, 16) != crc32(text.encode()):
             raise ValueError("its checksum does not match")
@@ -60,7 +63,7 @@ def definition_pieces(definition: Mapping[str, Any]) -> list[str]:
 
 
 def definition_of(pieces: Mapping[int, str]) -> Mapping[str, Any] | None:
-    """Return the definition that pieces are, by their numbers; None: they are none."""
+    """Return the definition that pieces contain, given by their numbers; None: they contain no definition."""
     try:
         content = "".join(pieces[number].removeprefix(NOTE + " ") for number in range(len(pieces)))
         value = json.loads(zlib.decompress(base64.b64decode(content, validate=True)))
@@ -97,10 +100,11 @@ class OutputNotes(Protocol):
 def adopted(
     notes: OutputNotes, output: OutputDefinition, *, replaces_rows: bool, refused: Callable[[str], JobError]
 ) -> InputRead | None:
-    """Compare the job with the one whose rows are there, and note it; return the input for which all results are there, if they are.
+    """Compare the job with the job of the stored rows, and store a note about it. Return the input for which all
+    results are stored, or None.
 
-    Called by ``Sink.adopt``. ``replaces_rows``: rows that come again replace those with their key. ``refused`` makes the error of a
-    reason. Raises what it makes when the rows are those of another job.
+    ``Sink.adopt`` calls it. ``replaces_rows``: repeated rows replace the rows with their key. ``refused`` makes an
+    error from a reason; this error is raised if the rows belong to another job.
     """
     note = notes.note()
     if notes.any():
@@ -116,7 +120,7 @@ def adopted(
         if not holds_rows and (output.replace or not goes_on):
             notes.forget()
             note = None
-        # If rows replace those with the same key, it does no harm that they come again.
+        # Repeated rows do no harm if they replace the rows with the same key.
         elif holds_rows and output.repeats_results and not replaces_rows and note is not None:
             if note.complete is None or note.digest != output.digest:
                 raise refused(

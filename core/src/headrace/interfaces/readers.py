@@ -1,4 +1,6 @@
-"""Bases of readers: of those whose positions are offsets and nothing more, and of those that change what another reader gives."""
+"""Base classes of readers: for readers whose positions are only offsets, and for readers that change the records of
+another reader.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +15,9 @@ from headrace.interfaces.source import EARLIEST, Reader, StartPosition
 class OffsetReader(Reader):
     """Base of readers that find a record by its offset alone.
 
-    It keeps the offset of the next record in ``_next``. A derived class writes ``poll``, which moves ``_next`` behind what it
-    returns, and ``latest``. The queue keeps all records, from offset 0 on, unless ``earliest`` is overridden.
+    It keeps the offset of the next record in ``_next``. A derived class implements ``latest``, and ``poll``, which sets
+    ``_next`` to the offset after the returned records. The queue keeps all records, from offset 0 on, unless
+    ``earliest`` is overridden.
     """
 
     def __init__(self, first: int = 0) -> None:
@@ -33,9 +36,9 @@ class OffsetReader(Reader):
 
 
 class ForwardingReader(Reader):
-    """Base of readers that change one thing about another reader, which they are given: all calls go to that reader.
+    """Base of readers that wrap another reader: all calls go to that reader, and a derived class overrides some.
 
-    ``skip_range`` is not forwarded: its records would not pass the ``poll`` of the derived class.
+    ``skip_range`` is not forwarded, because its records would not pass the ``poll`` of the derived class.
     """
 
     def __init__(self, reader: Reader) -> None:
@@ -79,10 +82,10 @@ class StartingReader(Protocol):
     """A reader that asks its server where it begins."""
 
     def begin(self, *, latest: bool) -> None:
-        """Begin in a queue that no checkpoint knows: at its first record, or behind its last one."""
+        """Begin in a queue that is not in the checkpoint: at its first record, or after its last one."""
 
     def restore(self, position: ReadPosition) -> None:
-        """Go on at a checkpoint's position. Raises DataError when the queue cannot have reached it."""
+        """Continue at a checkpoint's position. Raises DataError if the queue cannot have reached it."""
 
     def close(self) -> None: ...
 
@@ -91,7 +94,9 @@ StartingReaderT = TypeVar("StartingReaderT", bound=StartingReader)
 
 
 def started(reader: StartingReaderT, start: StartPosition) -> StartingReaderT:
-    """Return the reader at its start position: for ``Source.open``. The reader is closed when that fails. A time is no start here."""
+    """Return the reader at its start position, for ``Source.open``. If this fails, the reader is closed. A ``StartAt``
+    is not supported.
+    """
     try:
         if isinstance(start, ReadPosition):
             reader.restore(start)

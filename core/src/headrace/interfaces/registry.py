@@ -17,7 +17,7 @@ from headrace.foundation.errors import JobError, MissingPluginError, PluginConfl
 from headrace.interfaces import hookspecs
 
 GROUP = "headrace"
-#: Where each kind of thing is offered, and how a user meets it.
+#: The hook that offers each kind of thing, and how users write it.
 HOOKS: Mapping[str, str] = {
     "source": "headrace_sources",
     "sink": "headrace_sinks",
@@ -48,7 +48,9 @@ class PluginInfo:
 
 
 class Registry:
-    """The installed plug-ins. One per process, made on first use; tests make their own. Threads may ask at the same time."""
+    """The installed plug-ins. A process has one, made on first use; tests make their own. Several threads may use it
+    at the same time.
+    """
 
     def __init__(self, entries: list[EntryPoint] | None = None) -> None:
         self._manager = pluggy.PluginManager(hookspecs.PROJECT)
@@ -75,7 +77,9 @@ class Registry:
         self.register(builtin_plugin, "headrace")
 
     def register(self, plugin: object, name: str) -> None:
-        """Add a plug-in that no entry point names (tests, notebooks). Raises PluginConflictError as for installed ones."""
+        """Add a plug-in that no entry point names (tests, notebooks). Raises PluginConflictError as for installed
+        ones.
+        """
         self._manager.register(plugin, name)
         self._manager.check_pending()
         for kind, hook_name in HOOKS.items():
@@ -95,7 +99,8 @@ class Registry:
                     self._offers[kind][offered] = (name, thing)
 
     def find(self, kind: str, name: str) -> Any:
-        """Return the object that a plug-in offers as ``kind`` under ``name``. Loads only the plug-ins that are needed to find it.
+        """Return the object that a plug-in offers as ``kind`` under ``name``. Loads only the plug-ins that are needed
+        to find it.
 
         Raises MissingPluginError saying what to install or the nearest name.
         """
@@ -145,7 +150,7 @@ class Registry:
 
     @cached_property
     def _distributions(self) -> frozenset[str]:
-        """The distributions that are installed. Each look at one reads and parses its metadata."""
+        """The installed distributions, cached, because each access reads and parses the metadata of a distribution."""
         return frozenset(map(_distribution, self._entries.values()))
 
     def owner(self, kind: str, name: str) -> str:
@@ -184,7 +189,7 @@ class Registry:
     def _load_first(self, name: str) -> None:
         try:
             plugin = self._entries[name].load()
-        except Exception as error:  # whatever a foreign module raises when it is imported
+        except Exception as error:  # the import of a foreign module may raise anything
             raise JobError(
                 f"plug-in {self._describe(name)} cannot be loaded: {type(error).__name__}: {error}",
                 plugin=name,

@@ -23,7 +23,7 @@ _DURATION_UNITS = {
 }  # fmt: skip
 _SIZE_UNITS = {"b": 1, "kb": 1000, "mb": 1000**2, "gb": 1000**3, "kib": 1024, "mib": 1024**2, "gib": 1024**3}
 
-#: Options that say where a server is: the same data may be reached under another address.
+#: Options with the address of a server. The same data may be reached under another address.
 _ADDRESSES = frozenset({"servers", "name_servers", "hosts", "host", "url"})
 
 
@@ -41,7 +41,7 @@ def _kinds_of(settings: type[msgspec.Struct]) -> Mapping[str, tuple[Any, ...]]:
 
 @functools.cache
 def _takes_secrets(settings: type[msgspec.Struct]) -> bool:
-    """Return whether a class has a secret among its options: then a password may be given to another of them by mistake."""
+    """Return whether a class has a secret option. Then a user may give the password to another option by mistake."""
     return any(Secret in kinds for kinds in _kinds_of(settings).values())
 
 
@@ -91,8 +91,8 @@ _SECRET_PLACE = re.compile(r"\$\{(?:(?P<store>[A-Za-z]\w*):(?P<place>[^{}]+)|(?P
 class Secret:
     """A value that never shows in logs, ``repr`` or pickles of a job when it is given by its place.
 
-    Places are ``"${VARIABLE}"`` of the environment, ``"${file:/run/secrets/db}"``, and ``"${NAME:PLACE}"`` of a secret store that
-    a plug-in offers (``headrace_secret_stores``). A place is kept as it is and looked up where the secret is used, so that
+    Places are ``"${VARIABLE}"`` of the environment, ``"${file:/run/secrets/db}"``, and ``"${NAME:PLACE}"`` of a secret
+    store that a plug-in offers (``headrace_secret_stores``). The object keeps the place, and ``reveal`` looks it up. So
     every process reads its own environment and files.
     """
 
@@ -100,11 +100,13 @@ class Secret:
 
     def __init__(self, value: str, *, plugin: str | None = None, option: str | None = None) -> None:
         self._value = value
-        #: Whose option it is, for the error when there is nothing at the place.
+        #: The plug-in and the option, for the error when the place has no secret.
         self._plugin, self._option = plugin, option
 
     def reveal(self) -> str:
-        """Return the secret itself. Raises OptionError when there is none at the place, MissingPluginError for an unknown store."""
+        """Return the secret itself. Raises OptionError when there is none at the place, MissingPluginError for an
+        unknown store.
+        """
         found = _SECRET_PLACE.fullmatch(self._value)
         if found is None:
             return self._value
@@ -136,14 +138,16 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Base of all declared options: a frozen struct whose fields are the options.
 
     Declare an option as ``name: Annotated[type, option("what it does", ge=1)] = default``. Fields of type ``timedelta``
-    also take texts such as ``"10 s"``, fields whose names end in ``_bytes`` take ``"64 MiB"``, and ``Secret`` fields take
-    a text or a place such as ``"${VARIABLE}"``.
+    also take texts such as ``"10 s"``, fields whose names end in ``_bytes`` take ``"64 MiB"``, and ``Secret`` fields
+    take a text or a place such as ``"${VARIABLE}"``.
     """
 
-    #: Options of a source or sink that say which data it is: small pictures of a plan show them, such as a topic or a path.
+    #: Options of a source or sink that identify its data, such as a topic or a path. Small pictures of a plan show
+    #: them.
     in_pictures: ClassVar[tuple[str, ...]] = ()
 
-    #: Options that users know from others of the same kind, each with the reason why it is not among these.
+    #: Options that other plug-ins of this kind have and this one does not, each with the reason. An error shows the
+    #: reason.
     absent: ClassVar[Mapping[str, str]] = {}
 
     @classmethod
@@ -208,21 +212,23 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 def converted(value: Any, annotation: Any, *, plugin: str | None, option: str) -> Any:
-    """Return the value of an option that no class of settings declares, as ``Settings.of`` converts it. Raises OptionError."""
+    """Return the value of an option that no class of settings declares, as ``Settings.of`` converts it. Raises
+    OptionError.
+    """
     return _convert(value, annotation, _alternatives(annotation), option, plugin, guarded=False)
 
 
 def option(description: str, **constraints: Any) -> msgspec.Meta:
     """Describe an option of a plug-in, for use in ``Annotated`` in a class of settings.
 
-    The description is a phrase without a full stop; help, docs and errors show it. Constraints are those of ``msgspec.Meta``: ge, le,
-    pattern, …; a value that breaks one raises OptionError when the job is built.
+    The description is a phrase without a full stop; help, docs and errors show it. Constraints are those of
+    ``msgspec.Meta``: ge, le, pattern, …; a value that breaks one raises OptionError when the job is built.
     """
     return msgspec.Meta(description=description, **constraints)
 
 
 def _warn_of_references(name: str, value: Any, secret: bool, plugin: str | None) -> None:
-    """Say that ``${VARIABLE}`` means nothing in an option that is no secret, and in a part of a secret."""
+    """Warn that ``${VARIABLE}`` is not replaced in an option that is not a secret, or in a part of a secret."""
     texts = [value] if isinstance(value, str) else value if isinstance(value, list | tuple) else []
     for text in texts:
         found = _SECRET_PLACE.search(text) if isinstance(text, str) else None
@@ -277,7 +283,9 @@ def _convert(
 
 
 def _shows_no_secret(value: Any) -> bool:
-    """Return whether a value is surely no password in the wrong place: no text, or a number with a short word."""
+    """Return whether a value is certainly not a misplaced password: it is not a text, or it is a number with a short
+    word.
+    """
     return not isinstance(value, str) or re.fullmatch(r"[+-]?[\d.,_ ]*[A-Za-z]{0,6}", value) is not None
 
 
@@ -326,7 +334,7 @@ def option_fields(settings: type[Settings]) -> Sequence[msgspec.structs.FieldInf
 
 
 def identifying_options(settings: Any) -> dict[str, Any]:
-    """Return the options that must be given, as JSON values, without addresses of servers: they tell which data is meant."""
+    """Return the required options as JSON values, without addresses of servers. They identify the data."""
     if not isinstance(settings, Settings):
         return {}
     names = [f.name for f in _fields_of(type(settings)) if f.required and f.name not in _ADDRESSES]

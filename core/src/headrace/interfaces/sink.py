@@ -1,4 +1,6 @@
-"""What a sink implements. ``batch_insert`` is the only required method; ``headrace.runtime.sink_writer`` does the rest."""
+"""The interface of sinks. ``batch_insert`` is the only required method; ``headrace.runtime.sink_writer`` does the
+rest.
+"""
 
 from __future__ import annotations
 
@@ -122,7 +124,7 @@ class Sink(ABC):
     #: How rows are cached and retried. Instances made from options have their own.
     settings: SinkSettings = SinkSettings()
     #: ``namespace.pipeline.node``, set when the job is built. A transactional sink stores its positions under this
-    #: name, so that of two jobs which write to one place neither drops rows because of the other's positions.
+    #: name. So two jobs can write to the same place, and neither drops rows because of the other's positions.
     writer_name: str = ""
     #: ``namespace.pipeline``, set when the job is built. Another job cannot use the object, because it would write
     #: under this job's names.
@@ -139,13 +141,13 @@ class Sink(ABC):
     #: Whether stored rows are removed when the job starts without a checkpoint, as by ``INSERT OVERWRITE``. Only for
     #: sinks with ``can_replace``.
     replaces: bool = False
-    #: Whether rows change earlier results, and by which key; set when the job is built. Then ``SinkBatch.frame`` has the
-    #: ``CHANGE`` column, and the sink's own settings say what it does with it.
+    #: Whether rows change earlier results, and by which key; set when the job is built. Then ``SinkBatch.frame`` has
+    #: the ``CHANGE`` column, and the sink's own settings say what it does with it.
     changes: Changes | None = None
 
     @property
     def prints_to_terminal(self) -> bool:
-        """Whether rows go to the terminal: then the command shows no progress line between them."""
+        """Whether rows are printed to the terminal. Then the command shows no progress line."""
         return False
 
     def check(self, schema: Schema | None) -> None:
@@ -193,10 +195,12 @@ class Sink(ABC):
         """
 
     def queue_removed(self, queue: Queue) -> None:
-        """This process no longer writes rows of the queue. Release what is kept in memory for it."""
+        """Called when this process no longer writes rows of the queue. Release the memory that belongs to the queue."""
 
     def close(self) -> None:
-        """Release the sink's resources, such as connections. May be called twice. It is not called if the process is killed."""
+        """Release the sink's resources, such as connections. May be called twice. It is not called if the process is
+        killed.
+        """
 
 
 class IdempotentSink(Sink):
@@ -236,4 +240,6 @@ class TransactionalSink(Sink):
 
 
 class StaleWriterError(RetriableError):
-    """Raised by ``batch_insert`` when another process has written rows of this queue. The writer asks ``last_offset`` again."""
+    """Raised by ``batch_insert`` when another process has written rows of this queue. The writer asks ``last_offset``
+    again.
+    """

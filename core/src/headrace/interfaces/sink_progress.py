@@ -1,7 +1,7 @@
-"""Which rows of a batch a sink has stored, for sinks whose server answers for each row or request.
+"""Records which rows of a batch a sink has stored, for sinks whose server answers for each row or request.
 
-The writer repeats a call after a retriable error, and halves a batch to find the bad rows in it. A sink that keeps ``SinkProgresses``, one
-for each queue, sends only what is left, so that no row is sent twice in one run.
+The writer repeats a call after a retriable error, and halves a batch to find the bad rows in it. A sink with
+``SinkProgresses`` sends only the remaining rows then, so that no row is sent twice in one run.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class SinkProgress:
         self._reasons[row] = reason
 
     def refused(self, place: slice) -> list[str]:
-        """Return why rows of a part are refused, in their order."""
+        """Return the reasons of the refused rows of a part, in their order."""
         return [self._reasons[row] for row in (np.flatnonzero(self._states[place] == _REFUSED) + place.start).tolist()]
 
     @property
@@ -66,7 +66,8 @@ class SinkProgress:
 
 
 class SinkProgresses:
-    """The progress of each queue's last batch, until all of its rows are stored. Kept by a sink, which calls it in ``batch_insert``.
+    """The progress of each queue's last batch, until all of its rows are stored. A sink has one object and calls it in
+    ``batch_insert``.
 
     Several threads may call it for different queues.
     """
@@ -87,7 +88,9 @@ class SinkProgresses:
         return progress, place
 
     def end(self, batch: SinkBatch, place: slice, plugin: str) -> None:
-        """Forget the progress that ``begin`` returned if all is stored. Raises DataError when rows of the batch are refused."""
+        """Forget the progress that ``begin`` returned if all is stored. Raises DataError when rows of the batch are
+        refused.
+        """
         progress = self._of_queues[batch.queue]
         if reasons := progress.refused(place):
             more = f" (and {len(reasons) - 1} more of {len(batch)} rows)" if len(batch) > 1 else ""

@@ -1,4 +1,4 @@
-"""What a source implements: it lists its queues and opens a reader for each of them."""
+"""The interface of sources: a source lists its queues and opens a reader for each of them."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 
 class Start(enum.Enum):
-    """Where to start in a queue that is not in the checkpoint: EARLIEST is the first record that the queue still holds, LATEST the
-    next record that comes.
+    """Where to start in a queue that is not in the checkpoint: EARLIEST is the first record that the queue still holds,
+    LATEST the next record that comes.
     """
 
     EARLIEST = "earliest"
@@ -77,7 +77,9 @@ class Reader(ABC):
     @property
     @abstractmethod
     def latest(self) -> int:
-        """The offset after the last record that the queue holds now. May ask the server; used for lag and bounded runs."""
+        """The offset after the last record that the queue holds now. May ask the server; used for lag and bounded
+        runs.
+        """
 
     def position_after(self, max_records: int) -> ReadPosition:
         """Return where a read of at most ``max_records`` from ``position`` would end, without returning the records.
@@ -90,8 +92,8 @@ class Reader(ABC):
     def waypoints(self) -> Sequence[ReadPosition]:
         """Return positions in ascending order that this source has passed while it counted records of this queue.
 
-        A planner that has counted a queue gives them to the one that plans its ranges. The default has none: for readers
-        that need not look at records to know where a range ends.
+        A planner that has counted the records of a queue passes them to the planner of its ranges. The default returns
+        none; it is for readers that know where a range ends without reading records.
         """
         return ()
 
@@ -104,9 +106,9 @@ class Reader(ABC):
         """Skip the next records, at most ``max_records``, and return the position after them: another process reads
         them from a copy of the source.
 
-        None, the default: the records are read here. Called by a runtime with several processes on one machine, for sources with
-        ``read_by_workers``. The other process reads the range by ``seek`` and ``limit``. Worth it only where the end of a range is found
-        with much less work than its records.
+        None, the default: the records are read here. Called by a runtime with several processes on one machine, for
+        sources with ``read_by_workers``. The other process reads the range by ``seek`` and ``limit``. Implement it only
+        if finding the end of a range is much less work than reading its records.
         """
         return None
 
@@ -130,58 +132,64 @@ class Source(ABC):
 
     #: The declared options; ``from_<name>(**options)`` validates against it and passes an instance of it.
     Settings: ClassVar[type[Settings]] = Settings
-    #: The options that it was made from; None for a source that was made without.
+    #: The options from which the object was made; None if it was made without options.
     settings: Any = None
-    #: True when the source comes to an end by itself (a table read once): once a queue of it is read up to ``latest``, no record follows.
-    #: Event time then does not wait for it, in runs without an end too.
+    #: True if the source ends without being stopped (a table that is read once): once a queue is read up to ``latest``,
+    #: no record follows. Event time then does not wait for this queue, also in runs without an end.
     bounded: bool = False
-    #: True when a queue that is opened at EARLIEST begins somewhere else each time, with other rows under the same offsets: at a
+    #: True if a queue that is opened at EARLIEST may begin with other rows under the same offsets each time, as with a
     #: snapshot of a table that changes. Backends then store the position at which it begins before they read from it.
     begins_anew: bool = False
-    #: Whether worker processes on the machine may read ranges of its queues from copies of it: then it is copied to them with all its
-    #: options, so it has no secrets and no connections, and its readers have ``skip_range``.
+    #: Whether worker processes on the same machine may read ranges of its queues with copies of the source. The copies
+    #: have all of its options. So such a source must have no secrets and no connections, and its readers implement
+    #: ``skip_range``.
     read_by_workers: ClassVar[bool] = False
-    #: False when only the process that has opened the source can read its queues, as with one that listens. A backend that reads
-    #: with copies in other processes refuses it at the start.
+    #: False if only the process that has opened the source can read its queues, for example a source that listens. A
+    #: backend that reads with copies in other processes refuses such a source at the start.
     read_by_copies: ClassVar[bool] = True
-    #: By how much the time of a record (header ``time``) may lie before that of one that came earlier in its queue, where a
-    #: source vouches for it; None: it vouches for nothing. ``SOURCE_WATERMARK()`` of SQL goes by it.
+    #: The source guarantees that the time of a record (header ``time``) is at most this much before the time of any
+    #: earlier record of its queue; None: no guarantee. ``SOURCE_WATERMARK()`` of SQL uses it.
     time_delay: timedelta | None = None
     #: Where queues without a checkpoint begin. The runtime opens queues that appear *during* a run at EARLIEST.
     start: Start | StartAt = EARLIEST
     #: The id of the source's node in its plan, set when the job is built: ``Queue.source`` of its queues.
     node_name: str = ""
-    #: The name under which a job reads with this object, set when the job is built: ``namespace.pipeline``, and with a number behind it for
-    #: a second source of the job that reads the same data. Sources that share queues make the default name of their group from it.
+    #: The name under which a job reads with this object, set when the job is built: ``namespace.pipeline``. A second
+    #: source of the job that reads the same data has a number after it. Sources that share queues derive the default
+    #: name of their group from it.
     reader_name: str = ""
-    #: The header fields that the job wants, as columns or for an operator; those that cost something to give (``headers``,
-    #: with some sources ``key`` or ``time``) may be left out otherwise.
+    #: The header fields that the job uses, as columns or in an operator. A reader may leave other fields out if they
+    #: cost time (``headers``, in some sources ``key`` or ``time``).
     header_fields: frozenset[str] = frozenset()
-    #: Counts figures of the source, such as ``SOURCE_RENEWALS``. Set when the job is started, in the process that starts it.
+    #: Counts figures of the source, such as ``SOURCE_RENEWALS``. Set when the job is started, in the process that
+    #: starts it.
     meter: NodeMeter = NO_NODE_METER
-    #: How SQL texts write the options, by the connector's name in ``WITH ('connector' = …)``. Names other than the plug-in's own are
-    #: offered by the hook ``headrace_connectors``.
+    #: How SQL texts write the options, by the connector's name in ``WITH ('connector' = …)``. Names other than the
+    #: plug-in's own are offered by the hook ``headrace_connectors``.
     table_options: ClassVar[Mapping[str, TableOptions]] = {}
 
     def use_format(self, format: str | None, codec: Codec | None, schema: Schema | None) -> None:
-        """Receive the format of the bodies and the columns to which they are decoded. Called when the job is built, before ``check``.
+        """Receive the format of the bodies and the columns to which they are decoded. Called when the job is built,
+        before ``check``.
 
         For sources that split bytes into records by the format (files). Other sources can ignore it.
         """
 
     def use_run(self, *, until: Literal["end"] | None) -> None:
-        """Receive whether the run ends with the input. Called by a backend in every process, before the first ``queues``."""
+        """Receive whether the run ends with the input. Called by a backend in every process, before the first
+        ``queues``.
+        """
 
     def begin_listening(self) -> None:
-        """Begin to accept records that others send, if the source listens. A backend may call it before it waits for sinks and
-        brokers.
+        """Begin to accept records that others send, if the source listens. A backend may call it before it waits for
+        sinks and brokers.
 
-        So nothing that is sent is lost while the job waits for a sink at its start. It is called after ``use_run`` and
-        before ``queues``, again after a RetriableError. Any other error ends the start.
+        So no record is lost while the job waits for a sink at its start. It is called after ``use_run`` and
+        before ``queues``, and again after a RetriableError. Any other error ends the start.
         """
 
     def check(self) -> None:
-        """Check what can be checked without the outside world. Called when the job is built. Raises JobError."""
+        """Check everything that can be checked without a connection. Called when the job is built. Raises JobError."""
 
     def schema(self) -> Schema | None:
         """Return the columns when the source itself knows them (a table); None when a codec decodes bodies.
@@ -194,8 +202,8 @@ class Source(ABC):
         """Return how the rows describe changes of a table, for a source of changes; None, the default, means that rows
         are only added.
 
-        Called when the job is built, after ``schema``; it may connect. If it is not None, the frames of readers have the column
-        ``CHANGE``, and a record may give several rows (see ``RawBatch``).
+        Called when the job is built, after ``schema``; it may connect. If it is not None, the frames of readers have
+        the column ``CHANGE``, and a record may give several rows (see ``RawBatch``).
         """
         return None
 
@@ -203,19 +211,22 @@ class Source(ABC):
         """Return what identifies the data that this source reads. If it changes, the stored state of verbs behind the
         source is refused.
 
-        The default returns the required options. Values are JSON values, without secrets and without options of how
-        data is fetched.
+        The default returns the required options. Values are JSON values, without secrets and without options that only
+        say how data is fetched.
         """
         from headrace.interfaces.settings import identifying_options
 
         return identifying_options(self.settings)
 
     def restore(self, positions: Mapping[Queue, ReadPosition]) -> None:
-        """Receive the positions of the checkpoint. Called before the first ``queues``. For sources that track the identity of queues."""
+        """Receive the positions of the checkpoint. Called before the first ``queues``. For sources that track the
+        identity of queues.
+        """
 
     @abstractmethod
     def queues(self) -> Collection[Queue]:
-        """Return the queues that exist now. Called repeatedly: differences become the messages QueueAdded and QueueRemoved.
+        """Return the queues that exist now. Called repeatedly: differences become the messages QueueAdded and
+        QueueRemoved.
 
         Names must be stable. Raises RetriableError if the server is not available, and JobError if a topic, table or
         file that was named does not exist.
@@ -232,10 +243,10 @@ class Source(ABC):
     def stored(self, positions: Mapping[Queue, ReadPosition]) -> None:
         """Receive the positions of a checkpoint that is stored: the job will never read before them.
 
-        Called for sources that are not a GroupSource, in a process that has opened queues (light) or in the planner (Spark). It
-        is for sources that keep records until they are read: they may delete the records before these positions. Older
-        savepoints may still need deleted records. The default does nothing. Raises RetriableError when the server is
-        away: it is called again after the next checkpoint.
+        Called for sources that are not a GroupSource, in a process that has opened queues (light) or in the planner
+        (Spark). It is for sources that keep records until they are read: they may delete the records before these
+        positions. Older savepoints may still need deleted records. The default does nothing. Raises RetriableError if
+        the server does not answer; it is called again after the next checkpoint.
         """
 
     def close(self) -> None:
@@ -255,8 +266,8 @@ class GroupListener(ABC):
 
     @abstractmethod
     def revoked(self, queues: Iterable[Queue], *, lost: bool = False) -> None:
-        """These queues move to another instance. On return, a checkpoint covers the records read from them, unless they are
-        ``lost`` already.
+        """These queues move to another instance. On return, a checkpoint covers the records read from them, unless they
+        are ``lost`` already.
         """
 
 
@@ -269,7 +280,9 @@ class GroupSource(Source):
 
     @abstractmethod
     def join(self, listener: GroupListener) -> None:
-        """Become a member of the group. The listener is called during ``poll_group`` or a reader's ``poll``. Raises RetriableError."""
+        """Become a member of the group. The listener is called during ``poll_group`` or a reader's ``poll``. Raises
+        RetriableError.
+        """
 
     @abstractmethod
     def poll_group(self, timeout: timedelta) -> None:
@@ -277,24 +290,26 @@ class GroupSource(Source):
         also if nothing is read.
 
         It may wait up to ``timeout``, and returns earlier if something has happened. An idle runtime waits
-        here, so a source that notices new records should return at once.
+        here, so a source that notices new records should return immediately.
         """
 
     @abstractmethod
     def leave(self) -> None:
-        """Leave the group so that others take over at once."""
+        """Leave the group, so that other instances take over without waiting for a time-out."""
 
     def memberships(self) -> Collection[str]:
         """Return a name for each set of queues in whose group this source is a member, such as the group and a topic.
 
-        A job is refused if two of its sources have a name in common: each of them would get only a part of the records. The
-        default returns none, and nothing is checked.
+        A job is refused if two of its sources have a name in common: each of them would get only a part of the records.
+        The default returns none, and nothing is checked.
         """
         return ()
 
     @abstractmethod
     def commit(self, positions: Mapping[Queue, ReadPosition]) -> None:
-        """Store the positions of queues on the broker. Called after the checkpoint that contains them. Raises RetriableError."""
+        """Store the positions of queues on the broker. Called after the checkpoint that contains them. Raises
+        RetriableError.
+        """
 
     @abstractmethod
     def committed(self, queue: Queue) -> ReadPosition | None:
@@ -311,7 +326,8 @@ class GroupSource(Source):
         return None
 
     def topics(self) -> Topics | None:
-        """Return an object that creates topics on the source's broker, with the source's connection options. The caller closes it.
+        """Return an object that creates topics on the source's broker, with the source's connection options. The caller
+        closes it.
 
         A runtime of several instances keeps shuffles and state in topics. None, the default: the broker has no topics
         for that.

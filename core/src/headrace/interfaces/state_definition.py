@@ -1,8 +1,8 @@
-"""What the state of a stateful operator is of: its definition, stored with the state and compared when a job starts again.
+"""The definition of a stateful operator's state. It is stored with the state and compared when a job starts again.
 
-A state is used only if the operator would have reached the same state by itself, had it had its present definition all the
-time. Definitions are in a normal form: the order in which things are given, white space and names that headrace made up do
-not matter. ``headrace.plan.state_inputs`` makes them from a plan.
+A state is used only if the operator would have reached the same state with its present definition. Definitions are in a
+normal form: the order of arguments, white space, and names that headrace made up do not matter.
+``headrace.plan.state_inputs`` makes them from a plan.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _DECIMAL = re.compile(r"decimal\((\d+), ?(\d+)\)")
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """A column of a stored state: how it is called there, and its type by name."""
+    """A column of a stored state: its name in the state, and the name of its type."""
 
     column: str
     type: str
@@ -37,12 +37,13 @@ class Kept:
 
 @dataclass(frozen=True, slots=True)
 class StateDefinition:
-    """The definition of a stateful operator's state: see ``StatefulSpec.definition``. Column names in texts are in double quotes.
+    """The definition of a stateful operator's state: see ``StatefulSpec.definition``. Column names in texts are in
+    double quotes.
 
-    ``settings`` must stay the same, or the state cannot be used. ``columns`` are columns of rows that the state keeps; their types may
-    become wider. ``held`` are values that do not depend on each other (partial aggregates), by their meaning: some may be added or
-    taken away. ``adjustable`` may change: what was stored before stays right. ``version`` grows when an operator reads an
-    older state otherwise than it was meant.
+    ``settings`` must stay the same, or the state cannot be used. ``columns`` are columns of rows that the state keeps;
+    their types may become wider. ``held`` are values that do not depend on each other (partial aggregates), by their
+    meaning: some may be added or removed. ``adjustable`` are settings that may change, because the stored state stays
+    valid. ``version`` must grow when an operator would misread an older state.
     """
 
     verb: str
@@ -67,7 +68,7 @@ class StateDefinition:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Self:
-        """Return what ``to_json`` was called of. Raises KeyError or TypeError when it is none."""
+        """Read a result of ``to_json``. Raises KeyError or TypeError for anything else."""
         return cls(
             verb=str(value["verb"]),
             settings=dict(value["settings"]),
@@ -81,7 +82,7 @@ class StateDefinition:
 
 @dataclass(frozen=True, slots=True)
 class DefinedState:
-    """The definition of one operator of a plan, and of what feeds it: per side, as JSON values."""
+    """The definition of one operator of a plan, and of its inputs, for each side as JSON values."""
 
     state: StateDefinition
     inputs: Sequence[Mapping[str, Any]]
@@ -96,7 +97,7 @@ class DefinedState:
         return cls(StateDefinition.from_json(value), tuple(value["inputs"]))
 
     def digest(self) -> str:
-        """Return 16 hexadecimal digits that are the same for the same definition of the state, whatever feeds it."""
+        """Return 16 hexadecimal digits that identify the definition of the state, without its inputs."""
         return hashlib.sha256(json.dumps(self.state.to_json(), sort_keys=True).encode()).hexdigest()[:16]
 
 
@@ -110,7 +111,7 @@ class Verdict(enum.IntEnum):
     ADAPTED = 2
     #: As ADAPTED, but only if the state is empty: the new values are not known for stored rows.
     IF_EMPTY = 3
-    #: What feeds the operator is another thing: whoever starts the job has to say that this is meant.
+    #: The input of the operator has changed: whoever starts the job must allow it (``allow_changed_input``).
     INPUT = 4
     REFUSED = 5
 
@@ -162,7 +163,9 @@ def difference_table(found: Sequence[Difference], *, width: int = 150) -> str:
 
 
 def is_wider(stored: str, now: str) -> bool:
-    """Return whether each value of a type (by name) is one of another type that equals it, sorts and hashes the same."""
+    """Return whether each value of a type (by name) is also a value of another type, with the same order and the same
+    hash.
+    """
     if stored in _INTEGERS and now in _INTEGERS:
         return _INTEGERS.index(stored) < _INTEGERS.index(now)
     if stored in _UNSIGNED and now in _INTEGERS:
@@ -177,7 +180,7 @@ def definitions_to_json(definitions: Mapping[str, DefinedState]) -> dict[str, An
 
 
 def definitions_from_json(value: Mapping[str, Any]) -> dict[str, DefinedState]:
-    """Return what ``definitions_to_json`` was given. Raises CheckpointError: damaged, or of a newer version."""
+    """Read a result of ``definitions_to_json``. Raises CheckpointError if it is damaged or has a newer version."""
     try:
         if int(value["format"]) > FORMAT_VERSION:
             raise CheckpointError(
@@ -233,7 +236,7 @@ def _shown(value: Any) -> str | None:
 
 
 def _cut_apart(one: str, other: str, room: int) -> tuple[str, str]:
-    """Return two texts that differ, short enough to stand beside each other and long enough to show where they do."""
+    """Return two different texts, cut so that they fit beside each other and still show where they differ."""
     if max(len(one), len(other)) <= room:
         return one, other
     same = next((place for place, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), 0)
@@ -258,7 +261,7 @@ def kept(name: str, kind: Any) -> Kept:
 
 
 def state_type(kind: Any) -> str:
-    """Return the word for a polars type, which tells all types apart whose values a state keeps otherwise."""
+    """Return a name for a polars type. Types whose values are stored in different ways have different names."""
     import polars as pl
 
     from headrace.flow.schema import type_name

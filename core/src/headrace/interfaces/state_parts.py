@@ -1,8 +1,8 @@
-"""A version of a shard's state in parts, each of which can be loaded by itself: by ranges of the keys' hashes.
+"""A version of a shard's state in parts, by ranges of the keys' hashes. Each part can be loaded alone.
 
-Part 0 says what the shard knows of its queues and what its operators keep beside their keys; 2 ** bits parts follow, of
-which part 1 + i has the keys whose hashes begin with the bits of i. Put together they are one MessagePack map, which older
-versions of headrace refuse by the number of its format.
+Part 0 has the shard's state of its queues, and state of its operators that belongs to no key. 2 ** bits parts follow;
+part 1 + i has the keys whose hashes begin with the bits of i. All parts together are one MessagePack map, which older
+versions of headrace refuse because of its format number.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from headrace.interfaces.operator import PartedOperator
 
 FORMAT_VERSION = 2
-#: So many keys a part: few enough to be loaded for one of them, many enough that their number costs little.
+#: Keys per part: few enough to load the part for one of them, many enough that the number of parts stays small.
 _ROWS_PER_PART = 1_024
 _BITS_MAX = 12
-#: So many keys are restored between two entries, about 20 ms of work.
+#: Keys that are restored between two entries: about 20 ms of work.
 _ROWS_PER_STEP = 16_384
 _ARRAY = struct.Struct(">BI")
 _ARRAY_32 = 0xDD
@@ -38,7 +38,7 @@ Fetch = Callable[[Mapping[int, Sequence[range]]], Iterator[tuple[int, int, bytes
 
 
 def bits_for(rows: int) -> int:
-    """Return by how many bits of the hash so many keys are divided."""
+    """Return the number of bits of the hash by which this number of keys is divided."""
     return min(max(0, rows // _ROWS_PER_PART).bit_length(), _BITS_MAX)
 
 
@@ -52,10 +52,10 @@ def part_numbers(hashes: NDArray[np.uint64], bits: int) -> NDArray[np.int64]:
 def pack_parts(about: Mapping[str, Any], ranges: Sequence[Mapping[str, bytes]], token: str = "") -> list[bytes]:
     """Return the parts of a version: ``about`` (without "format"), then the operators' bytes per range.
 
-    Each part has a checksum, which is right at its place in the version of this ``token`` only.
+    Each part has a checksum, which is valid only at its place in the version with this ``token``.
     """
     contents = [msgspec.msgpack.encode({name: each for name, each in one.items() if each}) for one in ranges]
-    # In front, as the end of the last part is that of the whole version.
+    # At the beginning, because the end of the last part is the end of the whole version.
     checked = [_checksum(content, token, number) + content for number, content in enumerate(contents)]
     parts = [msgspec.msgpack.encode(content) for content in checked]
     size = sum(len(part) for part in parts)
@@ -66,7 +66,7 @@ def pack_parts(about: Mapping[str, Any], ranges: Sequence[Mapping[str, bytes]], 
 
 
 def unpack_first(first: bytes) -> dict[str, Any]:
-    """Return what ``about`` was, with "bits" by which the other parts are divided. Raises CheckpointError."""
+    """Return ``about``, and "bits", the number of bits that divide the other parts. Raises CheckpointError."""
     try:
         kind, count = _ARRAY.unpack(first[-_ARRAY.size :])
         about: dict[str, Any] = msgspec.msgpack.decode(first[: -_ARRAY.size] + _EMPTY_ARRAY)
@@ -94,7 +94,7 @@ def unpack_ranges(stored: Mapping[str, Any]) -> list[dict[str, bytes]]:
 def unpack_range(content: bytes, token: str | None = "", number: int = 0) -> dict[str, bytes]:
     """Return the operators' bytes of one range, an element of "parts" of the whole map. Raises CheckpointError.
 
-    ``token``: that of the version, None where an older version of headrace wrote it, without checksums.
+    ``token``: the token of the version; None if an older version of headrace wrote it without checksums.
     """
     what = f"part {number + 1} of a stored state"
     try:
@@ -139,10 +139,12 @@ class _Version:
 
 
 class Restore:
-    """The state of a shard that is loaded in the background: requested parts first, the rest step by step. Used by one thread.
+    """The state of a shard that is loaded in the background: requested parts first, the rest step by step. Used by one
+    thread.
 
-    A *page* is a range of hashes as narrow as those of the version that is divided most. A page is here as a whole, with what
-    all versions say about its keys, or not at all. ``tokens``: those of the versions by number, see ``pack_parts``.
+    A *page* is a range of hashes, as narrow as in the version with the most parts. A page is either loaded completely,
+    with the rows of all versions for its keys, or not at all. ``tokens``: the tokens of the versions by number, see
+    ``pack_parts``.
     """
 
     def __init__(
@@ -166,14 +168,14 @@ class Restore:
         self.done = False
 
     def need(self, hashes: NDArray[np.uint64]) -> None:
-        """Bring in the pages of these hashes. Called by operators before they look for keys. Raises RetriableError."""
+        """Load the pages of these hashes. Operators call it before they look up keys. Raises RetriableError."""
         pages = part_numbers(hashes, self.bits)
         missing = np.unique(pages[~self._here[pages]])
         if missing.size:
             self._load(missing)
 
     def need_all(self) -> None:
-        """Bring in all that is missing. Raises RetriableError."""
+        """Load all pages that are not loaded yet. Raises RetriableError."""
         while not self.done:
             self.step()
 
@@ -202,7 +204,7 @@ class Restore:
             raise RetriableError(
                 f"the state store returned {count} parts of the state, which are not the requested ones"
             )
-        # From here on nothing fails but damaged content, which ends the job.
+        # From here on only damaged content can fail; it ends the job.
         loading = np.zeros(1 << self.bits, dtype=bool)
         loading[pages] = True
         for name, operator in self._operators.items():

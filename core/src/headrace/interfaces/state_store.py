@@ -1,4 +1,4 @@
-"""What a state store implements: it keeps the deltas and snapshots of stateful operators."""
+"""The interface of state stores, which keep the deltas and snapshots of stateful operators."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from headrace.interfaces.settings import Settings
 class StateStore(ABC):
     """Keeps an ordered log of state versions for each shard of a job. Offered by the hook ``headrace_state_stores``.
 
-    Made from validated options by a backend; it connects at the first call. A version is a delta or a snapshot, as bytes that the store
-    does not interpret; versions of a shard are integers that grow. A backend calls ``load`` once for each shard at a start, then ``save``
-    at checkpoints, then ``remove``. If ``shared``, the store must refuse a process that no longer owns the shard. Methods raise
-    RetriableError while the server is not available, JobError when a person must fix something, and CheckpointError for damaged versions.
+    A backend makes it from validated options; it connects at the first call. A version is a delta or a snapshot, as
+    bytes that the store does not interpret; versions of a shard are integers that grow. A backend calls ``load`` once
+    for each shard at a start, then ``save`` at checkpoints, then ``remove``. If ``shared``, the store must refuse a
+    process that no longer owns the shard. Methods raise RetriableError while the server is not available, JobError when
+    a person must fix something, and CheckpointError for damaged versions.
     """
 
     Settings: ClassVar[type[Settings]] = Settings
@@ -32,12 +33,12 @@ class StateStore(ABC):
         """
         return {}
 
-    #: Whether it has ``forget_before``.
+    #: Whether the store implements ``forget_before``.
     forgets: ClassVar[bool] = False
 
     @abstractmethod
     def save(self, shard: str, version: int, delta: bytes, *, snapshot: bool = False) -> None:
-        """Store a delta to the version before (or, with ``snapshot``, the whole state) atomically and durably."""
+        """Store a delta to the previous version (or, with ``snapshot``, the whole state) atomically and durably."""
 
     @abstractmethod
     def load(self, shard: str, version: int | None = None) -> Iterator[tuple[int, bytes, bool]]:
@@ -74,9 +75,11 @@ class ReadableStateStore(StateStore):
 
     @abstractmethod
     def stored(self, shard: str, version: int) -> tuple[bytes, bool] | None:
-        """Return a version and whether it is a snapshot; None if it does not exist yet, or no longer. Changes nothing.
+        """Return a version and whether it is a snapshot; None if it does not exist yet, or no longer. It changes
+        nothing.
 
-        Called by a process beside the one that writes, which may replace the version at any time: the caller checks its checksum.
+        Another process than the writing one calls it. The writing process may replace the version at any time, so the
+        caller checks its checksum.
         """
 
     @abstractmethod
@@ -84,13 +87,14 @@ class ReadableStateStore(StateStore):
         """Remove versions newer than ``version``, which belong to no finished checkpoint, as ``load`` does, but without
         reading any.
 
-        Called instead of ``load``, before the first ``save`` of the shard, by the only process that has the store then.
+        Called instead of ``load``, before the first ``save`` of the shard. At that time no other process has the store
+        open.
         """
 
 
 @dataclass(frozen=True, slots=True)
 class StoredVersion:
-    """A version that a KeyedStateStore has. ``first``: its first part, or None when it was stored by ``save``, uncut."""
+    """A version in a KeyedStateStore. ``first``: its first part, or None if ``save`` stored it without parts."""
 
     number: int
     snapshot: bool
@@ -118,15 +122,16 @@ class KeyedStateStore(StateStore):
     def load_parts(self, shard: str, wanted: Mapping[int, Sequence[range]]) -> Iterator[tuple[int, int, bytes]]:
         """Yield (version, number of the part, part) for parts of versions that ``versions`` has returned, in any order.
 
-        Parts are numbered from 0. Raises RetriableError when a version was replaced since then, because another instance has stored the
-        shard since: a part of another version is never returned for it.
+        Parts are numbered from 0. Raises RetriableError when a version was replaced since then, because another
+        instance has stored the shard since: a part of another version is never returned for it.
         """
 
 
 def versions_to_load(versions: Sequence[tuple[int, bool]], version: int | None) -> tuple[list[int], list[int]]:
-    """Return the versions that a load returns, and those that are newer than requested: they belong to no finished checkpoint.
+    """Return the versions that ``load`` must return, and the versions that are newer than requested, which belong to no
+    finished checkpoint.
 
-    For stores. ``versions`` are all of a shard, in order, each with whether it is a snapshot.
+    Stores call it. ``versions`` are all versions of a shard, in order, each with whether it is a snapshot.
     """
     known = [(number, whole) for number, whole in versions if version is None or number <= version]
     begin = max((place for place, (_, whole) in enumerate(known) if whole), default=0)
@@ -134,6 +139,8 @@ def versions_to_load(versions: Sequence[tuple[int, bool]], version: int | None) 
 
 
 def versions_to_remove(versions: Sequence[tuple[int, bool]], before: int) -> list[int]:
-    """Return the versions that no load at or after ``before`` needs: those that are older than the newest snapshot at or before it."""
+    """Return the versions that no load at or after ``before`` needs: all versions that are older than the newest
+    snapshot at or before it.
+    """
     needed = max((number for number, whole in versions if whole and number <= before), default=0)
     return [number for number, _ in versions if number < needed]

@@ -1,6 +1,7 @@
 """How SQL texts write the options of a connector: ``WITH ('connector' = 'kafka', 'properties.group.id' = 'g')``.
 
-A source or sink declares it in its ``table_options``; texts that use the plug-in's own names for its options need nothing declared.
+A source or sink declares them in its ``table_options``. Options that texts write under the plug-in's own names need no
+declaration.
 """
 
 from __future__ import annotations
@@ -9,8 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-#: What an option of a text becomes: an option of the plug-in by its name, or the options that a function makes of the text. The
-#: function raises ValueError, saying what it takes, for a text that it cannot use.
+#: How an option of a text is translated: to the name of an option of the plug-in, or by a function that makes options
+#: from the text. The function raises ValueError for a wrong text; the message says which texts it accepts.
 TableOption = str | Callable[[str], Mapping[str, Any]]
 
 
@@ -26,37 +27,39 @@ class TableOptions:
     """
 
     options: Mapping[str, TableOption] = field(default_factory=dict)
-    #: Options that texts have and that mean nothing here, and why: a text that has one gets a notice.
+    #: Options without an effect in headrace, each with the reason. A text with such an option gets a notice.
     unused: Mapping[str, str] = field(default_factory=dict)
-    #: Options of the plug-in that hold several, by how their names begin in texts: ``{"properties.": "conf"}``.
+    #: Prefixes of options in texts, with the option that collects them, such as ``{"properties.": "conf"}``.
     prefixes: Mapping[str, str] = field(default_factory=dict)
-    #: Of a source: the format of its bodies where the text names none; None: it gives columns.
+    #: For sources: the format of the bodies if the text names none; None: the source gives columns.
     format: str | None = None
-    #: Of a source: the option that takes the table's columns, as type names by column.
+    #: For sources: the option that gets the table's columns, as type names by column.
     columns_option: str | None = None
-    #: Of a sink: the options that follow from the table's PRIMARY KEY, where the text does not give them.
+    #: For sinks: makes options from the table's PRIMARY KEY; options in the text have priority.
     with_key: Callable[[Sequence[str]], Mapping[str, Any]] = _nothing
-    #: Of a sink: whether its tables must have a PRIMARY KEY.
+    #: For sinks: whether tables must have a PRIMARY KEY.
     needs_key: bool = False
-    #: The options that follow from PARTITIONED BY, of a plug-in that has the partition columns in the names of its queues, as in
-    #: ``day=2024-01-31/part.json``, and not in its records; None: they are columns like any other.
+    #: Makes options from PARTITIONED BY, for a plug-in that has the partition columns in the names of its queues
+    #: (``day=2024-01-31/part.json``) and not in its records; None: they are ordinary columns.
     with_partitions: Callable[[Sequence[str]], Mapping[str, Any]] | None = None
-    #: Of such a sink: its options for one partition alone, given those of the table and the texts of the partition's values.
+    #: For such a sink: makes the options for a single partition, from the options of the table and the texts of the
+    #: partition's values.
     within_partition: Callable[[Mapping[str, Any], Mapping[str, str | None]], Mapping[str, Any]] | None = None
-    #: Of a source: whether its records are rows by key (the format ``upsert``), and the format of the text that of their values. Then the
-    #: options ``key_format``, ``key_prefix`` and ``value_fields_include`` go to that format.
+    #: For sources: whether its records are rows by key. Then headrace uses the format ``upsert`` with the options
+    #: ``key_format``, ``key_prefix`` and ``value_fields_include``, and the format in the text is the format of the
+    #: values.
     upserts: bool = False
-    #: Of a source: whether columns can be in the keys of its records (the format ``keyed``). Then the options ``key_columns``,
-    #: ``key_format``, ``key_prefix`` and ``value_fields_include`` say which, and go to that format.
+    #: For sources: whether the keys of its records may hold columns. Then headrace uses the format ``keyed`` with the
+    #: options ``key_columns``, ``key_format``, ``key_prefix`` and ``value_fields_include``.
     keyed: bool = False
     #: Why tables with this name cannot be used, in one sentence; None: they can.
     refused: str | None = None
-    #: Of a sink: options of the plug-in that a table has where the text does not give them.
+    #: For sinks: options of the plug-in that apply if the text does not give them.
     defaults: Mapping[str, Any] = field(default_factory=dict)
 
 
 def ignored(text: str) -> Mapping[str, Any]:
-    """Accept an option that holds anyway, or that is only for the other direction, without a notice."""
+    """Accept an option without a notice, because it always applies here, or is only for the other direction."""
     return {}
 
 

@@ -1,4 +1,4 @@
-"""What sinks into tables of databases have in common: options, and the checks of those that do not go together."""
+"""Shared options of sinks that write tables of databases, and the check that they fit together."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def check_table_sink(
     Args:
         settings: The sink's.
         plugin: Named in errors.
-        folded: Makes names equal that the database takes for the same, such as ``str.lower``.
+        folded: Maps names that the database treats as the same name to one text, for example ``str.lower``.
         key_of_existing: Whether ``key`` has a meaning for a table that exists, too.
     """
     if settings.key is not None and not settings.create_table and not key_of_existing:

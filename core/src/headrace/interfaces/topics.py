@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 class Topics(ABC):
     """Durable topics with a fixed number of queues, each an ordered log of records. Given by ``GroupSource.topics``.
 
-    Used by one thread. Records of one process keep their order in a queue. If an answer of the broker was lost,
+    One thread uses it. Records of one process keep their order in a queue. If an answer of the broker was lost,
     consecutive records may be stored twice.
     """
 
@@ -69,5 +69,7 @@ class Topics(ABC):
 
 
 def is_own_topic(name: str) -> bool:
-    """Return whether a topic's name is one that a runtime makes for itself: ``headrace-<job>-<shuffle>-<hash>``, ``…-state``."""
+    """Return whether a topic's name is one of those that a runtime creates: ``headrace-<job>-<shuffle>-<hash>``,
+    ``…-state``.
+    """
     return _OWN_TOPIC.fullmatch(name) is not None

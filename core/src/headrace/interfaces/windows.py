@@ -1,4 +1,6 @@
-"""What a user says of windows: ``hr.tumbling``, ``hr.sliding``, ``hr.session``, ``hr.cumulative`` and ``hr.emit``."""
+"""The functions that describe windows: ``hr.tumbling``, ``hr.sliding``, ``hr.session``, ``hr.cumulative`` and
+``hr.emit``.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ Duration = str | timedelta
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """How rows are put into windows. Made by the functions of this module; lengths are in microseconds.
+    """How rows are assigned to windows. The functions of this module make it; lengths are in microseconds.
 
     Windows are aligned to the Unix epoch plus ``offset_us``, and are [start, end). ``on`` names the event-time column;
     None: processing time. A tumbling window has ``every_us == size_us``. ``kind`` "cumulative": windows with the same
@@ -36,10 +38,11 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class Emit:
-    """When a window gives results beside the final one at its end. Made by ``emit``; lengths are in microseconds.
+    """When a window gives results before and after the final one at its end. ``emit`` makes it; lengths are in
+    microseconds.
 
-    ``before_us``: while the window is open, at most so often (0: at every change). ``after_us``: the same for rows that come after its end.
-    ``until_us``: how long after its end a window takes rows: the allowed lateness.
+    ``before_us``: the interval of results while the window is open (0: at every change). ``after_us``: the same for
+    rows after the window's end. ``until_us``: how long after its end a window accepts rows: the allowed lateness.
     """
 
     before_us: int | None = None
@@ -50,16 +53,17 @@ class Emit:
 def tumbling(size: Duration, *, on: str | None = None, offset: Duration = "0 s") -> Window:
     """Return windows of one size that follow each other, for ``window(…)``. A row belongs to exactly one of them.
 
-    ``size`` is a text such as ``"10 s"`` or a timedelta. ``on``: the event-time column; without it windows use processing time.
-    ``offset`` moves the beginnings, which are whole multiples of ``size`` since 1970 in UTC. Raises OptionError for a length that is no
-    duration, or not more than 0.
+    ``size`` is a text such as ``"10 s"`` or a timedelta. ``on``: the event-time column; without it windows use
+    processing time. ``offset`` moves the beginnings, which are whole multiples of ``size`` since 1970 in UTC. Raises
+    OptionError for a length that is no duration, or not more than 0.
     """
     length = _microseconds(size, "size")
     return Window("tumbling", length, length, on, _microseconds(offset, "offset", positive=False))
 
 
 def sliding(size: Duration, every: Duration, *, on: str | None = None, offset: Duration = "0 s") -> Window:
-    """Return windows of one size of which one begins every ``every`` (hop windows). A row belongs to all windows that contain its time.
+    """Return windows of one size of which one begins every ``every`` (hop windows). A row belongs to all windows that
+    contain its time.
 
     For ``on``, ``offset`` and errors see ``tumbling``. Raises OptionError when ``every`` is longer than ``size``.
     """
@@ -74,15 +78,16 @@ def sliding(size: Duration, every: Duration, *, on: str | None = None, offset: D
 def session(gap: Duration, *, on: str | None = None) -> Window:
     """Return windows of activity: a window ends when its key had no row for ``gap``.
 
-    A row exactly ``gap`` after the last one belongs to the same window. A row between two windows merges them. For ``on`` and errors see
-    ``tumbling``.
+    A row exactly ``gap`` after the last one belongs to the same window. A row between two windows merges them. For
+    ``on`` and errors see ``tumbling``.
     """
     length = _microseconds(gap, "gap")
     return Window("session", length, length, on)
 
 
 def cumulative(size: Duration, every: Duration, *, on: str | None = None, offset: Duration = "0 s") -> Window:
-    """Return windows that begin every ``size`` and grow by ``every``: the first hour of a day, the first two hours, …, the day.
+    """Return windows that begin every ``size`` and grow by ``every``: the first hour of a day, the first two hours, …,
+    the day.
 
     For ``on``, ``offset`` and errors see ``tumbling``. Raises OptionError when ``size`` is no multiple of ``every``.
     """
@@ -95,11 +100,12 @@ def cumulative(size: Duration, every: Duration, *, on: str | None = None, offset
 def emit(*, before: Duration | None = None, after: Duration | None = None, until: Duration | None = None) -> Emit:
     """Ask for results of a window before and after its final result.
 
-    ``before``: while the window is open, each ``before`` of event time after its start (for sessions: each whole multiple since
-    1970) gives a result for every key with new rows; "0 s": each row gives one. ``until``: how long after its end the window
-    accepts rows (default: not at all). ``after`` (needs ``until``): after the window's end, each ``after`` of event time gives
-    an update for every key with new rows, and so does the end of ``until``; "0 s": each row gives one. Without ``after`` there
-    is one update, at the end of ``until``. Raises OptionError for ``after`` without ``until``, and for negative lengths.
+    ``before``: while the window is open, each ``before`` of event time after its start (for sessions: each whole
+    multiple since 1970) gives a result for every key with new rows; "0 s": each row gives one. ``until``: how long
+    after its end the window accepts rows (default: not at all). ``after`` (needs ``until``): after the window's end,
+    each ``after`` of event time gives an update for every key with new rows, and so does the end of ``until``; "0 s":
+    each row gives one. Without ``after`` there is one update, at the end of ``until``. Raises OptionError for ``after``
+    without ``until``, and for negative lengths.
     """
     if after is not None and until is None:
         raise OptionError(
