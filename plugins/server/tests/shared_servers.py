@@ -131,6 +131,20 @@ class SharedServers:
         self._made: list[SharedServer] = []
         self.counts: dict[str, int] = {}
 
+    @property
+    def is_one_machine(self) -> bool:
+        """Whether all servers are on one machine, as far as they know."""
+        return self.url.startswith("sqlite")
+
+    def lease_for_long(self) -> None:
+        """Give leases of minutes where nobody waits for the end of one: on one machine it is known which processes have died.
+
+        With leases of seconds, a job stops if its process cannot renew its lease for some seconds, as on a busy machine. Called before
+        servers are added, by tests that know which jobs are stopped.
+        """
+        if self.is_one_machine:
+            self.options = (*self.options, "--lease-duration", "300 s")
+
     def add(self, name: str, *options: str, machine: str | None = None) -> SharedServer:
         """Start a server."""
         made = self.make(name, machine=machine)
@@ -139,7 +153,7 @@ class SharedServers:
 
     def make(self, name: str, *, machine: str | None = None) -> SharedServer:
         """Return a server that was not started yet."""
-        own = "all" if self.url.startswith("sqlite") else name
+        own = "all" if self.is_one_machine else name
         made = self.by_name[name] = SharedServer(self, name, machine or own)
         self._made.append(made)
         return made

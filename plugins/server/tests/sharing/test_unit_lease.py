@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -16,14 +17,35 @@ from headrace_lease.sql_store import TABLE
 from headrace_server.registry.database import Registry
 from headrace_server.registry.engines import open_engine, sqlite_url
 from headrace_server.registry.shared import SharedTables, note_runner
+from headrace_server.registry.tables import servers
 from headrace_server.runner import unit_lease
 from headrace_server.runner.specification import RunnerSpecification
 from headrace_server.runner.unit_lease import Access, UnitLease
 
 from tests.eventually import eventually
 
-#: Short, so that no test waits; real, as the threads are.
-DURATION = timedelta(seconds=2)
+#: By the clock of the process, which tests move; the threads are real.
+DURATION = timedelta(hours=1)
+OF_DURATION = DURATION.total_seconds()
+
+
+class MovedClock:
+    """A clock that stands unless it is moved. Who waits by it looks again after a moment, so that no test waits and none needs luck."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        #: How often each thread has waited.
+        self.waits: Counter[str] = Counter()
+
+    def now(self) -> float:
+        return self.seconds
+
+    def monotonic(self) -> float:
+        return self.seconds
+
+    def wait(self, event: threading.Event, seconds: float) -> bool:
+        self.waits[threading.current_thread().name] += 1
+        return event.wait(min(seconds, 0.01))
 
 
 class World:
@@ -40,18 +62,30 @@ class World:
         self.tables.add_units(["jobs"])
         self.give_to("a")
         self.stopped, self.died = threading.Event(), threading.Event()
+        self.clock = MovedClock()
         specification = RunnerSpecification(
             unit="jobs", generation="g", jobs=(), socket="s", log="l", work_directory="w", leased=True
         )
-        access = Access(url=self.url, server="a", machine="m", duration_seconds=DURATION.total_seconds())
-        self.lease = UnitLease(access, specification, "file", stop=self.stopped.set, die=self.died.set)
+        access = Access(url=self.url, server="a", machine="m", duration_seconds=OF_DURATION)
+        self.lease = UnitLease(
+            access, specification, "file", stop=self.stopped.set, die=self.died.set, clock=self.clock
+        )
         taken = self.leases.acquire("headrace/unit/jobs", holder="a", duration=DURATION)
         assert taken is not None
         self.token = taken.token
 
+    def add_server(self, name: str, *, machine: str) -> None:
+        self.execute(sa.insert(servers).values(name=name, pid=1, started_seconds=0.0, machine=machine))
+
     def give_to(self, server: str) -> None:
         with self.engine.begin() as transaction:
             self.tables.assign(transaction, self.tables.units()["jobs"], server)
+
+    def wait_for_looks(self) -> None:
+        """Wait until both threads of the lease have looked at everything once more."""
+        before = Counter(self.clock.waits)
+        for thread in ("lease", "lease watch"):
+            eventually(lambda: self.clock.waits[thread] >= before[thread] + 2, "it looks")  # noqa: B023
 
     def execute(self, statement: sa.Executable) -> None:
         with self.engine.begin() as transaction:
@@ -142,17 +176,51 @@ def test_it_tells_its_next_token_again_if_the_registry_was_away_in_that_moment(
 def test_it_stops_its_jobs_and_then_dies_when_the_registry_stays_away(world: World) -> None:
     world.lease.begin(world.token)
     world.execute(sa.text("ALTER TABLE headrace_leases RENAME TO away"))
+    world.wait_for_looks()
+    world.clock.seconds += 0.69 * OF_DURATION
+    world.wait_for_looks()
+    assert not world.stopped.is_set()
+    world.clock.seconds += 0.02 * OF_DURATION
     eventually(world.stopped.is_set, "the jobs are stopped")
+    assert not world.died.is_set()
+    world.clock.seconds += 0.25 * OF_DURATION
     eventually(world.died.is_set, "the process dies, whatever they do")
     world.execute(sa.text("ALTER TABLE away RENAME TO headrace_leases"))
 
 
-def test_it_stops_its_jobs_when_another_server_has_the_unit_and_not_when_that_one_adopts_it(world: World) -> None:
+def test_it_stops_its_jobs_when_a_server_elsewhere_has_the_unit_and_not_when_one_adopts_it(world: World) -> None:
     world.lease.begin(world.token)
     world.lease.adopt("b")
     world.give_to("b")
     note = world.tables.units()["jobs"].runner
     assert note is not None
     assert note.server == "b"
+    world.wait_for_looks()
+    world.clock.seconds += 1000
+    world.wait_for_looks()
+    assert not world.stopped.is_set()
+    world.add_server("c", machine="another")
     world.give_to("c")
+    world.wait_for_looks()
+    world.clock.seconds += 3
     eventually(world.stopped.is_set, "the jobs are stopped")
+
+
+def test_it_waits_longer_for_a_server_of_its_machine_which_can_take_the_process_over_as_it_is(world: World) -> None:
+    """A server that has just started on a busy machine was given the unit, and its loop does not run yet."""
+    world.add_server("b", machine="m")
+    world.lease.begin(world.token)
+    world.give_to("b")
+    world.wait_for_looks()
+    world.clock.seconds += 50
+    world.wait_for_looks()
+    assert not world.stopped.is_set()
+    world.lease.adopt("b")
+    world.clock.seconds += 1000
+    world.wait_for_looks()
+    assert not world.stopped.is_set()
+    world.add_server("c", machine="m")
+    world.give_to("c")
+    world.wait_for_looks()
+    world.clock.seconds += 70
+    eventually(world.stopped.is_set, "the jobs are stopped at a checkpoint if it does not do so")

@@ -179,9 +179,11 @@ def note_outcomes(connection: Connection, unit: str, outcomes: Mapping[str, tupl
     connection.execute(update(units).where(units.c.unit == unit).values(**values))
 
 
-def server_of(connection: Connection, unit: str) -> str | None:
-    """Return which server has a unit. Called by the unit's process."""
-    return connection.execute(select(units.c.server).where(units.c.unit == unit)).scalar()
+def server_of(connection: Connection, unit: str) -> tuple[str | None, str | None]:
+    """Return which server has a unit, and the machine of that server. Called by the unit's process."""
+    with_machine = select(units.c.server, servers.c.machine).outerjoin(servers, servers.c.name == units.c.server)
+    row = connection.execute(with_machine.where(units.c.unit == unit)).one_or_none()
+    return (None, None) if row is None else (row.server, row.machine)
 
 
 def _unit(row: RowMapping) -> UnitRecord:

@@ -30,8 +30,9 @@ _LOOK_SECONDS = 0.2
 #: Parts of the duration without a renewal after which the jobs are stopped, and the process ends whatever they do. Others wait for the
 #: whole duration.
 _STOP_AT, _END_AT = 0.7, 0.95
-#: A server on this machine that takes the process over says so within this time; else the unit goes to another machine.
-_ADOPTION_SECONDS = 2.0
+#: How long the jobs go on after another server was given the unit, until they stop at a checkpoint and go there. A server of this machine
+#: takes the process over as it is: nothing is gained by a stop, and one that has just started on a busy machine may need long.
+_ADOPTION_SECONDS, _ADOPTION_HERE_SECONDS = 2.0, 60.0
 
 
 class Access(msgspec.Struct, frozen=True, kw_only=True):
@@ -88,7 +89,8 @@ class UnitLease:
         self._told: int | None = None
         self._lease: Lease | None = None
         self._held_until = float("-inf")
-        self._wanted_elsewhere: float | None = None
+        #: Since when another server has the unit, and how long it may take until it takes this process over.
+        self._wanted_elsewhere: tuple[float, float] | None = None
         self._ended = threading.Event()
         self._stop_asked = False
         self._lock = threading.Lock()
@@ -174,7 +176,7 @@ class UnitLease:
             try:
                 self._renew(lease)
                 with self._engine.connect() as connection:
-                    server = server_of(connection, self._unit)
+                    server, machine = server_of(connection, self._unit)
             except LeaseLostError as error:
                 if not self._ended.is_set():
                     logger.critical("%s: this process is ending at once", error)
@@ -189,8 +191,10 @@ class UnitLease:
             with self._lock:
                 if server in (None, self._server):
                     self._wanted_elsewhere = None
-                elif self._wanted_elsewhere is None:
-                    self._wanted_elsewhere = sent
+                else:
+                    since = sent if self._wanted_elsewhere is None else self._wanted_elsewhere[0]
+                    here = machine == self._access.machine
+                    self._wanted_elsewhere = (since, _ADOPTION_HERE_SECONDS if here else _ADOPTION_SECONDS)
 
     def _renew(self, lease: Lease) -> None:
         try:
@@ -217,7 +221,7 @@ class UnitLease:
                 self._ask_to_stop("the lease cannot be renewed: the jobs stop until the registry is back")
             with self._lock:
                 wanted = self._wanted_elsewhere
-            if wanted is not None and now - wanted >= _ADOPTION_SECONDS:
+            if wanted is not None and now - wanted[0] >= wanted[1]:
                 self._ask_to_stop("another server has the unit now: the jobs stop at a checkpoint and go there")
 
     def _ask_to_stop(self, why: str) -> None:
