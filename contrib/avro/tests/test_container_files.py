@@ -224,6 +224,31 @@ def test_damage_is_told_and_gives_no_other_row(data: st.DataObject, tmp_path_fac
     assert reason is None or "cannot be read as a file of avro" in reason
 
 
+def test_rows_before_a_damaged_block_are_read(tmp_path: Path) -> None:
+    """Small blocks are decoded together; one of them that is damaged does not take the others with it."""
+    rows = [{"id": number, "text": "x" * 50} for number in range(60)]
+    fields = [{"name": "id", "type": "long"}, {"name": "text", "type": "string"}]
+    path = tmp_path / "a.avro"
+    write(path, {"type": "record", "name": "Row", "fields": fields}, rows, "null", sync_interval=300)
+    content = bytearray(path.read_bytes())
+    assert content.count(content[-16:]) > 5
+    at = content.rindex(b"x" * 50)
+    content[at - 1] = 0x7F  # another length of the text in the last block
+    path.write_bytes(bytes(content))
+    found, reason = read_as_far_as_it_goes(path)
+    assert len(found) >= 50
+    assert found == rows[: len(found)]
+    assert reason is not None
+    assert "of a block" in reason
+
+
+def test_a_schema_that_refers_to_itself(tmp_path: Path) -> None:
+    fields = [{"name": "id", "type": "long"}, {"name": "next", "type": ["null", "Row"], "default": None}]
+    rows = [{"id": number, "next": {"id": -number, "next": None} if number % 2 else None} for number in range(50)]
+    write(tmp_path / "a.avro", {"type": "record", "name": "Row", "fields": fields}, rows, sync_interval=100)
+    assert stream(tmp_path / "a.avro").select("id").collect().rows() == [(number,) for number in range(50)]
+
+
 def read_as_far_as_it_goes(path: Path) -> tuple[list[dict[str, Any]], str | None]:
     """Return the rows of a file before its damage, and what is said of that."""
     source = AvroFileSource(ColumnarFileSettings.of({"path": str(path)}, plugin="avro"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import headrace as hr
+import numpy as np
 import polars as pl
 import pytest
 from headrace_grok import filtering, searching
@@ -99,8 +100,6 @@ def test_patterns_that_hyperscan_does_not_know_can_fit_every_line(monkeypatch: p
     assert [program.filter is None for program in programs] == [False, True, False, False]
     lines = pl.Series(["one", "two", ""])
     candidates = HyperscanFilter(programs).candidates(lines)
-    import numpy as np
-
     every = np.arange(3)
     # Hyperscan does not look at an empty line: all patterns may fit it.
     assert [candidates.among(number, every).tolist() for number in range(4)] == [[0, 2], [0, 1, 2], [1, 2], [2]]
@@ -112,15 +111,60 @@ def test_a_pattern_that_hyperscan_refuses_is_left_out_alone() -> None:
 
     programs = list(compiled(["a", "b"], definitions_of()))
     programs[0] = replace(programs[0], filter="(")
-    import numpy as np
-
     candidates = HyperscanFilter(programs).candidates(pl.Series(["b", "c"]))
     assert [candidates.among(number, np.arange(2)).tolist() for number in range(2)] == [[0, 1], [0]]
 
 
+def test_every_line_of_a_pattern_contains_texts() -> None:
+    programs = compiled(
+        [
+            "a (?:long|longer) text: %{INT:n}",
+            "%{INT:n}",
+            "(?:only)?",
+            "(?i)other",
+            "(?:ab|(?<x>[a-z]))",
+            "(?:no)+(?=x)",
+        ],
+        definitions_of(),
+    )
+    assert [program.required for program in programs] == [
+        (("a ",), ("long", "longer"), (" text: ",)), (), (), (), (), (("no",),),
+    ]  # fmt: skip
+
+
+def test_texts_of_other_patterns_do_not_make_candidates() -> None:
+    """What all patterns have is looked for in vain, as is a single character; a pattern without a text of its own can fit every line."""
+    programs = compiled(
+        ["^begin: failed (?:a|b)", "^begin: (?:opened|closed) x", "^begin: .*", "done$"], definitions_of()
+    )
+    lines = pl.Series(["begin: failed a", "begin: closed x", "done", "", "x opened: begin: x done"])
+    candidates = TextFilter(programs).candidates(lines)
+    every = np.arange(len(lines))
+    assert [candidates.among(number, every).tolist() for number in range(4)] == [[0], [1, 4], [0, 1, 4], [2, 4]]
+    assert candidates.among(1, np.array([0, 4])).tolist() == [4]
+
+
+def test_many_patterns_have_texts_of_their_own() -> None:
+    """More choices than a number has bits."""
+    programs = compiled([f"^p{number}: text of {number}$" for number in range(150)], definitions_of())
+    lines = pl.Series([f"p{number}: text of {number}" for number in (149, 3, 64, 63)])
+    candidates = TextFilter(programs).candidates(lines)
+    found = {number: candidates.among(number, np.arange(4)).tolist() for number in range(150)}
+    assert [found[number] for number in (149, 64, 63)] == [[0], [2], [3]]
+    assert 1 in found[3]
+    assert Matcher(programs).match(lines).bad_rows == []
+
+
+@needs_hyperscan
+def test_hyperscan_is_for_patterns_without_texts_of_their_own() -> None:
+    without, having = ["%{INT:n} %{WORD:w}"] * 7, [f"text {number}" for number in range(40)]
+    assert isinstance(make_filter(compiled([*without, *having], definitions_of())), HyperscanFilter)
+    assert isinstance(make_filter(compiled(having, definitions_of())), TextFilter)
+    assert isinstance(make_filter(compiled(having, definitions_of()), "hyperscan"), HyperscanFilter)
+
+
 def test_without_hyperscan_texts_are_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    programs = compiled(["a (?:long|longer) text: %{INT:n}", "%{INT:n}", "(?:only)?", "(?i)other"], definitions_of())
-    assert [program.required for program in programs] == [" text: ", None, None, None]
+    programs = compiled(["%{INT:n} %{WORD:w}"] * 7, definitions_of())
     monkeypatch.setattr(filtering, "hyperscan_is_installed", lambda: False)
     assert isinstance(make_filter(programs), TextFilter)
     with pytest.raises(hr.OptionError, match="hyperscan is not installed"):

@@ -7,9 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import headrace as hr
+import polars as pl
 import pytest
+from headrace.interfaces.operator import RejectedRows
 from headrace_contract import StatefulOperatorContract
 from headrace_logformats.w3c import ParseW3c
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.effort import examples
 
 SCHEMA = {"c-ip": "string", "sc-status": "int64", "timestamp": "timestamp", "cs(User-Agent)": "string"}
 LINES = [
@@ -75,3 +81,53 @@ def test_wrong_arguments() -> None:
         ParseW3c(["path"], SCHEMA, on="text").output_schema(columns)
     with pytest.raises(hr.PlanError, match="a column 'path' already"):
         ParseW3c(["path"], {"path": "string"}).output_schema(columns)
+
+
+TEXTS = st.one_of(
+    st.text(max_size=8),
+    st.lists(st.sampled_from(['"', '""', " ", "a", "-", '" "', "#", "\t", "200"]), max_size=6).map("".join),
+)
+ROW = st.fixed_dictionaries({"agent": TEXTS, "cookie": TEXTS, "referer": TEXTS})
+FIELDS = ("date", "time", "c-ip", "agent", "cookie", "referer", "sc-status")
+
+
+def parsed(values: dict[str, str]) -> dict[str, Any] | None:
+    """Return the row of a line; None for a dead letter."""
+    fixed = {"date": "2026-01-15", "time": "10:00:00", "c-ip": "192.0.2.1", "sc-status": "200"}
+    line = " ".join({**fixed, **values}[name] for name in FIELDS)
+    spec = ParseW3c(["path"], dict.fromkeys(FIELDS[2:6], "string") | {"sc-status": "int64"})
+    operator = spec.open(hr.Schema.of({"path": "string", "line": "string"}))
+    frame = pl.DataFrame({"path": ["f"] * 2, "line": ["#Fields: " + " ".join(FIELDS), line]})
+    found = list(operator.process(hr.Batch(hr.Queue("q"), frame)))
+    rows = [row for one in found if isinstance(one, hr.Batch) for row in one.frame.to_dicts()]
+    assert len(rows) + sum(isinstance(one, RejectedRows) for one in found) == 1
+    return rows[0] if rows else None
+
+
+def without_breaks(text: str) -> str:
+    return "".join(each for each in text if each.isprintable() or each == "\t") or "-"
+
+
+@settings(max_examples=examples(150), deadline=None)
+@given(row=ROW)
+def test_what_iis_writes_comes_back_in_its_field(row: dict[str, str]) -> None:
+    """IIS writes a blank as ``+``, and quotes as they are; a value that begins and ends with one is taken for a text in quotes."""
+    written = {name: without_breaks(text).replace(" ", "+").replace("\t", "+") for name, text in row.items()}
+    found = parsed(written)
+    assert found is not None
+    assert (found["c-ip"], found["sc-status"]) == ("192.0.2.1", 200)
+    for name, text in written.items():
+        assert found[name] in (text, text[1:-1].replace('""', '"') if text.startswith('"') else None, None)
+        assert (found[name] is None) == (text in ("-", '"-"'))
+
+
+@settings(max_examples=examples(150), deadline=None)
+@given(row=ROW)
+def test_values_in_quotes_come_back_in_their_field(row: dict[str, str]) -> None:
+    texts = {name: without_breaks(text) for name, text in row.items()}
+    found = parsed({name: '"' + text.replace('"', '""') + '"' for name, text in texts.items()})
+    if found is not None:
+        assert found["sc-status"] == 200
+        assert {name: found[name] for name in texts} == {
+            name: None if text == "-" else text for name, text in texts.items()
+        }

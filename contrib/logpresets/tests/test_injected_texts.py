@@ -142,3 +142,15 @@ def test_lines_that_can_be_read_in_two_ways_are_bad(preset: str, line: str, said
     (bad,) = decoded(preset, [line]).bad
     assert "it can be read in two ways" in bad.reason
     assert said in bad.reason
+
+
+def test_what_looks_like_a_pair_within_quotes_is_none() -> None:
+    line = 'type=USER_CMD msg=audit(1768472625.123:7): comm="a pid=7 uid=0" exe="/x acct=\'b" pid=5 uid=1000 acct="ida"'
+    (row,) = decoded("auditd", [line]).frame.to_dicts()
+    assert {name: row[name] for name in ("comm", "exe", "pid", "uid", "account")} == {
+        "comm": "a pid=7 uid=0",
+        "exe": "/x acct='b",
+        "pid": 5,
+        "uid": "1000",
+        "account": "ida",
+    }

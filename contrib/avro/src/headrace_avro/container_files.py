@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import bz2
+import contextlib
 import io
 import lzma
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import fastavro
@@ -19,6 +21,7 @@ from headrace_dimension.columnar_files import ColumnarFile, ColumnarFileSource
 
 from headrace_avro.column_types import columns_of
 from headrace_avro.decoder import RecordDecoder
+from headrace_avro.record_ends import record_ends
 from headrace_avro.schemas import AvroType, parse_schema, rendered
 
 if TYPE_CHECKING:
@@ -29,6 +32,18 @@ _SYNC_BYTES = 16
 _LONG_BYTES = 10
 #: A block of more bytes is taken for damage.
 _BLOCK_BYTES_MAX = 1 << 30
+#: Blocks are read together up to so many rows and packed bytes; a larger one by itself.
+_GROUP_ROWS = 10_000
+_GROUP_BYTES = 4 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class _Block:
+    """A block of a file: its rows, its place and its size in bytes."""
+
+    rows: int
+    begin: int
+    size: int
 
 
 class AvroFileSource(ColumnarFileSource):
@@ -45,9 +60,11 @@ class AvroFileSource(ColumnarFileSource):
 class _ContainerFile(ColumnarFile):
     def __init__(self, path: str) -> None:
         self._file: BinaryIO = open(path, "rb")  # noqa: SIM115 - closed by close()
+        #: The columns that were read last, and their decoder.
+        self._decoder: tuple[tuple[str, ...], RecordDecoder] | None = None
         try:
             self._read_header()
-            self._blocks = list(self._scan())
+            self._groups = _grouped(self._scan())
         except BaseException:
             self._file.close()
             raise
@@ -58,19 +75,41 @@ class _ContainerFile(ColumnarFile):
 
     @property
     def group_rows(self) -> Sequence[int]:
-        return [rows for rows, _, _ in self._blocks]
+        return [sum(block.rows for block in group) for group in self._groups]
 
     def read(self, group: int, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        _, begin, size = self._blocks[group]
-        self._file.seek(begin)
-        content = self._unpacked(self._file.read(size))
-        starts = self._starts(content, self._blocks[group][0])
-        bodies = Bodies(content, starts[:-1], starts[1:])
-        wanted = {name: self._columns[name] for name in columns}
-        decoded = RecordDecoder(self._record, self._record, wanted, len(content) + 1).decode(bodies)
+        blocks = self._groups[group]
+        if self._decoder is None or self._decoder[0] != tuple(columns):
+            wanted = {name: self._columns[name] for name in columns}
+            decoder = RecordDecoder(self._record, self._record, wanted, _BLOCK_BYTES_MAX)
+            self._decoder = tuple(columns), decoder
+        try:
+            batches = self._decoded(blocks)
+        except pa.ArrowInvalid:
+            if len(blocks) == 1:
+                raise
+            # Blocks before a damaged one are whole.
+            for block in blocks:
+                yield from self._decoded([block])
+        else:
+            yield from batches
+
+    def _decoded(self, blocks: Sequence[_Block]) -> list[pa.RecordBatch]:
+        """Return the rows of blocks, which are decoded together: a block may have only some hundred."""
+        assert self._decoder is not None
+        contents, starts, place = [], [np.zeros(1, dtype=np.int64)], 0
+        for block in blocks:
+            self._file.seek(block.begin)
+            content = self._unpacked(self._file.read(block.size))
+            starts.append(self._starts(content, block.rows)[1:] + place)
+            contents.append(content)
+            place += len(content)
+        bounds = np.concatenate(starts)
+        decoded = self._decoder[1].decode(Bodies(b"".join(contents), bounds[:-1], bounds[1:]))
         if decoded.bad:
             raise pa.ArrowInvalid(f"record {decoded.bad[0].row} of a block: {decoded.bad[0].reason}")
-        yield from decoded.frame.to_arrow().combine_chunks().to_batches()
+        found: list[pa.RecordBatch] = decoded.frame.to_arrow().combine_chunks().to_batches()
+        return found
 
     def close(self) -> None:
         self._file.close()
@@ -98,11 +137,12 @@ class _ContainerFile(ColumnarFile):
         except OptionError as error:
             raise pa.ArrowInvalid(f"its schema: {error.message}") from error
         self._columns: Mapping[str, pl.DataType] = columns_of(self._record)
+        self._ends = record_ends(self._record)
         self._written = fastavro.parse_schema(rendered(self._record, logical=False))
         self._nothing = fastavro.parse_schema({"type": "record", "name": self._record.name, "fields": []})
 
-    def _scan(self) -> Iterator[tuple[int, int, int]]:
-        """Yield the number of rows, the place and the size of each block."""
+    def _scan(self) -> Iterator[_Block]:
+        """Yield the blocks that have rows."""
         while first := self._file.read(1):
             rows, size = self._long(first), self._long()
             begin = self._file.tell()
@@ -112,10 +152,14 @@ class _ContainerFile(ColumnarFile):
             if self._file.read(_SYNC_BYTES) != self._sync:
                 raise pa.ArrowInvalid(f"the block at byte {begin} is cut or damaged")
             if rows:
-                yield rows, begin, size
+                yield _Block(rows, begin, size)
 
     def _starts(self, content: bytes, rows: int) -> NDArray[np.int64]:
         """Return where each record of a block begins, and where the last one ends."""
+        if self._ends is not None:
+            # Whatever is wrong, fastavro says where.
+            with contextlib.suppress(IndexError, ValueError):
+                return np.array(self._ends(content, rows), dtype=np.int64)
         stream = io.BytesIO(content)
         starts = np.zeros(rows + 1, dtype=np.int64)
         skip, written, nothing = fastavro.schemaless_reader, self._written, self._nothing
@@ -152,6 +196,19 @@ class _ContainerFile(ColumnarFile):
         if len(found) < size:
             raise pa.ArrowInvalid("it is cut")
         return found
+
+
+def _grouped(blocks: Iterable[_Block]) -> list[list[_Block]]:
+    """Return blocks in groups that are read together."""
+    groups: list[list[_Block]] = []
+    rows, size = 0, 0
+    for block in blocks:
+        if not groups or rows + block.rows > _GROUP_ROWS or size + block.size > _GROUP_BYTES:
+            groups.append([])
+            rows, size = 0, 0
+        groups[-1].append(block)
+        rows, size = rows + block.rows, size + block.size
+    return groups
 
 
 def _told(unpack: Callable[[bytes], bytes]) -> Callable[[bytes], bytes]:

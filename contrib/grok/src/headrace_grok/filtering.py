@@ -1,5 +1,5 @@
-"""Pre-filter: finds which patterns can match each line before anything is captured. Hyperscan does it for all patterns
-in one pass.
+"""Pre-filter: finds which patterns can match each line before anything is captured, by texts that a pattern needs or with
+hyperscan.
 """
 
 from __future__ import annotations
@@ -16,6 +16,13 @@ import polars as pl
 from numpy.typing import NDArray
 
 from headrace_grok.programs import Program
+from headrace_grok.required_texts import Choice, strength
+
+#: Of each pattern this many choices are looked for. A text of one character is in too many lines.
+_CHOICES_MAX = 3
+_LENGTH_MIN = 2
+#: So many patterns without a text of their own are tried on all lines in less time than hyperscan takes for each.
+_FEW = 6
 
 Engine = Literal["auto", "hyperscan", "polars"]
 Rows = NDArray[np.int64]
@@ -129,27 +136,77 @@ class _Scanned(Candidates):
 
 
 class TextFilter(Filter):
-    """Searches for the longest text that every match of a pattern contains. Used where hyperscan is not installed."""
+    """Searches whole columns of lines for texts that every match of a pattern contains."""
 
     def __init__(self, programs: Sequence[Program]) -> None:
-        self._texts = [program.required for program in programs]
+        needed = [_distinctive(program, programs) for program in programs]
+        choices = list(dict.fromkeys(choice for some in needed for choice in some))
+        self._without = sum(not some for some in needed)
+        self._texts = sorted({text for choice in choices for text in choice})
+        #: Each choice is a bit; for each text the choices that it is of, and for each program the choices that it needs.
+        self._bits_of_texts = _bits(
+            len(choices), [[choices.index(c) for c in choices if text in c] for text in self._texts]
+        )
+        self._bits_of_programs = _bits(len(choices), [[choices.index(c) for c in some] for some in needed])
+
+    @property
+    def is_sharp(self) -> bool:
+        """Whether at most one pattern has to be tried on lines of all others."""
+        return self._without <= 1
 
     def candidates(self, lines: pl.Series) -> Candidates:
-        return _Searched(self._texts, lines)
+        found = np.zeros((len(lines), self._bits_of_programs.shape[1]), dtype=np.uint64)
+        if self._texts:
+            texts = lines.str.extract_many(self._texts, overlapping=True)
+            counts = texts.list.len().to_numpy()
+            having = np.flatnonzero(counts)
+            if len(having):
+                begins = np.cumsum(counts[having], dtype=np.int64) - counts[having]
+                codes = (
+                    texts.filter(pl.Series(counts > 0)).explode().cast(pl.Enum(self._texts)).to_physical().to_numpy()
+                )
+                found[having] = np.bitwise_or.reduceat(self._bits_of_texts[codes], begins)
+        return _Searched(found, self._bits_of_programs)
+
+
+def _bits(count: int, numbers: Sequence[Sequence[int]]) -> NDArray[np.uint64]:
+    """Return sets of numbers below ``count`` as rows of bits."""
+    made = np.zeros((len(numbers), count // 64 + 1), dtype=np.uint64)
+    for row, some in enumerate(numbers):
+        for number in some:
+            made[row, number // 64] |= np.uint64(1 << number % 64)
+    return made
+
+
+def _distinctive(program: Program, programs: Sequence[Program]) -> list[Choice]:
+    """Return the choices of a program that lines of other programs contain least."""
+    if len(programs) == 1 and program.rust is not None:
+        return []  # its engine looks for texts itself
+    found: list[tuple[int, int, Choice]] = []
+    for choice in program.required:
+        others = sum(_is_in(choice, other) for other in programs) - 1
+        if strength(choice) >= _LENGTH_MIN and (others < len(programs) - 1 or len(programs) == 1):
+            found.append((others, -strength(choice), choice))
+    found.sort()
+    return [choice for _, _, choice in found[:_CHOICES_MAX]]
+
+
+def _is_in(choice: Choice, program: Program) -> bool:
+    """Return whether every line that a program matches contains a text of a choice."""
+    return any(all(any(text in has for text in choice) for has in other) for other in program.required)
 
 
 class _Searched(Candidates):
-    def __init__(self, texts: Sequence[str | None], lines: pl.Series) -> None:
-        self._texts = texts
-        self._lines = lines
+    def __init__(self, found: NDArray[np.uint64], needed: NDArray[np.uint64]) -> None:
+        self._found = found
+        self._needed = needed
 
     def among(self, pattern: int, rows: Rows) -> Rows:
-        text = self._texts[pattern]
-        if text is None or not len(rows):
+        needed = self._needed[pattern]
+        if not needed.any():
             return rows
-        lines = self._lines if len(rows) == len(self._lines) else self._lines.gather(rows)
-        has: NDArray[np.bool_] = lines.str.contains(text, literal=True).to_numpy()
-        return rows[has]
+        fits: NDArray[np.bool_] = ((self._found[rows] & needed) == needed).all(axis=1)
+        return rows[fits]
 
 
 def _empty(lines: pl.Series) -> Rows:
@@ -158,11 +215,12 @@ def _empty(lines: pl.Series) -> Rows:
 
 def make_filter(programs: Sequence[Program], engine: str = "auto") -> Filter:
     """Return a filter. ``engine`` is ``auto`` (hyperscan if it is installed), ``hyperscan`` or ``polars``."""
-    if engine == "polars" or (len(programs) == 1 and engine == "auto"):
-        return TextFilter(programs)  # one pattern is tried on every line anyway
-    if engine == "hyperscan" or hyperscan_is_installed():
+    if engine == "hyperscan":
         return HyperscanFilter(programs)
-    return TextFilter(programs)
+    texts = TextFilter(programs)
+    if engine == "polars" or texts.is_sharp or len(programs) <= _FEW or not hyperscan_is_installed():
+        return texts
+    return HyperscanFilter(programs)
 
 
 def check_engine(engine: str) -> None:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from headrace_grok import partial
 from headrace_grok.filtering import Filter, check_engine, make_filter
 from headrace_grok.programs import Program, schema_of
-from headrace_grok.searching import search
+from headrace_grok.searching import search, taken
 from headrace_grok.values import typed_columns
 
 _NULL = pl.Series([None], dtype=pl.String)
@@ -102,19 +102,22 @@ class Matcher:
             self._filter = make_filter(self._programs, self._options.engine)
         candidates = self._filter.candidates(lines)
         open_rows = np.arange(len(lines), dtype=np.int64)
+        is_open = np.ones(len(lines), dtype=np.bool_)
         parts: list[_Part] = []
         given_up = [_NO_ROWS]
         for number, program in enumerate(self._programs):
             rows = candidates.among(number, open_rows)
             if not len(rows):
                 continue
-            asked = lines if len(rows) == len(lines) else lines[rows]
+            asked = lines if len(rows) == len(lines) else taken(lines, rows)
             found = search(program, asked, keep_empty=self._options.keep_empty_captures)
             hits = rows[found.rows]
             parts.append(_Part(hits, {column.name: column for column in found.frame}))
             given_up.append(rows[found.given_up])
             if self._options.break_on_match:
-                open_rows = np.setdiff1d(open_rows, np.concatenate([hits, rows[found.given_up]]), assume_unique=True)
+                is_open[hits] = False
+                is_open[rows[found.given_up]] = False
+                open_rows = open_rows[is_open[open_rows]]
         return parts, np.unique(np.concatenate(given_up))
 
     def _column(self, parts: Sequence[_Part], name: str, wanted: NDArray[np.int64], count: int) -> pl.Series:
@@ -144,4 +147,4 @@ class Matcher:
             return texts[0]
         places = places[wanted]
         places[places < 0] = begin
-        return pl.concat([*texts, _NULL], rechunk=True)[places]
+        return taken(pl.concat([*texts, _NULL], rechunk=True), places)

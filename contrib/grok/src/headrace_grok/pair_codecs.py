@@ -169,5 +169,10 @@ class LeefCodec(_EventCodec):
 
     def texts(self, lines: pl.Series, wanted: Sequence[str]) -> Texts:
         head, good, faults = self.head(lines)
-        pairs = leef_pairs(head[self.extension].fill_null(""), head["leef_delimiter"])
-        return {name: head[name] if name in head else pairs.column(name, len(good)) for name in wanted}, good, faults
+        pairs, wrong = leef_pairs(head[self.extension].fill_null(""), head["leef_delimiter"])
+        columns = {name: head[name] if name in head else pairs.column(name, len(good)) for name in wanted}
+        if wrong:
+            faults.update({int(good[row]): reason for row, reason in wrong.items()})
+            kept = np.setdiff1d(np.arange(len(good)), list(wrong), assume_unique=True)
+            columns, good = {name: each[kept] for name, each in columns.items()}, good[kept]
+        return columns, good, faults

@@ -12,8 +12,13 @@ from numpy.typing import NDArray
 
 from headrace_grok.values import shown
 
-_LOGFMT_ESCAPES = {"\\\\": "\\", '\\"': '"', "\\n": "\n", "\\t": "\t", "\\r": "\r"}
+#: What writers of logfmt escape within quotes: those of Go also what cannot be seen, such as an escape of a terminal.
+_LOGFMT_ESCAPES = {
+    "\\\\": "\\", '\\"': '"', "\\n": "\n", "\\t": "\t", "\\r": "\r", "\\a": "\a", "\\b": "\b", "\\f": "\f", "\\v": "\v", "\\'": "'",
+}  # fmt: skip
+_CODED = re.compile(r"\\(?:x([0-7][0-9A-Fa-f])|u([0-9A-Fa-f]{4})|U([0-9A-Fa-f]{8})|(.))", re.DOTALL)
 _CEF_ESCAPES = {"\\\\": "\\", "\\=": "=", "\\|": "|", "\\n": "\n", "\\r": "\r"}
+_LAST_CHARACTER, _SURROGATES = 0x10FFFF, (0xD800, 0xDFFF)
 _CEF_KEY = r"^[\w.\[\]-]+="
 _NULL = pl.Series([None], dtype=pl.String)
 
@@ -69,10 +74,31 @@ class QuotedPairs:
         )
         written = parts["field_1"]
         quoted = written.str.starts_with('"').fill_null(False)
-        inner = _unescaped(written.str.strip_prefix('"').str.strip_suffix('"'), _LOGFMT_ESCAPES)
+        inner = _from_quotes(written.str.strip_prefix('"').str.strip_suffix('"'))
         written = written.str.strip_chars()
         plain = written.set(written == "", None).set(written.is_null(), "true")
         return Pairs(rows, parts["field_0"], inner.zip_with(quoted, plain))
+
+
+def _from_quotes(texts: pl.Series) -> pl.Series:
+    """Return values of logfmt without their escapes."""
+    if not texts.str.contains(r"\\[xuU]").any():
+        return _unescaped(texts, _LOGFMT_ESCAPES)
+    return pl.Series(
+        texts.name,
+        [text if text is None or "\\" not in text else _CODED.sub(_character, text) for text in texts],
+        pl.String,
+    )
+
+
+def _character(found: re.Match[str]) -> str:
+    """Return the character of an escape; the escape itself where there is none, as for a byte that is no text."""
+    code = found[1] or found[2] or found[3]
+    if code is None:
+        return _LOGFMT_ESCAPES.get(found[0], found[0])
+    number = int(code, 16)
+    is_character = number <= _LAST_CHARACTER and not _SURROGATES[0] <= number <= _SURROGATES[1]
+    return chr(number) if is_character else found[0]
 
 
 def cef_faults(texts: pl.Series) -> tuple[NDArray[np.int64], list[str]]:
@@ -105,8 +131,11 @@ def cef_header(texts: pl.Series) -> pl.Series:
     return _unescaped(texts, _CEF_ESCAPES)
 
 
-def leef_pairs(texts: pl.Series, delimiters: pl.Series) -> Pairs:
-    """Return the pairs of attributes of LEEF, each text divided by its own delimiter: a character, ``x5E`` or NULL for a tab."""
+def leef_pairs(texts: pl.Series, delimiters: pl.Series) -> tuple[Pairs, dict[int, str]]:
+    """Return the pairs of attributes of LEEF, and which texts have something else, and what.
+
+    Each text is divided by its own delimiter: a character, ``x5E`` or NULL for a tab.
+    """
     found: list[tuple[NDArray[np.int64], pl.DataFrame]] = []
     for written in delimiters.unique().to_list():
         rows = np.flatnonzero(delimiters.eq_missing(pl.Series([written], dtype=pl.String)).to_numpy())
@@ -115,12 +144,17 @@ def leef_pairs(texts: pl.Series, delimiters: pl.Series) -> Pairs:
         parts = divided.list.explode(keep_nulls=False, empty_as_null=False).str.splitn("=", 2).struct.unnest()
         found.append((of_rows, parts))
     if not found:
-        return Pairs(np.zeros(0, dtype=np.int64), _NULL.clear(), _NULL.clear())
+        return Pairs(np.zeros(0, dtype=np.int64), _NULL.clear(), _NULL.clear()), {}
     parts = pl.concat([each for _, each in found], rechunk=True)
-    values = parts["field_1"]
-    return Pairs(
-        np.concatenate([rows for rows, _ in found]), parts["field_0"].str.strip_chars(), values.set(values == "", None)
+    rows, keys, values = (
+        np.concatenate([rows for rows, _ in found]),
+        parts["field_0"].str.strip_chars(),
+        parts["field_1"],
     )
+    # A value with the delimiter in it, which LEEF cannot say: the rest of it would be lost.
+    wrong = np.flatnonzero((values.is_null() & (keys != "")).to_numpy()).tolist()
+    faults = {int(rows[place]): f"an attribute without '=': {shown(keys[place])}" for place in reversed(wrong)}
+    return Pairs(rows, keys, values.set(values == "", None)), faults
 
 
 def _leef_delimiter(written: str | None) -> str:

@@ -13,7 +13,7 @@ import polars as pl
 
 from headrace_grok.parsing import Definition, parse, refusal
 from headrace_grok.rendering import Renderer, Target, is_filterable, is_linear
-from headrace_grok.required_texts import required_text
+from headrace_grok.required_texts import Choice, required_texts
 from headrace_grok.tree import Group, Named, Node, Position, Text, sequence, walk
 from headrace_grok.tree import Sequence as Parts
 
@@ -50,8 +50,8 @@ class Program:
     #: The expression of the pre-filter: it matches every line that the pattern matches, and perhaps more. None if a
     #: filter cannot decide.
     filter: str | None
-    #: A text that every matching line contains.
-    required: str | None
+    #: Every matching line contains a text of each of them.
+    required: tuple[Choice, ...]
     #: Prefixes from the shortest to the longest, without the whole pattern.
     prefixes: Sequence[Prefix]
 
@@ -110,7 +110,7 @@ def _program(source: str, definitions: Mapping[str, Definition]) -> Program:
         rust,
         text,
         Renderer("filter").text(tree) if is_filterable(tree) else None,
-        required_text(tree),
+        required_texts(tree),
         _prefixes(tree, linear=rust is not None),
     )
 

@@ -74,6 +74,11 @@ def _line_by_line(program: Program, lines: pl.Series) -> tuple[NDArray[np.int64]
     return np.array(rows, dtype=np.int64), frame, np.array(given_up, dtype=np.int64)
 
 
+def taken(series: pl.Series, rows: NDArray[np.int64]) -> pl.Series:
+    """Return the values at rows, none of which is negative. Indexing with them would look for negative ones."""
+    return series.gather(pl.Series(rows.astype(np.uint32)))
+
+
 def time_limit(line: str) -> float:
     """Return the seconds that a search in a line may take."""
     return _SECONDS_MAX + len(line) * _SECONDS_PER_CHARACTER

@@ -19,6 +19,9 @@ _DIRECTIVE = "#Fields:"
 _TIMESTAMP = "timestamp"
 _TYPES = ("string", "int64", "float64")
 _SHOWN = 80
+_PLAIN = r"[^ \t\r]+"
+#: A value in quotes, in which a quote comes twice, or one without them.
+_VALUE = r'"(?:[^"]|"")*"|[^" \t\r][^ \t\r]*'
 
 
 class ParseW3c(StatefulSpec):
@@ -120,7 +123,7 @@ class _Running(StatefulOperator):
         """Return the rows of lines with the same fields, and the lines that are bad with ``__reason``."""
         told = lines["__fields"][0]
         names = [] if told is None else told.split()
-        values = lines[self._on].str.replace_all("\t", " ", literal=True).str.extract_all(r'"(?:[^"]|"")*"|[^ ]+')
+        values = _values(lines[self._on], len(names))
         columns = {"__count": values.list.len()}
         for name in {*self._fields, "date", "time"}:
             at = names.index(name) if name in names else None
@@ -180,6 +183,19 @@ class _Running(StatefulOperator):
     def state_rows(self) -> int:
         """Return the number of files."""
         return len(self._known)
+
+
+def _values(lines: pl.Series, count: int) -> pl.Series:
+    """Return the values of lines. Quotes hold a value with blanks together only where they must for ``count`` values.
+
+    IIS writes quotes of a client as they are, and ``+`` for blanks: quotes of one value and those of another must not make one value.
+    """
+    plain = lines.str.extract_all(_PLAIN)
+    odd = plain.list.len() != count
+    if not odd.any():
+        return plain
+    quoted = lines.str.contains(f"^(?:{_VALUE})(?:[ \\t]+(?:{_VALUE}))*[ \\t\\r]*$")
+    return lines.str.extract_all(_VALUE).zip_with(odd & quoted, plain)
 
 
 def _written(known: Mapping[str | None, str]) -> bytes:

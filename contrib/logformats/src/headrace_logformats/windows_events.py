@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import functools
+from collections.abc import Mapping, Sequence
 from xml.etree import ElementTree
 
 import headrace as hr
@@ -53,6 +54,7 @@ _SYSTEM: dict[str, tuple[str, str | None]] = {
     "thread_id": ("Execution", "ThreadID"),
     "user_id": ("Security", "UserID"),
 }
+_ENCODER = msgspec.json.Encoder()
 _TIME = "%Y-%m-%dT%H:%M:%S%.f%#z"
 
 
@@ -79,18 +81,18 @@ class _Decoder(hr.Decoder):
     def decode(self, bodies: hr.Bodies) -> hr.Decoded:
         good, rows, too_large = fitting(bodies, self._max_body_bytes)
         texts, faults = texts_of(good)
-        values: dict[str, list[str | None]] = {name: [] for name in self._wanted}
+        nothing = (None,) * len(self._wanted)
+        values: list[Sequence[str | None]] = []
         for row, text in enumerate(texts):
             try:
-                event = None if text is None else _parsed(text)
+                values.append(nothing if text is None else _values(text, self._wanted))
             except ValueError as error:
                 faults.setdefault(row, str(error))
-                event = None
-            for name, column in values.items():
-                column.append(None if event is None else _value(event, name))
+                values.append(nothing)
+        by_column = zip(*values, strict=True) if values else ((),) * len(self._wanted)
         columns = []
-        for name in self._wanted:
-            found = pl.Series(name, values[name], dtype=pl.String)
+        for name, of_column in zip(self._wanted, by_column, strict=True):
+            found = pl.Series(name, of_column, dtype=pl.String)
             made = _typed(found, _COLUMNS[name])
             for row in np.flatnonzero((made.is_null() & found.is_not_null()).to_numpy()).tolist():
                 kind = "timestamp" if name == "time" else "int64"
@@ -101,56 +103,61 @@ class _Decoder(hr.Decoder):
         return decoded(frame[kept] if faults else frame, kept, faults, rows, too_large, len(bodies))
 
 
-def _parsed(text: str) -> ElementTree.Element:
-    """Return the event. Raises ValueError with the reason."""
+def _values(text: str, wanted: Sequence[str]) -> list[str | None]:
+    """Return what an event has for columns. Raises ValueError with the reason if it is none."""
     if "<!DOCTYPE" in text:
         raise ValueError("the document declares a document type (DTD), which events do not have")
     try:
         event = ElementTree.fromstring(text)
     except (ElementTree.ParseError, UnicodeEncodeError) as error:
         raise ValueError(f"not valid XML: {error}") from error
-    if _name(event) != "Event" or _child(event, "System") is None:
-        raise ValueError(f"expected an element Event with System, found {shown(_name(event))}")
-    return event
+    parts = _children(event)
+    if _local_name(event.tag) != "Event" or "System" not in parts:
+        raise ValueError(f"expected an element Event with System, found {shown(_local_name(event.tag))}")
+    system = _children(parts["System"])
+    found: list[str | None] = []
+    for name in wanted:
+        place = _SYSTEM.get(name)
+        if place is None:
+            found.append(_event_data(parts) if name == "event_data" else _message(parts))
+            continue
+        element = system.get(place[0])
+        if element is None:
+            found.append(None)
+        else:
+            found.append((element.text or None) if place[1] is None else element.get(place[1]))
+    return found
 
 
-def _value(event: ElementTree.Element, name: str) -> str | None:
-    if name == "event_data":
-        return _event_data(event)
-    if name == "message":
-        found = _child(_child(event, "RenderingInfo"), "Message")
-        return None if found is None else found.text
-    element, attribute = _SYSTEM[name]
-    found = _child(_child(event, "System"), element)
-    if found is None:
-        return None
-    return (found.text or None) if attribute is None else found.get(attribute)
+def _message(parts: Mapping[str, ElementTree.Element]) -> str | None:
+    rendered = parts.get("RenderingInfo")
+    message = None if rendered is None else _children(rendered).get("Message")
+    return None if message is None else message.text
 
 
-def _event_data(event: ElementTree.Element) -> str | None:
+def _event_data(parts: Mapping[str, ElementTree.Element]) -> str | None:
     """Return the event's own data as a JSON object whose values are texts; what has no name is param1, param2, …"""
+    items = [*parts.get("EventData", ())]
+    for own in parts.get("UserData", ()):
+        items.extend(own)
     values: dict[str, str | None] = {}
-    for number, item in enumerate(_items(event), 1):
-        name = item.get("Name") or (f"param{number}" if _name(item) == "Data" else _name(item))
+    for number, item in enumerate(items, 1):
+        name = item.get("Name")
+        if not name:
+            name = _local_name(item.tag)
+            name = f"param{number}" if name == "Data" else name
         values[name] = item.text
-    return msgspec.json.encode(values).decode() if values else None
+    return _ENCODER.encode(values).decode() if values else None
 
 
-def _items(event: ElementTree.Element) -> Iterator[ElementTree.Element]:
-    data = _child(event, "EventData")
-    if data is not None:
-        yield from data
-    own = _child(event, "UserData")
-    for each in own if own is not None else ():
-        yield from each
+def _children(element: ElementTree.Element) -> dict[str, ElementTree.Element]:
+    """Return the elements below one by their name; the first of a name."""
+    return {_local_name(child.tag): child for child in reversed(element)}
 
 
-def _name(element: ElementTree.Element) -> str:
-    return element.tag.rpartition("}")[2]
-
-
-def _child(element: ElementTree.Element | None, name: str) -> ElementTree.Element | None:
-    return next((each for each in element if _name(each) == name), None) if element is not None else None
+@functools.lru_cache(maxsize=4096)
+def _local_name(tag: str) -> str:
+    return tag.rpartition("}")[2]
 
 
 def _typed(texts: pl.Series, kind: pl.DataType) -> pl.Series:

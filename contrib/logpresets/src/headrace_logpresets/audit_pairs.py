@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
+import numpy as np
 import polars as pl
 
 
@@ -25,25 +27,58 @@ class Pair:
 _MISSING = ("?", "(null)", "(none)", "unset", "4294967295")
 
 
-def pair_column(texts: pl.Series, pair: Pair) -> pl.Series:
-    """Return the value of a key in each text; of a key that comes twice the first. NULL where there is none."""
-    # Quoted values have no blanks, but may have apostrophes.
-    found = texts.str.extract_groups(
-        rf"""(?:^|[ \x1d])(?:msg=')?(?:{pair.key})=(?:"(?P<quoted>[^"]*)"|(?P<plain>[^ '"\x1d]*))"""
-    ).struct.unnest()
+#: A pair behind a blank, or behind what the enriched form of a record begins with. Quoted values have no blanks, but may have apostrophes.
+_PAIR = r"""(?:^|[ \x1d])(?:msg=')?[0-9A-Za-z_-]+=(?:"[^"]*"|[^ '"\x1d]*)"""
+
+
+def pair_columns(texts: pl.Series, pairs: Mapping[str, Pair]) -> dict[str, pl.Series]:
+    """Return the values of keys in texts, by the name of the column; of a key that comes twice the first. NULL where there is none."""
+    columns = {key: number for number, pair in enumerate(pairs.values()) for key in pair.key.split("|")}
+    # A text is gone through once, so that what looks like a pair within a quoted value is none.
+    found = texts.str.extract_all(_PAIR)
+    counts = found.list.len().fill_null(0).to_numpy()
+    tokens = found.filter(pl.Series(counts > 0)).explode()
+    parts = tokens.str.strip_chars_start(" \x1d").str.strip_prefix("msg='").str.splitn("=", 2).struct.unnest()
+    codes = parts["field_0"].cast(pl.Enum(list(columns)), strict=False).to_physical()
+    known = np.flatnonzero(codes.is_not_null().to_numpy())
+    rows = np.repeat(np.arange(len(texts)), counts)[known]
+    numbers = np.array(list(columns.values()), dtype=np.int64)[codes.drop_nulls().to_numpy()]
+    values = parts["field_1"].gather(known)
+    # Of equal places the last one that is written stays: the first of a text is written last.
+    places = np.full((len(pairs), len(texts)), len(values), dtype=np.uint32)
+    places[numbers[::-1], rows[::-1]] = np.arange(len(values), dtype=np.uint32)[::-1]
+    quoted = values.str.starts_with('"')
+    values = values.str.strip_prefix('"').str.strip_suffix('"')
+    plain = _plain(pl.select(pl.when(~quoted).then(values)).to_series())
+    values = pl.select(pl.when(quoted).then(values).otherwise(plain)).to_series().extend_constant(None, 1)
+    plain = plain.extend_constant(None, 1)
+    made = {}
+    for number, (name, pair) in enumerate(pairs.items()):
+        at = pl.Series(places[number])
+        column = values.gather(at)
+        if pair.encoded:
+            # Only values without quotes are written so.
+            column = _decoded(plain.gather(at), texts, pair.encoded_behind).fill_null(column)
+        made[name] = column
+    return made
+
+
+def _plain(values: pl.Series) -> pl.Series:
+    """Return values that are written without quotes; NULL for those that say that nothing is known."""
     # Old versions put pairs into parentheses, with commas between.
-    plain = found["plain"].str.strip_chars_end(",").str.replace(r"^([^(]*)\)$", "$1")
-    plain = pl.select(pl.when(~plain.is_in(["", *_MISSING])).then(plain)).to_series()
-    if pair.encoded:
-        # Only values without quotes are written so. Bytes that are no UTF-8 are left as they are written.
-        encoded = plain.str.contains(r"^(?:[0-9A-F]{2})+$") & texts.str.starts_with(pair.encoded_behind)
-        digits = pl.select(pl.when(encoded).then(plain)).to_series()
-        if digits.null_count() < len(digits):
-            plain = _decoded(digits).fill_null(plain)
-    return found["quoted"].fill_null(plain)
+    values = values.str.strip_chars_end(",")
+    if values.str.ends_with(")").any():
+        values = values.str.replace(r"^([^(]*)\)$", "$1")
+    return pl.select(pl.when(~values.is_in(["", *_MISSING])).then(values)).to_series()
 
 
-def _decoded(digits: pl.Series) -> pl.Series:
-    """Return what hexadecimal digits say; the arguments of a command line have NUL between them."""
+def _decoded(plain: pl.Series, texts: pl.Series, behind: str) -> pl.Series:
+    """Return what hexadecimal digits say, NULL for other values. Bytes that are no UTF-8 are left as they are written; the arguments of
+    a command line have NUL between them.
+    """
+    encoded = plain.str.contains(r"^(?:[0-9A-F]{2})+$") & texts.str.starts_with(behind)
+    digits = pl.select(pl.when(encoded).then(plain)).to_series()
+    if digits.null_count() == len(digits):
+        return digits
     decoded = digits.str.decode("hex", strict=False).cast(pl.String, strict=False)
     return decoded.str.strip_chars_end("\0").str.replace_all("\0", " ", literal=True)

@@ -18,7 +18,7 @@ from headrace_grok.programs import Program, compiled, schema_of
 from headrace_grok.values import shown
 from numpy.typing import NDArray
 
-from headrace_logpresets.audit_pairs import Pair, pair_column
+from headrace_logpresets.audit_pairs import Pair, pair_columns
 from headrace_logpresets.presets import TIMESTAMP, Choices, Preset
 from headrace_logpresets.times import Time, timestamps
 
@@ -135,8 +135,10 @@ class _PatternDecoder(hr.Decoder):
             faults = {row: reason for (row, reason), other in zip(faults.items(), others, strict=True) if not other}
         columns: list[pl.Series] = []
         wrong = self._ambiguous(lines, matched.rows)
+        pairs = self._pairs(matched.frame)
         for column in self._wanted:
-            values, faulty = self._values(column, matched.frame[column.source])
+            found = matched.frame[column.source] if column.pair is None else pairs[column.name]
+            values, faulty = self._values(column, found)
             columns.append(values.alias(column.name))
             for row, reason in faulty.items():
                 wrong.setdefault(row, f"field {column.name!r}: {reason}")
@@ -160,14 +162,20 @@ class _PatternDecoder(hr.Decoder):
                 wrong.setdefault(row, f"it can be read in two ways: {shown_text!r} comes twice")
         return wrong
 
+    def _pairs(self, frame: pl.DataFrame) -> dict[str, pl.Series]:
+        """Return the texts of the columns that are values of pairs."""
+        wanted = [column for column in self._wanted if column.pair is not None]
+        if not wanted:
+            return {}
+        return pair_columns(frame[wanted[0].source], {each.name: each.pair for each in wanted if each.pair is not None})
+
     def _values(self, column: _Column, found: pl.Series) -> tuple[pl.Series, dict[int, str]]:
         if column.pair is not None:
-            texts = pair_column(found, column.pair)
             if column.kind == pl.String():
-                return texts, {}
-            values = texts.cast(column.kind, strict=False)
-            wrong = np.flatnonzero((values.is_null() & texts.is_not_null()).to_numpy()).tolist()
-            return values, {row: f"expected {column.pair.type}, found {shown(texts[row])}" for row in wrong}
+                return found, {}
+            values = found.cast(column.kind, strict=False)
+            wrong = np.flatnonzero((values.is_null() & found.is_not_null()).to_numpy()).tolist()
+            return values, {row: f"expected {column.pair.type}, found {shown(found[row])}" for row in wrong}
         if column.name in self._times:
             return timestamps(found, self._times[column.name], self._choices)
         return found, {}
