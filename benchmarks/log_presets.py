@@ -6,6 +6,7 @@ decoded as bodies, in batches, to all columns of the preset. The table is that o
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import sys
@@ -28,10 +29,10 @@ def lines_of(preset: str) -> list[bytes]:
     """Return the lines of the tests that are records of a preset, the usual one first."""
     sys.path.insert(0, str(TESTS))
     try:
-        from preset_lines import GOLDEN
+        golden = importlib.import_module("preset_lines").GOLDEN
     finally:
         sys.path.remove(str(TESTS))
-    found = [line for name, line, _ in GOLDEN if name == preset]
+    found = [line for name, line, _ in golden if name == preset]
     variants = [json.loads(line) for line in (TESTS / "variants" / f"{preset}.ndjson").read_text().splitlines()]
     found += [each["line"] for each in variants if each["columns"] is not None]
     usual = USUAL.get(preset)
