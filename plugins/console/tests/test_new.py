@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import site
 import subprocess
 import sys
 import tomllib
@@ -18,7 +19,18 @@ from typer.testing import Result
 Command = Callable[..., Result]
 
 WORKSPACE = Path(__file__).parents[3]
-KINDS = ("sink", "source", "udf", "operator", "stateful-operator", "codec", "state-store", "language", "backend")
+KINDS = (
+    "sink",
+    "source",
+    "connector",
+    "udf",
+    "operator",
+    "stateful-operator",
+    "codec",
+    "state-store",
+    "language",
+    "backend",
+)
 #: Packages of the workspace that a plug-in's author has: headrace, the contract suite, and the command.
 PACKAGES = ("core", "plugins/contract", "plugins/console")
 #: What a project of a kind needs beside them.
@@ -59,10 +71,8 @@ def run(*command: str | Path, cwd: Path | None = None) -> subprocess.CompletedPr
     return done
 
 
-# That of a sink in every run; all of them are typed, linted and have their names checked below.
-@pytest.mark.parametrize(
-    "kind", [pytest.param(kind, marks=() if kind == "sink" else pytest.mark.slow) for kind in KINDS]
-)
+@pytest.mark.slow  # every run has one of the projects below, which needs no index
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_new_project_installs_and_passes_its_tests_at_once(kind: str, environment: Path, tmp_path: Path) -> None:
     run(environment / "bin" / "headrace", "new", kind, f"fresh-{kind}", cwd=tmp_path)
     project = tmp_path / f"headrace-fresh-{kind}"
@@ -74,6 +84,51 @@ def test_a_new_project_installs_and_passes_its_tests_at_once(kind: str, environm
     shown = run(environment / "bin" / "headrace", "plugins", identifier_of(kind)).stdout
     assert shown.startswith(f"{identifier_of(kind)}  headrace-fresh-{kind} 0.1.0")
     assert identifier_of(kind) in shown.partition("\n")[2]
+
+
+@pytest.fixture(scope="session")
+def second_environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An environment that has what these tests have and a pip of its own, so that a project can be installed into it."""
+    place = tmp_path_factory.mktemp("clone") / "venv"
+    run(sys.executable, "-m", "venv", place)
+    version = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    packages = site.getsitepackages()
+    lines = "".join(f"import site; site.addsitedir({path!r})\n" for path in packages)
+    (place / "lib" / version / "site-packages" / "of_the_tests.pth").write_text(lines)
+    return place
+
+
+# That of a sink in every run; all of them are typed, linted and have their names checked below.
+@pytest.mark.parametrize(
+    "kind", [pytest.param(kind, marks=() if kind == "sink" else pytest.mark.slow) for kind in KINDS]
+)
+def test_the_printed_steps_work_from_a_clone_without_an_index(
+    kind: str, second_environment: Path, tmp_path: Path
+) -> None:
+    """As in the environment that ``make setup`` makes, by the letter; pip may ask no index."""
+    begun = run(
+        second_environment / "bin" / "python",
+        "-c",
+        "from headrace_console.command import main; main()",
+        "new",
+        kind,
+        f"offline-{kind}",
+        cwd=tmp_path,
+    )
+    steps = begun.stderr.partition("\nnext:\n")[2]
+    assert "pip install --no-build-isolation -e" in steps
+    script = f"export PATH={second_environment / 'bin'}:$PATH PIP_NO_INDEX=1 PYTHONDONTWRITEBYTECODE=1\n{steps}"
+    done = run(
+        "bash",
+        "-euo",
+        "pipefail",
+        "-c",
+        script.replace("  pytest\n", "  python -m pytest -p no:cacheprovider\n"),
+        cwd=tmp_path,
+    )
+    last = done.stdout.strip().splitlines()[-1]
+    assert " passed" in last
+    assert "failed" not in last
 
 
 @pytest.mark.slow
@@ -103,12 +158,12 @@ def test_what_it_makes_is_typed_and_formatted(headrace: Command, tmp_path: Path)
 def test_files_and_metadata(kind: str, headrace: Command, tmp_path: Path) -> None:
     result = headrace("new", kind, "my-thing", "--directory", tmp_path / "here")
     assert result.exit_code == 0
-    module = {"udf": "functions"}.get(kind, kind.replace("-", "_"))
+    modules = {"udf": ["functions"], "connector": ["sink", "source"]}.get(kind, [kind.replace("-", "_")])
     written = {str(path.relative_to(tmp_path / "here")) for path in (tmp_path / "here").rglob("*") if path.is_file()}
     assert written == {
         ".gitignore", "README.md", "pyproject.toml",
         "src/headrace_my_thing/__init__.py", "src/headrace_my_thing/plugin.py", "src/headrace_my_thing/py.typed",
-        f"src/headrace_my_thing/{module}.py", f"tests/test_{module}.py",
+        *(f"src/headrace_my_thing/{module}.py" for module in modules), *(f"tests/test_{module}.py" for module in modules),
     }  # fmt: skip
     declared = tomllib.loads((tmp_path / "here" / "pyproject.toml").read_text())["project"]
     assert declared["name"] == "headrace-my-thing"
@@ -123,7 +178,9 @@ def test_the_next_steps_find_the_contract_suite(
     """headrace from a clone: the suite is there too. From an index: pip finds it there. Where it is installed nothing is said."""
     assert "plugins/contract" not in headrace("new", "sink", "one").stderr
     monkeypatch.setattr(projects, "find_spec", lambda name: None)
-    assert f"  pip install {WORKSPACE / 'plugins' / 'contract'}\n" in headrace("new", "sink", "two").stderr
+    told = headrace("new", "sink", "two").stderr
+    assert f"  pip install {WORKSPACE / 'plugins' / 'contract'}\n" in told
+    assert '  pip install -e ".[test]"\n' in told
     beside = [WORKSPACE / package for package in ("plugins/contract", *NEEDED["language"])]
     assert f"  pip install {' '.join(map(str, beside))}\n" in headrace("new", "language", "three").stderr
     noted: dict[str, str | None] = {}

@@ -98,6 +98,7 @@ class ProjectKind(enum.StrEnum):
 
     SINK = "sink"
     SOURCE = "source"
+    CONNECTOR = "connector"
     UDF = "udf"
     OPERATOR = "operator"
     STATEFUL_OPERATOR = "stateful-operator"

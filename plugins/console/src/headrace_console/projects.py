@@ -29,6 +29,7 @@ _OTHER_NAME = "choose another name"
 _USAGE: Mapping[str, str] = {
     "sink": 'stream.to_{identifier}("rows.ndjson")',
     "source": 'hr.stream("team", "job").from_{identifier}("spool", format="json", schema={{…}})',
+    "connector": 'hr.stream("team", "job").from_{identifier}("spool", format="json", schema={{…}}).to_{identifier}("spool", queue="out")',
     "operator": 'stream.{identifier}("column", length=40)',
     "stateful-operator": 'stream.key_by("user").{identifier}("number")',
     "udf": 'stream.select(host="{identifier}(url)")',
@@ -40,6 +41,7 @@ _USAGE: Mapping[str, str] = {
 _DESCRIPTION: Mapping[str, str] = {
     "sink": "The sink {name} for headrace.",
     "source": "The source {name} for headrace.",
+    "connector": "The source and the sink {name} for headrace.",
     "operator": "The verb {name} for headrace.",
     "stateful-operator": "The verb {name} for headrace: it keeps state by key.",
     "udf": "The function {name} for SQL expressions in headrace.",
@@ -51,6 +53,7 @@ _DESCRIPTION: Mapping[str, str] = {
 _KIND_MODULE: Mapping[str, str] = {
     "sink": "sink",
     "source": "source",
+    "connector": "source",
     "operator": "operator",
     "stateful-operator": "stateful_operator",
     "udf": "functions",
@@ -64,10 +67,18 @@ _CLASS_SUFFIX: Mapping[str, str] = {
     "sink": "Sink", "source": "Source", "codec": "Codec", "state-store": "StateStore", "language": "Language", "backend": "Backend",
 }  # fmt: skip
 #: What the registry calls things of this kind, where it is another word.
-_OFFERED_AS: Mapping[str, str] = {"udf": "function", "state-store": "state store", "stateful-operator": "operator"}
+_OFFERED_AS: Mapping[str, tuple[str, ...]] = {
+    "udf": ("function",),
+    "state-store": ("state store",),
+    "stateful-operator": ("operator",),
+    "connector": ("source", "sink"),
+}
+#: Whose files a project has, if not only those of its kind: a later one replaces what an earlier one has under the same name.
+_PARTS: Mapping[str, tuple[str, ...]] = {"connector": ("source", "sink", "connector")}
 _DEPENDENCIES: Mapping[str, str] = {
     "sink": '"headrace"',
     "source": '"headrace", "numpy>=1.26"',
+    "connector": '"headrace", "numpy>=1.26"',
     "operator": '"headrace", "polars>=2.1"',
     "udf": '"headrace"',
     "codec": '"headrace", "numpy>=1.26", "polars>=2.1"',
@@ -81,6 +92,9 @@ _NEEDED: Mapping[str, tuple[str, ...]] = {
     "language": ("plugins/columnar", "plugins/light", "connectors/file"),
     "backend": ("plugins/columnar", "plugins/light"),
 }
+
+#: What pip needs to install a project that can be edited.
+_BACKEND = ("hatchling", "editables")
 
 
 def create(kind: str, name: str, directory: Path | None) -> Path:
@@ -117,9 +131,11 @@ def _next_steps(kind: str, place: Path) -> Iterator[str]:
         folder for folder in ("plugins/contract", *_NEEDED.get(kind, ())) if find_spec(_module_of(folder)) is None
     ]
     found = [package for package in map(package_beside, wanted) if package is not None]
+    # Where the build backend is at hand, as in the environment that `make setup` makes, pip needs no index for it.
+    install = "pip install" if any(find_spec(each) is None for each in _BACKEND) else "pip install --no-build-isolation"
     if found:
-        yield f"pip install {' '.join(shlex.quote(str(package)) for package in found)}"
-    yield 'pip install -e ".[test]"'
+        yield f"{install} {' '.join(shlex.quote(str(package)) for package in found)}"
+    yield f'{install} -e ".[test]"'
     yield "pytest"
 
 
@@ -174,9 +190,11 @@ def template_values(kind: str, name: str) -> dict[str, str]:
 def rendered(kind: str, values: Mapping[str, str]) -> Iterator[tuple[PurePosixPath, str]]:
     """Yield path and text of every file of a project."""
     templates = files("headrace_console") / "templates"
-    for part in ("common", kind):
-        for path, file in sorted(_walk(templates / part, PurePosixPath())):
-            yield PurePosixPath(_filled(str(path), values)), _filled(file.read_text(encoding="utf-8"), values)
+    found: dict[PurePosixPath, Traversable] = {}
+    for part in ("common", *_PARTS.get(kind, (kind,))):
+        found.update(sorted(_walk(templates / part, PurePosixPath())))
+    for path, file in found.items():
+        yield PurePosixPath(_filled(str(path), values)), _filled(file.read_text(encoding="utf-8"), values)
 
 
 def _walk(place: Traversable, below: PurePosixPath) -> Iterator[tuple[PurePosixPath, Traversable]]:
@@ -198,10 +216,12 @@ def _check_unused(kind: str, identifier: str) -> None:
     taken = {plugin.name: plugin.distribution for plugin in registry.installed()}
     if identifier in taken:
         raise JobError(f"the plug-in {identifier!r} is installed already: {taken[identifier]}", hint=_OTHER_NAME)
-    offered_as = _OFFERED_AS.get(kind, kind)
-    if registry.has(offered_as, identifier):
-        owner = registry.owner(offered_as, identifier)
-        raise JobError(f"the {offered_as} {identifier!r} exists already: plug-in {owner!r} offers it", hint=_OTHER_NAME)
+    for offered_as in _OFFERED_AS.get(kind, (kind,)):
+        if registry.has(offered_as, identifier):
+            owner = registry.owner(offered_as, identifier)
+            raise JobError(
+                f"the {offered_as} {identifier!r} exists already: plug-in {owner!r} offers it", hint=_OTHER_NAME
+            )
     if kind in ("operator", "stateful-operator") and (
         hasattr(Stream, identifier) or identifier.startswith(("to_", "from_"))
     ):
