@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import random
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
+import yaml
 from headrace.foundation.errors import OptionError
+from headrace_rules import loading
 from headrace_rules.loading import load, load_strictly
 from headrace_rules.model import Rule, RulesError
 from rules_world import plainly
+
+from tests.effort import examples
 
 YAML = """
 rules:
@@ -191,3 +198,44 @@ detection:
 def test_sigma_that_is_not_understood_is_refused(detection: str, reason: str, tmp_path: Path) -> None:
     (tmp_path / "a.yml").write_text(f"title: T\nid: t\ndetection: {detection}")
     assert reason in str(load(str(tmp_path / "a.yml")).rejections[0])
+
+
+_YAML = """
+title: &name 'it''s "quoted": \\ é \U0001f600'
+other: *name
+date: 2026-01-01
+numbers: [4625, 0x10, 1.5, .inf, ~, yes, '007', 1_000]
+folded: >-
+  one
+  two
+
+  three
+kept: |+
+  C:\\Windows\\System32
+
+flow: {a: b, c: [d, {e: f}], "g\\t": h}
+? !!str 5
+: as a key
+<<: {merged: 1}
+...
+---
+- second
+"""
+
+
+@pytest.mark.parametrize("seed", range(examples(300)))
+def test_the_compiled_parser_gives_what_the_one_of_python_gives(seed: int) -> None:
+    """But it takes tabs within texts, too, which YAML allows."""
+    chance, text = random.Random(seed), list(_YAML)
+    for _ in range(seed % 4):
+        text[chance.randrange(len(text))] = chance.choice("\t\n :-?{}[],&*!|>'\"%@`#a\\\x85\u2028é")
+
+    def values(read: Callable[[str], Any]) -> str:
+        try:
+            return repr(read("".join(text)))
+        except (yaml.YAMLError, ValueError, TypeError):
+            return "refused"
+
+    of_python = values(lambda text: list(yaml.safe_load_all(text)))
+    assert of_python in (values(loading._documents), "refused")
+    assert seed % 4 or of_python != "refused"
