@@ -23,11 +23,15 @@ class Group:
         self._second = (place / "memory.max").exists()
         (place / ("memory.max" if self._second else "memory.limit_in_bytes")).write_text(str(limit_bytes))
 
-    def run(self, command: Sequence[str]) -> subprocess.CompletedProcess[str]:
-        """Run a command in the group, on one core."""
+    def inside(self, command: Sequence[str]) -> list[str]:
+        """Return the command that runs a command in the group, on one core; it keeps the number of its process."""
         core = str(min(os.sched_getaffinity(0)))
         enter = f'echo $$ > {self.place}/cgroup.procs; exec taskset -c {core} "$@"'
-        return subprocess.run(["sh", "-c", enter, "sh", *command], capture_output=True, text=True, check=False)
+        return ["sh", "-c", enter, "sh", *command]
+
+    def run(self, command: Sequence[str]) -> subprocess.CompletedProcess[str]:
+        """Run a command in the group, on one core."""
+        return subprocess.run(self.inside(command), capture_output=True, text=True, check=False)
 
     @property
     def kills(self) -> int:

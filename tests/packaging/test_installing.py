@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import subprocess
-import sys
 import tomllib
 import zipfile
 from collections.abc import Sequence
@@ -14,9 +13,8 @@ from typing import Any
 import headrace
 import pytest
 from packaging.requirements import Requirement
-from uv import find_uv_bin
 
-from tests.packaging.wheels import DISTRIBUTIONS, ROOT, build_wheels_here
+from tests.packaging.wheels import DISTRIBUTIONS, ROOT, build_wheels_here, installed
 
 SCRIPT = """
 import sys
@@ -37,16 +35,6 @@ for what in (job.run, lambda: job.run(backend="light"), lambda: stream.where("a 
 @pytest.fixture(scope="module")
 def wheels(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     return build_wheels_here(tmp_path_factory.mktemp("wheels"))
-
-
-def installed(place: Path, *requirements: str, wheels: Sequence[Path]) -> Path:
-    """Install into a new environment, our own distributions from their wheels, and return its Python."""
-    subprocess.run([find_uv_bin(), "venv", "--quiet", "--python", sys.executable, str(place)], check=True)
-    python = place / "bin" / "python"
-    command = [find_uv_bin(), "pip", "install", "--quiet", "--python", str(python)]
-    places = ["--constraint", str(ROOT / "constraints.txt"), "--find-links", str(wheels[0].parent)]
-    subprocess.run([*command, *places, *requirements], check=True, cwd=place)
-    return python
 
 
 @pytest.fixture(scope="module")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import tomllib
+from collections.abc import Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -39,6 +40,23 @@ def build_wheels_here(place: Path) -> list[Path]:
     assert backends == {"hatchling.build"}
     subprocess.run([sys.executable, "-c", _BUILDING, place, *DISTRIBUTIONS], check=True)
     return sorted(place.glob("headrace*.whl"))
+
+
+def installed(place: Path, *requirements: str, wheels: Sequence[Path], copies: bool = False) -> Path:
+    """Install into a new environment, our own distributions from their wheels, and return its Python.
+
+    ``copies``: its files may be changed; else they can be those of the cache of uv.
+    """
+    from uv import find_uv_bin
+
+    subprocess.run([find_uv_bin(), "venv", "--quiet", "--python", sys.executable, str(place)], check=True)
+    python = place / "bin" / "python"
+    command = [find_uv_bin(), "pip", "install", "--quiet", "--python", str(python)]
+    if copies:
+        command += ["--link-mode", "copy"]
+    places = ["--constraint", str(ROOT / "constraints.txt"), "--find-links", str(wheels[0].parent)]
+    subprocess.run([*command, *places, *requirements], check=True, cwd=place)
+    return python
 
 
 if __name__ == "__main__":
