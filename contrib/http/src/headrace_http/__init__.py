@@ -1,4 +1,4 @@
-"""HTTP for headrace: a source that takes records, and a sink that calls webhooks."""
+"""HTTP for headrace: a source that receives records, and a sink that calls webhooks."""
 
 from __future__ import annotations
 

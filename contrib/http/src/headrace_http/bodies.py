@@ -19,21 +19,23 @@ _KINDS = {"array": "application/json", "row": "application/json", "ndjson": "app
 
 
 class RequestBodies(Protocol):
-    """What makes bodies of requests. Made once in each process that writes."""
+    """Makes the bodies of requests from rows. Each process that writes has one object."""
 
     @property
     def headers(self) -> Mapping[str, str]:
-        """Return what the header of a request says of its body, such as ``content-type``; names in lower case."""
+        """Return the headers of a request that describe its body, such as ``content-type``; names in lower case."""
 
     def objects(self, batch: SinkBatch) -> Sequence[bytes]:
-        """Return one object per row, whose length is about what the row takes in a body. Raises DataError when a row has none."""
+        """Return one object per row; its length is about the length of the row in a body. Raises DataError for a row
+        that cannot be written.
+        """
 
     def body(self, objects: Sequence[bytes]) -> bytes:
-        """Return the body of a request with these objects, which are a part of what ``objects`` has given."""
+        """Return the body of a request with these objects, which are some of the results of ``objects``."""
 
 
 def divided(objects: Sequence[bytes], *, rows_max: int, bytes_max: int) -> Iterator[slice]:
-    """Yield which objects go into one request. The same objects are always divided in the same way."""
+    """Yield for each request which objects it contains. The same objects are always divided in the same way."""
     ends = np.cumsum(np.fromiter((len(each) + 1 for each in objects), dtype=np.int64, count=len(objects)))
     begin = 0
     while begin < len(objects):
@@ -45,7 +47,9 @@ def divided(objects: Sequence[bytes], *, rows_max: int, bytes_max: int) -> Itera
 
 
 class BodyMaker:
-    """Makes JSON objects of rows, and bodies of objects. ``schema`` is that of the stream, None when columns are known row by row."""
+    """Makes JSON objects from rows, and bodies from objects. ``schema`` is the stream's schema; None if columns are
+    known only row by row.
+    """
 
     def __init__(self, settings: HttpSinkSettings, schema: Schema | None) -> None:
         codec = default_registry().find("codec", "json")
@@ -58,7 +62,7 @@ class BodyMaker:
         self.headers: Mapping[str, str] = {"content-type": settings.content_type or _KINDS[settings.body]}
 
     def objects(self, batch: SinkBatch) -> Sequence[bytes]:
-        """Return one JSON object per row. Raises DataError when a row has no form as JSON."""
+        """Return one JSON object per row. Raises DataError for a row that JSON cannot hold."""
         if batch.dynamic:
             rows = batch.rows()
             if self._row_id is not None:

@@ -1,4 +1,4 @@
-"""Requests, and what can go wrong with them as errors of headrace."""
+"""Sends requests, and converts their failures to errors of headrace."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from headrace.interfaces.connection_options import client_tls_context
 from headrace_http.settings import RequestSinkSettings
 from headrace_http.signatures import signature_of
 
-#: Of an answer no more is read: it is only quoted in errors.
+#: At most this much of an answer is read, because it is only quoted in errors.
 _ANSWER_BYTES_MAX = 64 * 1024
 _QUOTED_CHARACTERS = 300
-#: A slow answer is given up after so many times the time-out of one read.
+#: A slow answer is abandoned after this many times the time-out of one read.
 _TIMEOUTS_MAX = 2
 _CONNECTIONS = 16
 #: Parts of the texts of TLS errors that are permanent, unlike a connection that is cut in the handshake.
@@ -31,20 +31,20 @@ _TLS_FAULTS = ("CERTIFICATE", "certificate", "WRONG_VERSION_NUMBER", "RECORD_LAY
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a server has answered."""
+    """The answer of a server."""
 
     status: int
     text: str
-    #: How long to wait before the next request, if the server says so.
+    #: How long the server asks to wait before the next request; None if it does not ask.
     retry_after: timedelta | None = None
-    #: The begin of its body, as it was sent.
+    #: The beginning of its body, as it was sent.
     content: bytes = b""
 
 
 class Client:
-    """A pool of connections to one address. Safe in several threads; must not be pickled or forked.
+    """A pool of connections to one address. Several threads may use it; do not pickle it or use it after a fork.
 
-    Raises OptionError when a secret is not at its place, JobError for certificates that cannot be used.
+    Raises OptionError if a secret is missing, JobError for certificates that cannot be used.
     """
 
     def __init__(self, settings: RequestSinkSettings, *, method: str = "POST", compress: bool = False) -> None:
@@ -54,7 +54,7 @@ class Client:
         self._secrets: list[str] = []
         self._target = self._address()
         parts = urlsplit(settings.url)
-        #: The address without what may be secret, for messages.
+        #: The address for messages, without parts that may be secret.
         self.where = urlunsplit((parts.scheme, parts.netloc, parts.path, "", ""))
         self._headers = self._fixed_headers()
         self._signature_key = b""
@@ -71,7 +71,9 @@ class Client:
         )
 
     def send(self, body: bytes, headers: dict[str, str]) -> Answer:
-        """Send a request; return the answer, whatever its status. Raises RetriableError and JobError when there is none."""
+        """Send a request and return the answer, whatever its status. If there is no answer, raises RetriableError or
+        JobError.
+        """
         sent = {**self._headers, **headers}
         if self._compress:
             body = gzip.compress(body, compresslevel=1, mtime=0)
@@ -121,11 +123,11 @@ class Client:
         return secret
 
     def _content_of(self, response: urllib3.BaseHTTPResponse) -> bytes:
-        """Return the begin of an answer. Where there is more of it, the connection is closed."""
+        """Return the beginning of an answer. If the answer is longer, the connection is closed."""
         until = time.monotonic() + _TIMEOUTS_MAX * self._settings.request_timeout.total_seconds()
         content = b""
         try:
-            while piece := response.read1(_ANSWER_BYTES_MAX):  # one read of the socket: each has a time-out
+            while piece := response.read1(_ANSWER_BYTES_MAX):  # each read of the socket has a time-out
                 content += piece
                 if len(content) >= _ANSWER_BYTES_MAX or time.monotonic() > until:
                     response.close()
@@ -150,7 +152,7 @@ class Client:
             seconds = float(text[:12])
         else:
             try:
-                # By the server's clock, which may differ from this one's.
+                # The time is from the server's clock, which may differ from the clock of this machine.
                 begin = parsedate_to_datetime(response.headers.get("date", "")).timestamp()
             except ValueError:
                 begin = time.time()
@@ -174,6 +176,6 @@ class Client:
 
 def _tls_context(settings: RequestSinkSettings) -> ssl.SSLContext:
     if not settings.ssl_verify:
-        # The user has chosen this, so no warning at each connection.
+        # The user has chosen this, so there is no warning for each connection.
         urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
     return client_tls_context(settings, plugin=settings.plugin_name, verify=settings.ssl_verify)

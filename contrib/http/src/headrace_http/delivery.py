@@ -30,7 +30,7 @@ _HINTS = {
 
 
 class Delivery:
-    """Sends a part of a batch whose progress is kept. Made for one call of ``batch_insert``."""
+    """Sends a part of a batch and records its progress. Made for one call of ``batch_insert``."""
 
     def __init__(
         self,
@@ -48,14 +48,15 @@ class Delivery:
         self._judge = judge
         self._batch = batch
         self._progress = progress
-        #: Where the batch begins among the rows of the progress.
+        #: The index of the batch's first row among the rows of the progress.
         self._first = place.start
         self._objects = maker.objects(batch)
 
     def send(self, rows: NDArray[np.int64], executor: Executor | None) -> None:
-        """Send these rows of the progress. Outcomes are noted as answers come.
+        """Send these rows of the progress, and record the outcomes of the answers.
 
-        Raises RetriableError or JobError. Without an executor the first error ends it, so that no later row overtakes an earlier one.
+        Raises RetriableError or JobError. Without an executor it stops at the first error, so that no later row
+        overtakes an earlier one.
         """
         parts = self._parts(rows - self._first)
         if executor is None:
@@ -65,21 +66,22 @@ class Delivery:
         sending = [executor.submit(self._deliver, part) for part in parts]
         errors = [error for future in sending if (error := future.exception()) is not None]
         if errors:
-            # What a person must mend counts more than what mends itself.
+            # An error that a person must correct has priority over a retriable one.
             raise next((error for error in errors if not isinstance(error, RetriableError)), errors[0])
 
     def _parts(self, wanted: NDArray[np.int64]) -> Iterator[slice]:
-        """Yield the requests that hold wanted rows. They begin and end where they did in the call before."""
+        """Yield the requests that contain requested rows. They begin and end at the same rows as in the previous call."""
         limits = {"rows_max": self._settings.rows_per_request, "bytes_max": self._settings.request_bytes}
         for part in divided(self._objects, **limits):
             inside = wanted[np.searchsorted(wanted, part.start) : np.searchsorted(wanted, part.stop)]
-            # Some rows of a part may be done: it was divided to find bad rows, and the server then went away.
+            # Some rows of a part may be stored: the part was divided to find bad rows, and then the server stopped
+            # answering.
             for run in np.split(inside, np.flatnonzero(np.diff(inside) > 1) + 1):
                 if len(run):
                     yield slice(int(run[0]), int(run[-1]) + 1)
 
     def _deliver(self, part: slice) -> None:
-        """Send one request; in halves if its rows are to blame. Raises RetriableError or JobError."""
+        """Send one request. If the server refuses its rows, send them in halves. Raises RetriableError or JobError."""
         objects = self._objects[part]
         answer = self._client.send(self._maker.body(objects), self._headers(part))
         settings, status = self._settings, answer.status
@@ -100,7 +102,9 @@ class Delivery:
             self._progress.refuse(part.start + self._first, self._text(answer))
 
     def _headers(self, part: slice) -> dict[str, str]:
-        """Return what tells the receiver which rows these are, and whether it has seen the request before."""
+        """Return the headers by which the receiver knows which rows these are, and whether the request is a repeated
+        one.
+        """
         first, last = position_of(self._batch.frame, part.start), position_of(self._batch.frame, part.stop - 1)
         writer, queue = self._batch.writer, self._batch.queue.id
         return {

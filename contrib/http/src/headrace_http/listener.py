@@ -1,4 +1,4 @@
-"""The server of the source: takes requests in a thread of its own, and answers when the records are durable."""
+"""The server of the source: it receives requests in its own thread, and answers when the records are durable."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from headrace_http.requests import check_sender, check_signature
 from headrace_http.source_settings import HttpSourceSettings
 
 logger = logging.getLogger(__name__)
-#: Answers anybody; says only that the server runs.
+#: A path that answers everybody; the answer only says that the server runs.
 HEALTH_PATH = "/-/health"
 _NO_TIME = timedelta(0)
-#: When a sender is to come again after 429 and 503.
+#: After how many seconds a sender may repeat its request after 429 and 503.
 _RETRY_AFTER_SECONDS = 5
 _END_SECONDS_MAX = 10.0
 
@@ -33,7 +33,7 @@ Send = Callable[[Message], Awaitable[None]]
 
 
 class HttpListener(Listener):
-    """Listens from when it is made until ``close``. Raises JobError if the port or the certificate cannot be used."""
+    """Listens from its creation until ``close``. Raises JobError if the port or the certificate cannot be used."""
 
     def __init__(self, log: RecordLog, settings: HttpSourceSettings, protocol: RequestProtocol) -> None:
         self._log = log
@@ -47,7 +47,7 @@ class HttpListener(Listener):
             raise
         scheme = "https" if settings.ssl_certificate else "http"
         shown = f"[{settings.host}]" if ":" in settings.host else settings.host
-        #: Where it listens.
+        #: The address on which it listens.
         self.url = f"{scheme}://{shown}:{self._socket.getsockname()[1]}{settings.path}"
         self._failure: BaseException | None = None
         self._thread = threading.Thread(target=self._serve, name="headrace http source", daemon=True)
@@ -69,7 +69,7 @@ class HttpListener(Listener):
     def _serve(self) -> None:
         try:
             asyncio.run(self._server.serve(sockets=[self._socket]))
-        except BaseException as error:  # told by ``check``, in the thread of the job
+        except BaseException as error:  # ``check`` raises it in the thread of the job
             self._failure = error
 
     # ---------------------------------------------------------------------------------------------------- requests
@@ -84,7 +84,7 @@ class HttpListener(Listener):
         except RefusedRequestError as error:
             answer = self._protocol.refused(headers, error)
         described = {"content-length": str(len(answer.body)), **answer.headers}
-        if answer.status == 204:  # has no body, so that it has no length either
+        if answer.status == 204:  # the answer has no body, so it has no length either
             del described["content-length"]
         if answer.content_type is not None:
             described["content-type"] = answer.content_type
@@ -151,8 +151,8 @@ def _listening(settings: HttpSourceSettings) -> socket.socket:
             f"cannot listen on {settings.host} port {settings.port}: {error}", plugin="http", option="port",
             hint="another program probably uses the port: choose another port",
         ) from error  # fmt: skip
-    # An answer is written in two parts. Without this option the kernel keeps the second part until the sender has confirmed the
-    # first one, which may take 40 ms. Accepted sockets have the option from this one.
+    # An answer is written in two parts. Without this option the kernel keeps the second part until the sender has
+    # confirmed the first one, which may take 40 ms. Accepted sockets have the option from this one.
     made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return made
 

@@ -1,4 +1,6 @@
-"""What a request holds and what its sender is told: the part of the source that depends on who sends."""
+"""Protocols of requests: which records a request contains, and how it is answered. This part of the source depends on
+the sender.
+"""
 
 from __future__ import annotations
 
@@ -24,12 +26,12 @@ _JSON = frozenset({"application/json", ""})
 _parts = msgspec.json.Decoder(list[msgspec.Raw])
 _any = msgspec.json.Decoder()
 
-#: Takes a body and the most bytes that it may become. Raises RefusedRequestError.
+#: A function of a body and the maximum size after decompression. It raises RefusedRequestError.
 Decompress = Callable[[bytes, int], bytes]
 
 
 class RefusedRequestError(Exception):
-    """A request is not taken; ``status`` and ``reason`` are the answer."""
+    """A request is refused; ``status`` and ``reason`` are the answer."""
 
     def __init__(self, status: int, reason: str) -> None:
         super().__init__(reason)
@@ -39,7 +41,7 @@ class RefusedRequestError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What is sent back. ``headers`` are further ones; the length of the body is added."""
+    """An answer to a sender. ``headers`` are additional headers; the length of the body is added."""
 
     status: int
     body: bytes = b""
@@ -48,10 +50,11 @@ class Answer:
 
 
 class RequestProtocol(ABC):
-    """What the bodies of a source are, and how senders are answered. A format brings one by ``HasRequestProtocol``.
+    """Defines the records of a request and the answers to its sender. A format provides its own by
+    ``HasRequestProtocol``.
 
-    Its methods are called in the thread of the server, by one request at a time, and must not wait. Headers have names in lower case.
-    Who may send, sizes, and the buffer are none of its business.
+    The thread of the server calls its methods, for one request at a time, so they must not wait. Names of headers are
+    in lower case. The source itself checks who may send and how large a request is, and writes the buffer.
     """
 
     @property
@@ -61,7 +64,9 @@ class RequestProtocol(ABC):
 
     @abstractmethod
     def records(self, headers: Mapping[str, str], body: bytes) -> Sequence[bytes]:
-        """Return the records of a decompressed body. Raises RefusedRequestError: the sender must not send this again."""
+        """Return the records of a decompressed body. Raises RefusedRequestError for a request that the sender must not
+        send again.
+        """
 
     @abstractmethod
     def accepted(self, headers: Mapping[str, str], count: int) -> Answer:
@@ -69,24 +74,24 @@ class RequestProtocol(ABC):
 
     @abstractmethod
     def refused(self, headers: Mapping[str, str], refused: RefusedRequestError) -> Answer:
-        """Return the answer to a request of which nothing is stored, with ``refused.status``."""
+        """Return the answer to a request from which no record was stored, with ``refused.status``."""
 
 
 @runtime_checkable
 class HasRequestProtocol(Protocol):
-    """A codec whose bodies come in requests of their own kind: ``from_http`` then takes and answers these, not JSON."""
+    """A codec with its own protocol of requests. ``from_http`` then uses this protocol instead of JSON."""
 
     def request_protocol(self) -> RequestProtocol:
-        """Return the protocol. Called each time that the source begins to listen."""
+        """Return the protocol. The source calls it each time that it begins to listen."""
 
 
 class JsonProtocol(RequestProtocol):
-    """JSON, and lines: what ``from_http`` takes."""
+    """JSON and lines: the default protocol of ``from_http``."""
 
     def records(self, headers: Mapping[str, str], body: bytes) -> Sequence[bytes]:
         """Return the elements of a JSON array, one JSON value, or the lines that are not blank.
 
-        Raises RefusedRequestError: 400 for what is not JSON, 415 for another kind of content.
+        Raises RefusedRequestError: 400 if the body is not JSON, 415 for another content type.
         """
         kind = content_type(headers)
         if kind in _LINES:
@@ -104,11 +109,11 @@ class JsonProtocol(RequestProtocol):
         return [body.strip()]
 
     def accepted(self, headers: Mapping[str, str], count: int) -> Answer:
-        """Return how many records are stored."""
+        """Return an answer with the number of stored records."""
         return json_answer(200, {"records": count})
 
     def refused(self, headers: Mapping[str, str], refused: RefusedRequestError) -> Answer:
-        """Return why."""
+        """Return an answer with the reason."""
         return json_answer(refused.status, {"error": refused.reason})
 
 
@@ -136,11 +141,13 @@ def decompressed(protocol: RequestProtocol, headers: Mapping[str, str], body: by
 
 
 def inflated(body: bytes, bytes_max: int) -> bytes:
-    """Return what gzip or zlib has compressed; gzip may be several members. Raises RefusedRequestError (400, 413)."""
+    """Return the decompressed content of gzip (also of several members) or zlib. Raises RefusedRequestError (400,
+    413).
+    """
     found, rest = bytearray(), body
     try:
         while True:
-            inflater = zlib.decompressobj(32 + zlib.MAX_WBITS)  # finds out which of the two it is
+            inflater = zlib.decompressobj(32 + zlib.MAX_WBITS)  # detects which of the two it is
             found += inflater.decompress(rest, bytes_max + 1 - len(found))
             if len(found) > bytes_max:
                 raise RefusedRequestError(413, f"the body has more than {bytes_max} bytes after decompression")

@@ -1,4 +1,4 @@
-"""What sinks have in common that send rows in HTTP requests: connections, outcomes of rows, what an answer means."""
+"""The base of sinks that send rows in HTTP requests: connections, outcomes of rows, the meaning of answers."""
 
 from __future__ import annotations
 
@@ -22,10 +22,11 @@ if TYPE_CHECKING:
 
 
 class RequestSink(Sink):
-    """Base of sinks that send rows in the bodies of requests. Guarantee: at least once; a receiver can make it exactly once.
+    """Base of sinks that send rows in the bodies of requests. Guarantee: at least once; a receiver can make it exactly
+    once.
 
-    A sink says how bodies are made (``bodies``). May be pickled at any time; a copy makes its own connections. Requests of several
-    queues may be under way at once.
+    A derived class defines how bodies are made (``bodies``). The object may be pickled at any time; a copy makes its
+    own connections. Several queues may send requests at the same time.
     """
 
     concurrent = True
@@ -37,14 +38,16 @@ class RequestSink(Sink):
 
     @abstractmethod
     def bodies(self, schema: Schema | None) -> RequestBodies:
-        """Return what makes bodies of rows with these columns. Called when the job is built, too. Raises JobError for wrong columns."""
+        """Return an object that makes bodies from rows with these columns. It is also called when the job is built.
+        Raises JobError for wrong columns.
+        """
 
     def client(self) -> Client:
-        """Return the connections. Raises OptionError when a secret is not at its place."""
+        """Return the connections. Raises OptionError if a secret is missing."""
         return Client(self.settings)
 
     def judge(self, answer: Answer) -> None:
-        """Look at an answer that says that rows are stored. Called from several threads."""
+        """Examine an answer with a status that means that rows are stored. Called from several threads."""
 
     def _forget_connections(self) -> None:
         self._lock = threading.Lock()
@@ -66,7 +69,9 @@ class RequestSink(Sink):
         self.bodies(schema)
 
     def prepare(self, schema: Schema | None) -> None:
-        """Look secrets and certificates up. Nothing is sent: what a server would do with a trial is not known. Raises JobError."""
+        """Read secrets and certificates. It sends nothing, because a server might treat a test request as data. Raises
+        JobError.
+        """
         self.client().close()
 
     def open(self) -> None:

@@ -1,4 +1,4 @@
-"""Requests to the source: who may send. Each fault has the status that is answered."""
+"""Checks whether the sender of a request may send. Each error has the status of the answer."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from headrace_http.source_settings import HttpSourceSettings
 
 
 def check_sender(settings: HttpSourceSettings, headers: Mapping[str, str]) -> None:
-    """Raise RefusedRequestError unless the request has the token that is asked for. Takes the same time for every wrong one."""
+    """Raise RefusedRequestError unless the request has the required token. The check takes the same time for every
+    wrong token.
+    """
     if settings.token is None:
         return
     scheme, _, given = headers.get("authorization", "").partition(" ")
@@ -21,7 +23,7 @@ def check_sender(settings: HttpSourceSettings, headers: Mapping[str, str]) -> No
 
 
 def check_signature(settings: HttpSourceSettings, headers: Mapping[str, str], body: bytes) -> None:
-    """Raise RefusedRequestError unless the body is signed with the key that is asked for."""
+    """Raise RefusedRequestError unless the body is signed with the required key."""
     if settings.signature_key is None:
         return
     # Some senders leave the prefix out.

@@ -23,7 +23,7 @@ from headrace.interfaces.connection_options import (
 from headrace.interfaces.settings import Secret, option
 from headrace.interfaces.sink import SinkSettings
 
-#: Where the rows stand in a template.
+#: The placeholder of the rows in a template.
 ROWS = "$rows"
 #: Headers that the sink sets itself, or that decide where a request ends.
 _OWN_HEADERS = frozenset(
@@ -37,14 +37,14 @@ Url: TypeAlias = Annotated[str, option("address that the requests go to")]
 
 
 class RequestSinkSettings(SinkSettings, frozen=True, kw_only=True):
-    """Options of every sink that sends rows in HTTP requests; a sink adds what its bodies need."""
+    """Options of every sink that sends rows in HTTP requests. A derived class adds the options of its bodies."""
 
     in_pictures: ClassVar[tuple[str, ...]] = ("url",)
-    #: What errors call the sink.
+    #: The name of the sink in errors.
     plugin_name: ClassVar[str] = "http"
 
     if TYPE_CHECKING:
-        # Each sink declares it before its own options, so that it is the first positional argument.
+        # Each sink declares ``url`` again before its own options, so that it is the first positional argument.
         url: str
     secret_path: Annotated[
         Secret | None,
@@ -100,7 +100,7 @@ class RequestSinkSettings(SinkSettings, frozen=True, kw_only=True):
 
     @property
     def rows_per_request(self) -> int:
-        """The most rows that one request holds."""
+        """The maximum number of rows in one request."""
         return self.request_rows
 
     def validate(self) -> None:
@@ -146,7 +146,7 @@ class HttpSinkSettings(RequestSinkSettings, frozen=True, kw_only=True):
 
     @property
     def rows_per_request(self) -> int:
-        """The most rows that one request holds."""
+        """The maximum number of rows in one request."""
         return 1 if self.body == "row" else self.request_rows
 
     def validate(self) -> None:
@@ -161,7 +161,7 @@ def refused(name: str, problem: str, hint: str | None = None, *, plugin: str = "
 
 
 def _check_address(settings: RequestSinkSettings) -> None:
-    """Check the address. Its errors never quote what may be a password."""
+    """Check the address. The errors never quote a part that may be a password."""
     parts = urlsplit(settings.url)
     if parts.username is not None or parts.password is not None:
         raise refused("url", "user and password must not be in the address, where they would be shown",
@@ -182,7 +182,7 @@ def _check_address(settings: RequestSinkSettings) -> None:
     secured = ("ssl_ca", "ssl_certificate", "ssl_key")
     if given := [name for name in secured if getattr(settings, name)]:
         raise refused(given[0], "the address has no TLS", "write https://", plugin=settings.plugin_name)
-    # A signature shows nothing of its key.
+    # A signature does not reveal its key, so it needs no TLS.
     has_secret = any((settings.token, settings.password, settings.api_key, settings.secret_path))
     if has_secret and not settings.plaintext_login and not is_loopback(parts.hostname):
         raise refused("url", "the address has no TLS: the secret would be sent unencrypted, to a server whose identity is not checked",
@@ -222,7 +222,7 @@ def _check_statuses(settings: RequestSinkSettings) -> None:
     for name in names:
         if wrong := [status for status in getattr(settings, name) if not 300 <= status <= 599]:
             raise refused(name, f"{wrong[0]} is not a status from 300 to 599", plugin=settings.plugin_name)
-    # What the user says of a status counts more than a default: 409 in stored_statuses needs no other option.
+    # A status in an option has priority over the defaults of other options: for 409, stored_statuses alone is enough.
     both = set(settings.retry_statuses) & set(settings.dead_letter_statuses) - set(settings.stored_statuses)
     if both:
         raise refused(

@@ -1,4 +1,4 @@
-"""The HTTP sink: rows in requests, at least once, with keys by which a receiver knows what it has."""
+"""The HTTP sink: rows in requests, at least once, with keys by which a receiver recognises repeated rows."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ if TYPE_CHECKING:
 
 
 class HttpSink(RequestSink):
-    """Sends rows to an address in the bodies of requests. Guarantee: at least once; a receiver can make it exactly once.
+    """Sends rows to an address in the bodies of requests. Guarantee: at least once; a receiver can make it exactly
+    once.
 
-    See ``docs/connectors/http.md`` for how.
+    ``docs/connectors/http.md`` says how.
     """
 
     Settings: ClassVar[type[SinkSettings]] = HttpSinkSettings
@@ -30,7 +31,9 @@ class HttpSink(RequestSink):
         super().__init__(settings)
 
     def bodies(self, schema: Schema | None) -> BodyMaker:
-        """Return what makes JSON of rows. Raises OptionError where the stream has a column of the name in ``row_id``."""
+        """Return an object that makes JSON from rows. Raises OptionError if the stream has a column with the name in
+        ``row_id``.
+        """
         if schema is not None and self.settings.row_id in schema:
             raise refused("row_id", f"the stream has a column {self.settings.row_id!r}", "choose another name")
         return BodyMaker(self.settings, schema)

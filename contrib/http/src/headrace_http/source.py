@@ -1,4 +1,4 @@
-"""The source: an address that takes records."""
+"""The source: an address that receives records."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from headrace_http.table_options import SOURCE_TABLES
 
 
 class HttpSource(BufferedSource):
-    """Takes records by POST and keeps them in a buffer on local disk until a checkpoint covers them.
+    """Receives records by POST and keeps them in a buffer on local disk until a checkpoint covers them.
 
-    A sender gets 200 when its records are durable. One that gets no answer, 429 or 503 must send them again: records whose answer was
-    lost are there twice then. See ``docs/connectors/http.md``.
+    A sender gets 200 when its records are durable. If it gets 429, 503 or no answer, it must send the records again. If
+    only the answer was lost, the records are there twice then. See ``docs/connectors/http.md``.
 
-    Bodies and answers are those of ``JsonProtocol``, or of the format if it brings a protocol of its own (``HasRequestProtocol``).
+    Bodies and answers are those of ``JsonProtocol``, or of the format's own protocol (``HasRequestProtocol``).
     """
 
     Settings: ClassVar[type[Settings]] = HttpSourceSettings

@@ -1,4 +1,4 @@
-"""What the formats share: bodies to lines and texts, and what becomes of bodies that are bad."""
+"""Shared functions of the formats: they convert bodies to lines and texts, and report bad bodies."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ class LogSettings(hr.Settings, frozen=True, kw_only=True):
 
 
 class LogCodec(ReadOnlyCodec):
-    """Base of the formats: logs are only read."""
+    """Base of the formats, which can only be read."""
 
     Settings: ClassVar[type[hr.Settings]] = LogSettings
 
 
 def fitting(bodies: hr.Bodies, max_body_bytes: int) -> tuple[hr.Bodies, NDArray[np.int64] | None, dict[int, str]]:
-    """Return the bodies that are not too large, their rows (None: all), and what is wrong with the others, by row."""
+    """Return the bodies that are not too large, their rows (None: all), and the reasons of the others, by row."""
     sizes = bodies.ends - bodies.starts
     if not len(bodies) or int(sizes.max()) <= max_body_bytes:
         return bodies, None, {}
@@ -53,12 +53,12 @@ def lines_of(bodies: hr.Bodies) -> tuple[hr.Bodies, NDArray[np.int64] | None]:
 
 
 def texts_of(bodies: Iterable[bytes]) -> tuple[pl.Series, dict[int, str]]:
-    """Return bodies as texts, NULL where one is not UTF-8; and why, by row."""
+    """Return bodies as texts, NULL for a body that is not UTF-8, and the reasons of those, by row."""
     every = list(bodies)
     try:
         return pl.Series(every, dtype=pl.Binary).cast(pl.String), {}
     except pl.exceptions.ComputeError:
-        pass  # some body is not UTF-8: each is looked at
+        pass  # at least one body is not UTF-8, so each is checked
     texts: list[str | None] = []
     bad: dict[int, str] = {}
     for row, body in enumerate(every):
@@ -83,9 +83,10 @@ def decoded(
     too_large: Mapping[int, str],
     count: int,
 ) -> hr.Decoded:
-    """Return what ``count`` bodies gave. ``rows`` and ``too_large`` are those of ``fitting``; the others count its bodies.
+    """Return the result of ``count`` bodies. ``rows`` and ``too_large`` are results of ``fitting``; the other arguments
+    refer to its bodies.
 
-    ``made_from``: the body of each row of ``frame``. ``faults``: what is wrong with bodies.
+    ``made_from``: the body of each row of ``frame``. ``faults``: the reasons of bad bodies.
     """
     if not faults and not too_large and len(made_from) == count and np.array_equal(made_from, np.arange(count)):
         return hr.Decoded(frame)

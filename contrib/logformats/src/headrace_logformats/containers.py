@@ -1,6 +1,7 @@
-"""The formats ``cri`` and ``docker-json``: logs of containers, whose divided lines come back together.
+"""The formats ``cri`` and ``docker-json``: logs of containers. They join the parts of divided lines.
 
-A body is a line, or the lines from the first part of a divided line to its last: the file source reads such records.
+A body is a line, or all lines from the first part of a divided line to its last part. The file source reads such
+records.
 """
 
 from __future__ import annotations
@@ -25,7 +26,9 @@ _STREAMS = ("stdout", "stderr")
 
 @dataclass
 class Lines:
-    """Lines as columns. ``more``: whether another part of the line comes. ``faults``: what is wrong with lines, by their number."""
+    """Lines as columns. ``more``: whether another part of the line follows. ``faults``: the reasons of bad lines, by
+    their number.
+    """
 
     time: pl.Series
     stream: pl.Series
@@ -35,7 +38,7 @@ class Lines:
 
 
 class ContainerCodec(LogCodec):
-    """What the formats of containers share: their columns."""
+    """Base of the formats of containers, which have the same columns."""
 
     def default_schema(self) -> hr.Schema:
         """Return all columns: ``time``, ``stream``, ``message`` and ``partial``."""
@@ -49,7 +52,7 @@ class ContainerCodec(LogCodec):
 
     @abstractmethod
     def read(self, lines: hr.Bodies) -> Lines:
-        """Return lines as columns. Those of lines with a fault may hold anything."""
+        """Return lines as columns. The values of bad lines are undefined."""
 
 
 class CriCodec(ContainerCodec):
@@ -61,7 +64,7 @@ class CriCodec(ContainerCodec):
         texts, faults = texts_of(lines)
         parts = texts.str.splitn(" ", 4).struct.unnest()
         time, stream, tags, message = (parts.to_series(at) for at in range(4))
-        # Where the message is empty, its blank may be missing, and a carriage return may follow the tag.
+        # If the message is empty, the blank before it may be missing, and a carriage return may follow the tag.
         tag = tags.str.strip_suffix("\r").str.split(":").list.first()
         moments = time.str.to_datetime(_TIME, time_unit="us", time_zone="UTC", strict=False)
         good = moments.is_not_null() & stream.is_in(_STREAMS) & tag.is_in(["P", "F"])
@@ -72,7 +75,9 @@ class CriCodec(ContainerCodec):
 
 
 class DockerJsonCodec(ContainerCodec):
-    """Lines of Docker's json-file driver: ``{"log":"message\\n","stream":"stdout","time":"2026-01-31T10:00:00.123456789Z"}``."""
+    """Lines of Docker's json-file driver:
+    ``{"log":"message\\n","stream":"stdout","time":"2026-01-31T10:00:00.123456789Z"}``.
+    """
 
     name = "docker-json"
 
@@ -127,7 +132,7 @@ class _Decoder(hr.Decoder):
             frame = frame.filter(~pl.col("body").is_in(list(faults)))
         if body_of_line is not None:
             frame = _joined(frame)
-        # What wrote the line ended it by \r\n.
+        # The program ended the line with \r\n.
         message = pl.when(pl.col("partial")).then(pl.col("message")).otherwise(pl.col("message").str.strip_suffix("\r"))
         made_from: NDArray[np.int64] = frame["body"].to_numpy()
         return decoded(
@@ -141,7 +146,7 @@ class _Decoder(hr.Decoder):
 
 
 def _joined(frame: pl.DataFrame) -> pl.DataFrame:
-    """Join the parts of each line. A line has the time of its first part, and the place of its last."""
+    """Join the parts of each line. A line has the time of its first part, and the position of its last part."""
     whole = (~pl.col("partial")).cast(pl.Int64)
     keyed = frame.with_row_index("place").with_columns(
         (whole.cum_sum().over("body", "stream") - whole).alias("line")  # how many lines of the stream ended before

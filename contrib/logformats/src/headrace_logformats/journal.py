@@ -1,4 +1,6 @@
-"""The formats ``journal-export`` and ``journal-json``: entries of the systemd journal. A column is the field of its name."""
+"""The formats ``journal-export`` and ``journal-json``: entries of the systemd journal. A column has the value of the
+field with its name.
+"""
 
 from __future__ import annotations
 
@@ -26,12 +28,12 @@ _DEFAULT = hr.Schema.of(
         "__CURSOR": "string",
     }
 )
-#: The texts of a field, NULL where an entry does not have it; what is wrong with entries, by row.
+#: The texts of a field, NULL if an entry does not have it; and the reasons of bad entries, by row.
 Texts = tuple[Mapping[str, pl.Series], dict[int, str]]
 
 
 class JournalCodec(LogCodec):
-    """What both formats share: any field can be a column; timestamps are microseconds since 1970, as the journal writes them."""
+    """Base of both formats: any field can be a column, and the journal writes timestamps as microseconds since 1970."""
 
     def default_schema(self) -> hr.Schema:
         """Return the fields that most entries have."""
@@ -52,11 +54,11 @@ class JournalCodec(LogCodec):
 
     @abstractmethod
     def texts(self, bodies: hr.Bodies, wanted: Sequence[str]) -> Texts:
-        """Return the wanted fields of entries as texts. Those of entries with a fault may hold anything."""
+        """Return the requested fields of entries as texts. The values of bad entries are undefined."""
 
 
 class JournalExportCodec(JournalCodec):
-    """Entries of ``journalctl -o export``. Of a field that an entry has several times, the first counts."""
+    """Entries of ``journalctl -o export``. If an entry has a field several times, the first value counts."""
 
     name = "journal-export"
 
@@ -69,7 +71,7 @@ class JournalExportCodec(JournalCodec):
         without = fields.filter(~pl.col("line").bin.contains(b"="))["row"].unique()
         faults: dict[int, str] = {}
         if len(without):
-            # A value with its length before it may hold anything, also newlines.
+            # A value that is preceded by its length may contain any byte, also newlines.
             fields = fields.filter(~pl.col("row").is_in(without.implode()))
             taken = [_entry(bodies, row, faults) for row in without.to_list()]
             rest = pl.DataFrame(
@@ -115,7 +117,7 @@ def _entry(bodies: hr.Bodies, row: int, faults: dict[int, str]) -> list[tuple[in
 
 
 def _spread(values: pl.Series, rows: NDArray[Any], count: int, name: str, faults: dict[int, str]) -> pl.Series:
-    """Return the values as texts at their rows, NULL elsewhere; note those that are no texts."""
+    """Return the values as texts at their rows, NULL elsewhere. Record the values that are not texts."""
     texts, bad = texts_of(values)
     for at, reason in bad.items():
         faults.setdefault(int(rows[at]), f"field {name!r}: {reason}")
@@ -125,7 +127,9 @@ def _spread(values: pl.Series, rows: NDArray[Any], count: int, name: str, faults
 
 
 class JournalJsonCodec(JournalCodec):
-    """Entries of ``journalctl -o json``: values are texts, lists of bytes where they are no UTF-8 or are binary, or lists of these."""
+    """Entries of ``journalctl -o json``. A value is a text; or a list of bytes, if it is binary or not UTF-8; or a
+    list of such values.
+    """
 
     name = "journal-json"
 
@@ -153,9 +157,9 @@ class JournalJsonCodec(JournalCodec):
 
 
 def _text_of(value: Any, row: int, name: str, faults: dict[int, str]) -> str | None:
-    """Return the text of a value that is not a text as it stands."""
+    """Return the text of a value that is not a JSON string."""
     if isinstance(value, list) and value and (value[0] is None or isinstance(value[0], str | list)):
-        value = value[0]  # the field came several times
+        value = value[0]  # the entry has the field several times
         if value is None or isinstance(value, str):
             return value
     try:

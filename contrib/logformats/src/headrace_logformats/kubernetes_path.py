@@ -1,4 +1,4 @@
-"""The verb ``kubernetes_path``: which container of which pod a log is from, by its path."""
+"""The verb ``kubernetes_path``: it finds the pod and the container of a log by its path."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _FIELDS = hr.Schema.of(
         "restart_count": "int32",
     }
 )
-#: /var/log/pods/NAMESPACE_POD_UID/CONTAINER/N.log, and what it is rotated to.
+#: /var/log/pods/NAMESPACE_POD_UID/CONTAINER/N.log, and the names of its rotated files.
 _PODS = (
     r"(?:^|/)(?P<namespace>[^/_]+)_(?P<pod>[^/_]+)_(?P<pod_uid>[^/_]+)"
     r"/(?P<container>[^/]+)/(?P<restart_count>[0-9]{1,9})\.log(?:\.[^/]*)?$"
@@ -29,8 +29,8 @@ _CONTAINERS = r"(?:^|/)(?P<pod>[^/_]+)_(?P<namespace>[^/_]+)_(?P<container>[^/]+
 class KubernetesPath(hr.OperatorSpec):
     """Adds ``namespace``, ``pod``, ``pod_uid``, ``container`` and ``restart_count``, taken from a path, as columns.
 
-    It knows the paths of ``/var/log/pods`` and of ``/var/log/containers``; the latter do not hold the last two of these
-    for a pod. Other paths give NULL.
+    It knows the paths of ``/var/log/pods`` and ``/var/log/containers``. The latter give NULL for ``pod_uid`` and
+    ``restart_count``. Other paths give NULL for all columns.
 
     Args:
         on: the column of paths. ``metadata={"path": "queue"}`` of ``from_file`` makes one.
@@ -44,7 +44,7 @@ class KubernetesPath(hr.OperatorSpec):
         self.on = on
 
     def output_schema(self, schema: hr.Schema | None, output: str = "") -> hr.Schema | None:
-        """Return the columns before and the fields behind them. Raises PlanError if they do not fit together."""
+        """Return the input columns, followed by the fields. Raises PlanError if they do not fit together."""
         if schema is None:
             raise hr.PlanError(
                 "the columns are not known when the job is built",
@@ -64,7 +64,7 @@ class KubernetesPath(hr.OperatorSpec):
         return hr.Schema({**schema, **_FIELDS}, json_columns=schema.json_columns)
 
     def required_columns(self, wanted: Collection[str] | None, schema: hr.Schema) -> Collection[str] | None:
-        """Return the column of paths and the wanted columns that are no fields."""
+        """Return the column of paths, and the requested columns that are not fields."""
         if wanted is None:
             return None
         return [self.on, *(name for name in wanted if name in schema and name != self.on)]
@@ -82,7 +82,7 @@ class _Running(hr.Operator):
 
     def process(self, batch: hr.Batch) -> Iterable[hr.Batch]:
         frame = batch.frame
-        # A queue is one file: its batches have few paths, most have one.
+        # A queue is one file, so most batches have a single path.
         paths = frame.select(pl.col(self._on).unique()).drop_nulls()
         path = pl.col(self._on)
         pods, links = path.str.extract_groups(_PODS).alias("pods"), path.str.extract_groups(_CONTAINERS).alias("links")

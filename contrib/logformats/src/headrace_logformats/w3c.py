@@ -1,4 +1,6 @@
-"""The verb ``parse_w3c``: logs in the W3C extended format, whose lines ``#Fields: …`` say which columns the lines behind them have."""
+"""The verb ``parse_w3c``: logs in the W3C extended format, in which lines ``#Fields: …`` name the columns of the
+following lines.
+"""
 
 from __future__ import annotations
 
@@ -25,13 +27,15 @@ _VALUE = r'"(?:[^"]|"")*"|[^" \t\r][^ \t\r]*'
 
 
 class ParseW3c(StatefulSpec):
-    """Takes columns out of lines: ``key_by("path").parse_w3c(on="line", schema={"c-ip": "string", "sc-status": "int64"})``.
+    """Takes columns out of lines: ``key_by("path").parse_w3c(on="line", schema={"c-ip": "string", "sc-status":
+    "int64"})``.
 
-    The key is what names the file: its lines come in order, and its last ``#Fields`` is kept. Columns that it does not have are NULL.
+    The key identifies the file. The lines of a file must arrive in order; its last ``#Fields`` is kept. Columns that
+    the file does not have are NULL.
 
     Args:
-        schema: the wanted fields and their types: string, int64, float64; ``timestamp`` is made of ``date`` and ``time``.
-        on: the column of lines. It is left out of the result.
+        schema: the wanted fields and their types: string, int64, float64; ``timestamp`` is made of ``date`` and
+        ``time``. on: the column of lines. It is left out of the result.
     """
 
     name = "parse_w3c"
@@ -88,7 +92,7 @@ class _Running(StatefulOperator):
         self._changed: set[str | None] = set()
 
     def process(self, batch: hr.Batch) -> Iterable[hr.Batch | RejectedRows]:
-        """See ``StatefulOperator``: what a line gives depends on the lines of its file before it, not on batches."""
+        """Parse lines. The result of a line depends on the earlier lines of its file, not on batches."""
         key, on = self._key, self._on
         told = pl.when(pl.col(on).str.starts_with(_DIRECTIVE)).then(
             pl.col(on).str.slice(len(_DIRECTIVE)).str.strip_chars()
@@ -111,7 +115,7 @@ class _Running(StatefulOperator):
             yield RejectedRows(batch.frame[bad["__row"].to_list()], bad["__reason"].to_list())
 
     def _learn(self, frame: pl.DataFrame) -> None:
-        """Take the last ``#Fields`` of each file; ``_before`` has those before this batch."""
+        """Store the last ``#Fields`` of each file; ``_before`` has the ones before this batch."""
         self._before = {value: self._known[value] for value in frame[self._key].unique() if value in self._known}
         newest = frame.drop_nulls("__told").group_by(self._key).agg(pl.col("__told").last()).rows()
         for value, told in newest:
@@ -120,7 +124,7 @@ class _Running(StatefulOperator):
                 self._changed.add(value)
 
     def _parsed(self, lines: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
-        """Return the rows of lines with the same fields, and the lines that are bad with ``__reason``."""
+        """Return the rows of lines with the same fields, and the bad lines, with the column ``__reason``."""
         told = lines["__fields"][0]
         names = [] if told is None else told.split()
         values = _values(lines[self._on], len(names))
@@ -171,11 +175,11 @@ class _Running(StatefulOperator):
         return _written(self._known)
 
     def apply(self, state: bytes) -> None:
-        """Take a snapshot or a delta."""
+        """Load a snapshot or a delta."""
         self._known.update(_read(state))
 
     def share_of(self, states: Sequence[bytes], share: KeyShare) -> bytes:
-        """Return what belongs to one shard."""
+        """Return the files of one shard."""
         known = {value: told for state in states for value, told in _read(state).items()}
         keys = pl.DataFrame({self._key: list(known)}, schema={self._key: pl.String})
         return _written({value: known[value] for value in keys.filter(pl.Series(share.holds(keys)))[self._key]})

@@ -59,7 +59,9 @@ _TIME = "%Y-%m-%dT%H:%M:%S%.f%#z"
 
 
 class WindowsEventXmlCodec(LogCodec):
-    """One event per body, as ``wevtutil qe … /f:xml`` and agents write it. A body that declares a document type is refused."""
+    """One event per body, as ``wevtutil qe … /f:xml`` and agents write it. A body that declares a document type is
+    refused.
+    """
 
     name = "windows-event-xml"
 
@@ -136,7 +138,9 @@ def _message(parts: Mapping[str, ElementTree.Element]) -> str | None:
 
 
 def _event_data(parts: Mapping[str, ElementTree.Element]) -> str | None:
-    """Return the event's own data as a JSON object whose values are texts; what has no name is param1, param2, …"""
+    """Return the event's own data as a JSON object whose values are texts. Data without a name is called param1,
+    param2, …
+    """
     items = [*parts.get("EventData", ())]
     for own in parts.get("UserData", ()):
         items.extend(own)
@@ -151,7 +155,7 @@ def _event_data(parts: Mapping[str, ElementTree.Element]) -> str | None:
 
 
 def _children(element: ElementTree.Element) -> dict[str, ElementTree.Element]:
-    """Return the elements below one by their name; the first of a name."""
+    """Return the child elements by name. If several have the same name, the first one counts."""
     return {_local_name(child.tag): child for child in reversed(element)}
 
 

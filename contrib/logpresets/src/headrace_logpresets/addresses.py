@@ -1,4 +1,4 @@
-"""Addresses as numbers, and sets of networks as sorted ranges of them."""
+"""Addresses as numbers, and sets of networks as sorted ranges of numbers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _Ranges6 = tuple[NDArray[np.bytes_], NDArray[np.bytes_]]
 
 
 class NetworkSet:
-    """A set of networks of IPv4 and IPv6. Whether an address is in it takes one binary search, however many there are."""
+    """A set of networks of IPv4 and IPv6. A test of an address is one binary search, however many networks there are."""
 
     def __init__(self, networks: Iterable[ipaddress.IPv4Network | ipaddress.IPv6Network]) -> None:
         every = list(networks)
@@ -46,9 +46,10 @@ class NetworkSet:
 
     @classmethod
     def of(cls, text: str, place: str) -> NetworkSet:
-        """Return the set of networks or addresses between blanks, commas and line ends; ``#`` begins a comment.
+        """Return the set of the networks and addresses in a text. Blanks, commas and line ends separate them; ``#``
+        begins a comment.
 
-        Raises FunctionError, with ``place``, for what is neither.
+        Raises FunctionError, which names ``place``, for other text.
         """
         networks = []
         for number, line in enumerate(text.split("\n"), 1):
@@ -65,13 +66,13 @@ class NetworkSet:
         return cls(networks)
 
     def contains(self, addresses: pl.Series) -> pl.Series:
-        """Return for each address whether one of the networks has it; NULL for what is not an address."""
+        """Return for each address whether it is in one of the networks; NULL if the text is not an address."""
         numbers, is_four = ipv4_numbers(addresses)
         inside = _in_ranges(numbers, *self._four)
         known = pl.Series(inside).set(pl.Series(~is_four), None)
         if is_four.all():
             return known.alias(addresses.name)
-        # The others are few distinct ones, or are no addresses.
+        # The others are few different values, or are not addresses.
         others = by_distinct(addresses.set(pl.Series(is_four), None), _packed_six, pl.Binary())
         rows = np.flatnonzero(others.is_not_null().to_numpy())
         found = _in_ranges(np.array(others[rows].to_list(), dtype="S16"), *self._six)
@@ -103,13 +104,13 @@ def _packed_six(text: str) -> bytes | None:
 
 @functools.lru_cache(maxsize=256)
 def networks_of_text(text: str) -> NetworkSet:
-    """Return the set that a text lists. Raises FunctionError."""
+    """Return the set of networks in a text. Raises FunctionError."""
     return NetworkSet.of(text, "the list of networks")
 
 
 @functools.lru_cache(maxsize=64)
 def networks_of_file(path: str) -> NetworkSet:
-    """Return the set that a file lists. It is read once in each process. Raises FunctionError."""
+    """Return the set of networks in a file. Each process reads the file once. Raises FunctionError."""
     try:
         text = Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:

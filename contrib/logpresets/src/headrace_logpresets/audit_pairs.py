@@ -17,9 +17,10 @@ class Pair:
     key: str
     ecs: str
     type: str = "string"
-    #: Whether the value may be written in hexadecimal digits, as texts with blanks, quotes and the like are.
+    #: Whether the value may be written in hexadecimal digits, as for texts with blanks or quotes.
     encoded: bool = False
-    #: Only texts that begin so have encoded values: the arguments of a call of the system are numbers in hexadecimal digits themselves.
+    #: Only texts that begin so have encoded values: the arguments of a call of the system are numbers in hexadecimal
+    #: digits themselves.
     encoded_behind: str = ""
 
 
@@ -27,14 +28,17 @@ class Pair:
 _MISSING = ("?", "(null)", "(none)", "unset", "4294967295")
 
 
-#: A pair behind a blank, or behind what the enriched form of a record begins with. Quoted values have no blanks, but may have apostrophes.
+#: A pair after a blank, or after the separator of the enriched form of a record. Quoted values have no blanks, but may
+#: have apostrophes.
 _PAIR = r"""(?:^|[ \x1d])(?:msg=')?[0-9A-Za-z_-]+=(?:"[^"]*"|[^ '"\x1d]*)"""
 
 
 def pair_columns(texts: pl.Series, pairs: Mapping[str, Pair]) -> dict[str, pl.Series]:
-    """Return the values of keys in texts, by the name of the column; of a key that comes twice the first. NULL where there is none."""
+    """Return the values of keys in texts, by the name of the column: the first value if a key is repeated, NULL if it
+    is missing.
+    """
     columns = {key: number for number, pair in enumerate(pairs.values()) for key in pair.key.split("|")}
-    # A text is gone through once, so that what looks like a pair within a quoted value is none.
+    # Each text is searched once from its beginning, so text within a quoted value is never taken for a pair.
     found = texts.str.extract_all(_PAIR)
     counts = found.list.len().fill_null(0).to_numpy()
     tokens = found.filter(pl.Series(counts > 0)).explode()
@@ -44,7 +48,8 @@ def pair_columns(texts: pl.Series, pairs: Mapping[str, Pair]) -> dict[str, pl.Se
     rows = np.repeat(np.arange(len(texts)), counts)[known]
     numbers = np.array(list(columns.values()), dtype=np.int64)[codes.drop_nulls().to_numpy()]
     values = parts["field_1"].gather(known)
-    # Of equal places the last one that is written stays: the first of a text is written last.
+    # If a key is repeated, the last assignment stays. So values are assigned in reverse order, and the first value of a
+    # text wins.
     places = np.full((len(pairs), len(texts)), len(values), dtype=np.uint32)
     places[numbers[::-1], rows[::-1]] = np.arange(len(values), dtype=np.uint32)[::-1]
     quoted = values.str.starts_with('"')
@@ -64,8 +69,8 @@ def pair_columns(texts: pl.Series, pairs: Mapping[str, Pair]) -> dict[str, pl.Se
 
 
 def _plain(values: pl.Series) -> pl.Series:
-    """Return values that are written without quotes; NULL for those that say that nothing is known."""
-    # Old versions put pairs into parentheses, with commas between.
+    """Return values that are written without quotes; NULL for values that mean "not known"."""
+    # Old versions write pairs in parentheses, with commas between them.
     values = values.str.strip_chars_end(",")
     if values.str.ends_with(")").any():
         values = values.str.replace(r"^([^(]*)\)$", "$1")
@@ -73,8 +78,8 @@ def _plain(values: pl.Series) -> pl.Series:
 
 
 def _decoded(plain: pl.Series, texts: pl.Series, behind: str) -> pl.Series:
-    """Return what hexadecimal digits say, NULL for other values. Bytes that are no UTF-8 are left as they are written; the arguments of
-    a command line have NUL between them.
+    """Return what hexadecimal digits say, NULL for other values. Bytes that are no UTF-8 are left as they are written;
+    the arguments of a command line have NUL between them.
     """
     encoded = plain.str.contains(r"^(?:[0-9A-F]{2})+$") & texts.str.starts_with(behind)
     digits = pl.select(pl.when(encoded).then(plain)).to_series()

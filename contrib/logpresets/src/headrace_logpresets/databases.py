@@ -1,4 +1,4 @@
-"""Databases in MaxMind's format: what is known of addresses."""
+"""Databases in MaxMind's format, with records for addresses."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ FIELDS = (
 )
 TYPE = hr.Schema.of({"x": FIELDS})["x"]
 _KEPT = 100_000
-#: A file as it was when it was opened: another one under the same name is opened anew.
+#: Identifies a file as it was when it was opened. If the file was replaced, the database is opened again.
 _Version = tuple[int, int, int]
 
 
 class Database:
-    """An open database. What was found lately is kept."""
+    """An open database, with a cache of recent results."""
 
     def __init__(self, path: str) -> None:
         try:
@@ -54,7 +54,7 @@ class Database:
             address = ipaddress.ip_address(text)
         except ValueError:
             return None
-        # A database of IPv4 has nothing on other addresses, and refuses them.
+        # A database of IPv4 has no records for other addresses, and refuses them.
         return self._reader.get(address) if self._six or address.version == 4 else None
 
     def _uncached_place(self, text: str) -> dict[str, Any] | None:
@@ -100,7 +100,7 @@ def _opened(path: str, version: _Version) -> Database:
 
 
 def database(path: str) -> Database:
-    """Return the database of a file, which stays open; a file that was replaced is opened anew. Raises FunctionError."""
+    """Return the database of a file, which stays open. A file that was replaced is opened again. Raises FunctionError."""
     try:
         status = os.stat(path)
     except OSError as error:

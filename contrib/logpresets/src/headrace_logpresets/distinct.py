@@ -1,4 +1,4 @@
-"""Functions of texts that are called once for each distinct text of a batch."""
+"""Calls a function of texts once for each distinct text of a batch."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import polars as pl
 
 
 def by_distinct(texts: pl.Series, function: Callable[[str], Any], data_type: pl.DataType) -> pl.Series:
-    """Return what ``function`` makes of each text; NULL for NULL. It must return the same for the same text."""
+    """Return the result of ``function`` for each text, NULL for NULL. Equal texts must have equal results."""
     known = texts.drop_nulls().unique()
     made = pl.Series("made", [function(text) for text in known], dtype=data_type, strict=False)
     found = texts.alias("text").to_frame().join(

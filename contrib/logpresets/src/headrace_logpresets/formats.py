@@ -1,4 +1,4 @@
-"""The formats of presets: ``format="nginx-access"``. Each preset has a class, made when it is asked for."""
+"""The formats of presets: ``format="nginx-access"``. Each preset has a class, which is created on first use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Functions for expressions and SQL: addresses in sets of networks, user agents, places of addresses."""
+"""Functions for expressions and SQL: addresses in sets of networks, user agents, locations of addresses."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from headrace_logpresets import addresses, databases, user_agents
 def _each_set(
     values: pl.Series, sets: pl.Series, set_of: Callable[[str], Callable[[pl.Series], pl.Series]], result: pl.DataType
 ) -> pl.Series:
-    """Apply for each distinct text of ``sets``, mostly one, what it means to the values beside it."""
+    """For each distinct text of ``sets`` (mostly there is one), apply its set to the values in the same rows."""
     distinct = sets.unique(maintain_order=True)
     if len(distinct) == 1:
         if distinct[0] is None:
@@ -41,7 +41,8 @@ def ip_in_networks(address: pl.Series, networks: pl.Series) -> pl.Series:
 
 @hr.udf(returns="boolean", vectorized=True)
 def ip_in_network_file(address: pl.Series, path: pl.Series) -> pl.Series:
-    """Whether an address is in one of the networks that a file lists, one a line. The file is read once in each process.
+    """Whether an address is in one of the networks of a file, which has one network per line. Each process reads the
+    file once.
 
     NULL if the text is not an address, or one of both is NULL.
     """
@@ -50,20 +51,21 @@ def ip_in_network_file(address: pl.Series, path: pl.Series) -> pl.Series:
 
 @hr.udf(returns=user_agents.FIELDS, vectorized=True)
 def parse_user_agent(user_agent: pl.Series) -> pl.Series:
-    """What a browser or program says of itself, as a struct: ``parse_user_agent(agent).browser``. NULL for NULL."""
+    """The parts of a user agent, as a struct: ``parse_user_agent(agent).browser``. NULL for NULL."""
     return user_agents.parsed(user_agent)
 
 
 @hr.udf(returns=databases.FIELDS, vectorized=True)
 def geoip(address: pl.Series, path: pl.Series) -> pl.Series:
-    """What a MaxMind database says of an address, as a struct: ``geoip(client, 'GeoLite2-City.mmdb').country_code``.
+    """The record of an address in a MaxMind database, as a struct: ``geoip(client,
+    'GeoLite2-City.mmdb').country_code``.
 
-    NULL if the database has nothing on the address, or the text is not an address.
+    NULL if the database has no record of the address, or the text is not an address.
     """
     return _each_set(address, path, lambda text: databases.database(text).places, databases.TYPE)
 
 
 @hr.udf(returns="string", vectorized=True)
 def mmdb_record(address: pl.Series, path: pl.Series) -> pl.Series:
-    """The whole record that a MaxMind database has for an address, as JSON; NULL as for ``geoip``."""
+    """The whole record of an address in a MaxMind database, as JSON; NULL as for ``geoip``."""
     return _each_set(address, path, lambda text: databases.database(text).records, pl.String())

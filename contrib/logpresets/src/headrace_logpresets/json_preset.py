@@ -1,4 +1,4 @@
-"""Presets of events that are JSON objects, and of fields that hold such."""
+"""Presets of events that are JSON objects, and of fields that contain JSON objects."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from headrace_logpresets.presets import Choices, Preset
 class Key:
     """A value in an object that becomes a column."""
 
-    #: The keys from the top of the object to the value, with points between.
+    #: The keys from the top of the object to the value, with dots between them.
     path: str
     ecs: str
-    #: A type as in a schema; ``json``: the text of an object or array, which stands at the top.
+    #: A type as in a schema; ``json``: the text of an object or array, which must be at the top level.
     type: str = "string"
 
     def data_type(self) -> pl.DataType:
@@ -34,9 +34,9 @@ class JsonPreset(Preset):
 
     #: By the name of the column.
     keys: Mapping[str, Key]
-    #: Columns without which an object is no event of this log.
+    #: Columns that every event of this log has. An object without one of them is a bad record.
     required: tuple[str, ...]
-    #: Columns of which an event has at least one.
+    #: An event of this log has at least one of these columns.
     one_of: tuple[str, ...] = ()
 
     def columns(self, choices: Choices) -> hr.Schema:
@@ -56,7 +56,7 @@ class _JsonDecoder(hr.Decoder):
         self, wanted: list[tuple[str, Key]], required: list[Key], one_of: list[Key], max_body_bytes: int
     ) -> None:
         self._wanted = wanted
-        # Of the keys of each group an event has at least one.
+        # An event has at least one key of each group.
         self._groups = [[key] for key in required] + ([one_of] if one_of else [])
         self._objects = object_decoder([*(key for _, key in wanted), *required, *one_of], max_body_bytes)
 
@@ -75,7 +75,7 @@ class _JsonDecoder(hr.Decoder):
 
 
 def object_decoder(keys: Sequence[Key], max_body_bytes: int) -> hr.Decoder:
-    """Return a decoder of JSON objects to a frame, of which ``value_of`` takes values."""
+    """Return a decoder of JSON objects to a frame from which ``value_of`` takes values."""
     tree: dict[str, Any] = {}
     for key in keys:
         place = tree
@@ -99,7 +99,7 @@ def _type_of(value: Any) -> pl.DataType:
 
 
 def value_of(frame: pl.DataFrame, key: Key) -> pl.Series:
-    """Return the values of a key; NULL where an object does not have it."""
+    """Return the values of a key; NULL if an object does not have the key."""
     first, *inner = key.path.split(".")
     column = frame[first]
     for name in inner:
@@ -113,7 +113,7 @@ def rows_of(found: hr.Decoded, count: int) -> np.ndarray[Any, np.dtype[np.int64]
 
 
 def without_bad(frame: pl.DataFrame, rows: np.ndarray[Any, np.dtype[np.int64]], bad: list[hr.BadBody]) -> hr.Decoded:
-    """Return a frame without the rows of bad bodies. Of several reasons of a body the first is told."""
+    """Return a frame without the rows of bad bodies, and the first reason of each bad body."""
     if not bad:
         return hr.Decoded(frame, rows)
     by_row: dict[int, hr.BadBody] = {}

@@ -8,7 +8,7 @@ _CLOUDTRAIL = JsonPreset(
     name="aws-cloudtrail",
     reads="events and insights of AWS CloudTrail, one in each record; not the files of a trail, which have many events in `Records`",
     required=("timestamp",),
-    # An insight has no name: that of the calls it is about is among its details.
+    # An insight has no event name; the name of its calls is in its details.
     one_of=("event_name", "insight_type"),
     keys={
         "timestamp": Key("eventTime", "@timestamp", "timestamp"),

@@ -1,4 +1,4 @@
-"""The presets of what logs on every Linux: sshd, sudo, the packet filter, auditd."""
+"""The presets of programs that log on every Linux: sshd, sudo, the packet filter, auditd."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _SSHD = PatternPreset(
         "(?<event>Accepted) %{NOTSPACE:method} for %{DATA:user} from %{CLIENT}(?: %{WORD:protocol})?(?:: %{KEY:fingerprint})?$",
         "(?<event>Failed|Postponed) %{NOTSPACE:method} for %{UNKNOWN}%{DATA:user} from %{CLIENT}"
         r"(?: %{WORD:protocol})?(?:: %{KEY:fingerprint})?%{PHASE}$",
-        # Of equal messages rsyslog writes the number, where it is told to ($RepeatedMsgReduction).
+        # With $RepeatedMsgReduction, rsyslog writes the number of equal messages instead of the messages.
         r"message repeated %{POSINT:repeats:int} times: \[ (?<event>Failed) %{NOTSPACE:method} for %{UNKNOWN}%{DATA:user} from %{CLIENT}"
         r"(?: %{WORD:protocol})?\]$",
         "(?<event>Invalid user) %{DATA:user} from %{ADDRESS}(?: port %{INT:clientport:int})?$",
@@ -57,12 +57,12 @@ _SSHD = PatternPreset(
         r"(?<event>reverse mapping checking getaddrinfo) for %{NOTSPACE:client_host} \[%{IP:clientip}\] (?<reason>failed.*)$",
     ),
     definitions={
-        # What sshd writes when it does not know.
+        # Texts that sshd writes for unknown values.
         "ADDRESS": "(?:UNKNOWN|%{IP:clientip}|%{NOTSPACE:client_host})",
         "CLIENT": "%{ADDRESS} port %{INT:clientport:int}",
         "UNKNOWN": "(?:(?<unknown_user>invalid user|illegal user) )?",
         "PHASE": r"(?: \[%{WORD:phase}\])?",
-        # Strict, because a name of a user may hold what looks like an address and a key.
+        # The pattern is strict, because a user's name may contain text that looks like an address and a key.
         "KEY": r"(?:\S+ (?:SHA[0-9]+:\S+|MD5:\S+|[0-9a-f]{2}(?::[0-9a-f]{2})+)|\S+)"
         r"(?: ID (?:\S+|[^:]*) \(serial [0-9]+\) CA \S+ \S+)?"
         r'(?:,? client user "[^"]*", client host "[^"]*")?',
@@ -89,12 +89,12 @@ PRESETS = (
             r"pam_[a-z0-9_]+\(sudo(?:-i)?:auth\): (?<sudo_error>conversation failed|auth could not identify password for .*)$",
         ),
         definitions={
-            # Parts that make no column.
+            # Parts that are not columns.
             "PART": r"(?:(?:HOST|CHROOT|GROUP|TSID|ENV)=.*? ; )",
             "UID": r"(?:\(uid=[0-9]+\))",
         },
         library="SUDO",
-        # Names of directories are not escaped.
+        # sudo does not escape names of directories.
         once=(" ; USER=",),
         ecs={"tty": "sudo.tty", "continued": "sudo.continued", "event": "event.action"},
         syslog=True,

@@ -1,4 +1,4 @@
-"""Names of columns by the Open Cybersecurity Schema Framework (OCSF): made of those by the Elastic Common Schema."""
+"""Names of columns by the Open Cybersecurity Schema Framework (OCSF), derived from names of the Elastic Common Schema."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import polars as pl
 
 from headrace_logpresets.presets import Choices, Preset
 
-#: Attributes of OCSF 1.4 by the field of the Elastic Common Schema that says the same. What has none is in ``unmapped``.
+#: Attributes of OCSF 1.4, by the field of the Elastic Common Schema with the same meaning. Other fields are in
+#: ``unmapped``.
 _ATTRIBUTES: Mapping[str, str] = {
     "@timestamp": "time", "message": "message", "log.level": "severity", "event.action": "activity_name",
     "event.start": "start_time", "event.end": "end_time", "event.code": "metadata.event_code", "event.id": "metadata.uid",
@@ -41,7 +42,8 @@ _ATTRIBUTES: Mapping[str, str] = {
     "email.size": "email.size", "cloud.account.id": "cloud.account.uid", "cloud.region": "cloud.region",
 }  # fmt: skip
 _OTHERS = "unmapped"
-#: The classes of events that a log has. A preset's attributes are in one of its classes, with the type that they have there.
+#: The classes of the events of each log. Each attribute of a preset belongs to one of its classes, and has the type of
+#: that class.
 CLASSES: Mapping[str, tuple[str, ...]] = {
     "apache-access": ("http_activity",), "apache-combined": ("http_activity",), "apache-error": ("http_activity",),
     "auditd": ("process_activity", "file_activity", "authentication"), "aws-cloudtrail": ("api_activity",),
@@ -55,20 +57,20 @@ CLASSES: Mapping[str, tuple[str, ...]] = {
     "windows-sysmon": ("process_activity", "network_activity", "file_activity", "dns_activity", "module_activity",
                        "win/registry_key_activity"),
 }  # fmt: skip
-#: Attributes that only some classes have, by how they begin.
+#: Attributes that only some classes have, by their prefix.
 _ONLY_IN: Mapping[str, tuple[str, ...]] = {
     "process.": ("process_activity",),
 }
-#: Attributes that are texts there; numbers become texts.
+#: Attributes that are texts in OCSF; numbers become texts.
 _TEXTS = ("metadata.event_code", "status_code")
-#: Attributes that are arrays there; a value becomes an array of one.
+#: Attributes that are arrays in OCSF; a value becomes an array with one element.
 _ARRAYS = ("email.to",)
 
 
 def ocsf_names(preset: str, fields: Mapping[str, pl.DataType]) -> dict[str, str]:
-    """Return the name by OCSF of each field of the Elastic Common Schema that a preset has.
+    """Return the OCSF name of each field of the Elastic Common Schema in a preset.
 
-    Of two with the same attribute the first has it.
+    If two fields have the same attribute, the first one gets it.
     """
     found: dict[str, str] = {}
     taken: set[str] = set()
@@ -78,7 +80,7 @@ def ocsf_names(preset: str, fields: Mapping[str, pl.DataType]) -> dict[str, str]
             attribute.startswith(begin) and not set(classes) & set(CLASSES[preset])
             for begin, classes in _ONLY_IN.items()
         )
-        # What is an array is none of these attributes.
+        # Columns that are arrays have none of these attributes.
         if attribute in taken or elsewhere or isinstance(kind, pl.List):
             attribute = f"{_OTHERS}.{name}"
         taken.add(attribute)
@@ -88,7 +90,7 @@ def ocsf_names(preset: str, fields: Mapping[str, pl.DataType]) -> dict[str, str]
 
 @dataclass(frozen=True, kw_only=True)
 class OcsfNames(Preset):
-    """A preset whose columns have names by OCSF. Its choices are those of names by the Elastic Common Schema."""
+    """A preset whose columns have OCSF names. It uses the inner preset with names of the Elastic Common Schema."""
 
     inner: Preset
 

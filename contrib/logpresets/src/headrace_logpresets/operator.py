@@ -16,21 +16,20 @@ _FIELDS = ("plain", "ecs", "ocsf")
 
 
 class ParseLog(hr.OperatorSpec):
-    """Adds the columns of a preset, taken out of a text. A NULL text gives NULLs.
+    """Adds the columns of a preset, which it takes out of a text. A NULL text gives NULLs.
 
-    A row whose text is no line of that log goes to the dead letters with the reason; one whose text is not a record, such as the head of
-    a file, is left out. A field that is called like the column of texts
-    replaces it.
+    A row whose text does not belong to the log goes to the dead letters with the reason. A row whose text is not a
+    record, such as the head of a file, is left out. A field with the name of the column of texts replaces that column.
 
     Args:
         preset: the name of a preset, such as ``"nginx-access"``.
         on: the column of texts.
-        fields: ``"ecs"``: the columns are called by the Elastic Common Schema; ``"ocsf"``: by the Open Cybersecurity Schema Framework;
-            ``"plain"``: in short.
-        header: whether texts begin with time, host and program, as syslog writes them into files. For programs that log by syslog.
-        timezone: the zone of times that are written without one. Default: UTC.
-        year: the year of times that are written without one, which only a header has.
-        overwrite: columns of the input that fields may replace, where they have something.
+        fields: the names of the columns. ``"plain"``: short names; ``"ecs"``: names of the Elastic Common Schema;
+            ``"ocsf"``: names of the Open Cybersecurity Schema Framework.
+        header: whether texts begin with time, host and program, as syslog writes them into files. For programs that log
+        by syslog. timezone: the zone of times that are written without one. Default: UTC. year: the year of times that
+        are written without one, which only a header has. overwrite: columns of the input that fields may replace, in
+        rows where the field is not NULL.
     """
 
     name = "parse_log"
@@ -60,7 +59,9 @@ class ParseLog(hr.OperatorSpec):
         self._columns = found.columns(self._choices)
 
     def output_schema(self, schema: hr.Schema | None, output: str = "") -> hr.Schema | None:
-        """Return the columns before and those of the preset behind them. Raises PlanError if they do not fit together."""
+        """Return the input columns, followed by the columns of the preset. Raises PlanError if they do not fit
+        together.
+        """
         if schema is None:
             raise hr.PlanError(
                 "the columns are not known when the job is built",
@@ -94,7 +95,7 @@ class ParseLog(hr.OperatorSpec):
         return hr.Schema({**schema, **self._columns}, json_columns=schema.json_columns | self._columns.json_columns)
 
     def required_columns(self, wanted: Collection[str] | None, schema: hr.Schema) -> Collection[str] | None:
-        """Return the column of texts, which decides which rows go on, and the wanted columns that are there before."""
+        """Return the column of texts, which decides which rows are passed on, and the requested columns of the input."""
         if wanted is None:
             return None
         return [self.on, *(name for name in wanted if name in schema and name != self.on)]
@@ -104,7 +105,7 @@ class ParseLog(hr.OperatorSpec):
 
     def describe(self) -> str:
         """Return a text with everything on which the columns depend. ``explain`` shows it, and the definition of state
-        behind this verb contains it.
+        after this verb contains it.
         """
         choices = self._choices
         options = {

@@ -1,4 +1,4 @@
-"""Presets of lines that patterns divide."""
+"""Presets of lines that are parsed by patterns."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _HEADER_ECS = {"logsource": "host.hostname", "program": "process.name", "pid": "
 class _Column:
     name: str
     kind: pl.DataType
-    #: The field of the patterns that it is from, or that whose pairs have it.
+    #: The field of the patterns that gives the column, or the field whose pairs contain it.
     source: str
     #: The key among the pairs.
     pair: Pair | None = None
@@ -42,25 +42,25 @@ class _Column:
 
 @dataclass(frozen=True, kw_only=True)
 class PatternPreset(Preset):
-    """Lines that one of several patterns fits."""
+    """Lines that match one of several patterns."""
 
-    #: What stands behind the begin of the line, or behind what syslog writes before the message.
+    #: The patterns of the line, or of the message after the header of syslog.
     patterns: tuple[str, ...]
-    #: The pattern of the library whose file says how fields are called by the Elastic Common Schema.
+    #: The pattern of the library whose file has the names of its fields in the Elastic Common Schema.
     library: str
-    #: Such names of fields for which the library says none, or another.
+    #: Names in the Elastic Common Schema that the library does not have, or has otherwise.
     ecs: Mapping[str, str] = field(default_factory=dict)
-    #: How times are written, by their field. What syslog writes needs no entry.
+    #: How times are written, by their field. The time in the header of syslog needs no entry.
     times: Mapping[str, Time] = field(default_factory=dict)
     #: Patterns that the library does not have.
     definitions: Mapping[str, str] = field(default_factory=dict)
-    #: Pairs that become columns, by their column; and the field that holds them.
+    #: Pairs that become columns, by their column; and the field that contains the pairs.
     pairs: Mapping[str, Pair] = field(default_factory=dict)
     pairs_of: str | None = None
-    #: What fits lines that the program writes beside its records, such as a head of the file: they give no row.
+    #: A pattern of lines that are not records, such as the head of a file. They give no row.
     no_record: str | None = None
-    #: What begins a field behind a text that others choose, such as the name of a file that was asked for. Where one comes twice the
-    #: text may have made the line look like another, so the line is bad.
+    #: The beginnings of fields after a text that users of the program choose, such as the name of a requested file. If
+    #: one occurs twice, the text may imitate a field, so the line is a bad record.
     once: tuple[str, ...] = ()
 
     def columns(self, choices: Choices) -> hr.Schema:
@@ -75,7 +75,7 @@ class PatternPreset(Preset):
         return _programs(self.name, choices.header)
 
     def time_of(self, source: str, choices: Choices) -> Time | None:
-        """Return how a field's times are written; None: it holds none."""
+        """Return how the times of a field are written; None: the field has no times."""
         return Time("syslog") if choices.header and source == "timestamp" else self.times.get(source)
 
     def _columns(self, choices: Choices) -> list[_Column]:
@@ -113,7 +113,7 @@ class _PatternDecoder(hr.Decoder):
         self._preset = preset
         self._choices = choices
         self._wanted = wanted
-        # Times and pairs are made of texts.
+        # Times and pairs are converted from texts.
         fields: dict[str, pl.DataType] = {}
         self._times: dict[str, Time] = {}
         for column in wanted:
@@ -126,7 +126,7 @@ class _PatternDecoder(hr.Decoder):
 
     def decode(self, bodies: hr.Bodies) -> hr.Decoded:
         lines, rows, bad = texts_of(bodies, self._choices.max_body_bytes)
-        # What ends a line of Windows, or of a file that was copied from there.
+        # The line ends of Windows, and of files from Windows.
         lines = lines.str.strip_suffix("\r")
         matched = self._matcher.match(lines)
         faults = dict(zip(matched.bad_rows, matched.reasons, strict=True))

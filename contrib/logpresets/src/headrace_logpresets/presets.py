@@ -1,4 +1,4 @@
-"""What a preset is, and which there are."""
+"""The base class of presets, and the list of all presets."""
 
 from __future__ import annotations
 
@@ -17,13 +17,14 @@ TIMESTAMP = hr.Schema.of({"t": "timestamp"})["t"]
 
 @dataclass(frozen=True, slots=True)
 class Choices:
-    """What a user chose beside the preset."""
+    """The options of a preset."""
 
     #: Whether fields have the names of the Elastic Common Schema.
     ecs: bool = False
     #: Whether lines begin as syslog writes them into files: time, host and program.
     header: bool = False
-    #: The zone of times that are written without one; None: not said, which is UTC where nothing else is known.
+    #: The zone of times that are written without one; None: no option was given, so it is UTC unless the preset knows
+    #: another one.
     timezone: str | None = None
     #: The year of times that are written without one.
     year: int | None = None
@@ -33,23 +34,25 @@ class Choices:
 
 @dataclass(frozen=True, kw_only=True)
 class Preset(ABC):
-    """How the log of a program is read."""
+    """Defines how the log of a program is read."""
 
     name: str
-    #: What it reads, for the table in the documentation.
+    #: A description of the log, for the table in the documentation.
     reads: str
-    #: Whether lines may have what syslog writes before the message.
+    #: Whether lines may begin with the header of syslog.
     syslog: bool = False
     #: Whether times may be written without a zone.
     local_times: bool = False
 
     @abstractmethod
     def columns(self, choices: Choices) -> hr.Schema:
-        """Return the columns that lines become."""
+        """Return the columns of the result."""
 
     @abstractmethod
     def decoder(self, choices: Choices, wanted: Mapping[str, pl.DataType]) -> hr.Decoder:
-        """Return a decoder to some of the columns. It runs in one thread, and what a line gives depends on that line alone."""
+        """Return a decoder to some of the columns. One thread uses it. The result of a line depends on that line
+        alone.
+        """
 
 
 @functools.cache
@@ -63,7 +66,7 @@ def presets() -> Mapping[str, Preset]:
 
 
 def preset_of(name: str, *, plugin: str, option: str) -> Preset:
-    """Return a preset. Raises OptionError where there is none of that name."""
+    """Return the preset of this name. Raises OptionError if there is none."""
     found = presets().get(name)
     if found is None:
         raise hr.OptionError(
@@ -76,7 +79,7 @@ def preset_of(name: str, *, plugin: str, option: str) -> Preset:
 
 
 def check_choices(preset: Preset, *, header: bool | None, timezone: str | None, year: int | None, plugin: str) -> None:
-    """Raise OptionError for an option that says nothing about this preset, or has no meaning."""
+    """Raise OptionError for an option that this preset does not use, or that has a wrong value."""
     for option, given, taken in (
         ("header", header is not None, preset.syslog),
         ("year", year is not None, preset.syslog),

@@ -51,7 +51,7 @@ _POSTFIX = PatternPreset(
     ),
     definitions={
         "ID": "%{POSTFIXID:queue_id}",
-        # In its long form a time in digits and consonants, z, and the number of the file.
+        # The long form has a time in digits and consonants, a z, and the number of the file.
         "POSTFIXID": "(?:[0-9A-F]{6,}|[0-9B-DF-HJ-NP-TV-Zb-df-hj-np-tv-y]{10}z[0-9B-DF-HJ-NP-TV-Zb-df-hj-np-tv-z]+)",
         "CLIENT": _CLIENT,
         "TLS": r"(?:TLSv%{NUMBER:tls_version}|SSLv\S+) with cipher (?<tls_cipher>\S+) .*",
@@ -70,7 +70,7 @@ _POSTFIX = PatternPreset(
         "tls_version": "tls.version",
         "tls_cipher": "tls.cipher",
     },
-    # Addresses may be quoted, and then hold anything.
+    # Addresses may be quoted, and then contain any character.
     once=("; from=<", "> to=<", ">, orig_to=<", ">, relay=", ">, size=", ">, status=", "> proto=", " helo=<"),
     syslog=True,
 )
@@ -94,7 +94,7 @@ PRESETS = (
         definitions={"EXTRA": r"(?:%{INT:query_number:int} (?:\* )?[^\s/]+/[0-9]+ )?"},
         library="DNSMASQ",
         ecs={"query_number": "dnsmasq.query_number", "dns_result": "dnsmasq.result"},
-        # Names that are asked for may hold blanks.
+        # Requested names may contain blanks.
         once=(" from ", " is ", " to "),
         syslog=True,
     ),
@@ -102,7 +102,7 @@ PRESETS = (
         name="dnsmasq-dhcp",
         reads="dnsmasq as a DHCP and DHCPv6 server, also with `log-dhcp`: leases, refusals, options, router advertisements",
         patterns=(
-            # Only of this message the text behind the client is known to be its name.
+            # Only in this message, the text after the client is certainly its name.
             r"%{TRANSACTION}(?<event>DHCPACK)%{CLIENT} ?(?<client_hostname>\S+)?$",
             r"%{TRANSACTION}(?<event>DHCP[A-Z0-9-]+|BOOTP|PXE|RELAY-[A-Z]+)%{CLIENT} ?(?<message>.*)$",
             r"(?<event>RTR-SOLICIT)\((?<interface>[^)\s]+)\) ?(?<mac>%{MACS})?$",
@@ -118,7 +118,7 @@ PRESETS = (
         ),
         definitions={
             "TRANSACTION": "(?:%{INT:transaction:int} )?",
-            # Of DHCPv6 the unique identifier of the client (DUID).
+            # In DHCPv6, the unique identifier of the client (DUID).
             "MACS": "(?:[0-9a-f]{2}(?:[:-][0-9a-f]{2})+)",
             "CLIENT": r"\((?<interface>[^)\s]+)\) (?:%{IP:address} )?(?:<null>|(?<mac>%{MACS}))",
         },
@@ -174,7 +174,7 @@ PRESETS = (
         },
         ecs={"client": "source.address", "clientport": "source.port"},
         library="POSTGRESQL",
-        # A client may name any user and database.
+        # A client may send any name of a user and a database.
         once=(
             "(?:DEBUG[1-5]|INFO|NOTICE|WARNING|ERROR|LOG|FATAL|PANIC|DETAIL|HINT|QUERY|CONTEXT|LOCATION|STATEMENT|BACKTRACE):  ",
         ),
@@ -185,7 +185,7 @@ PRESETS = (
         name="mysql-error",
         reads="the error log of MySQL 5.7 and later, and of MariaDB",
         patterns=(
-            # MariaDB writes hours before ten with a blank.
+            # MariaDB writes hours below ten with a blank in front.
             r"(?<timestamp>%{TIMESTAMP_ISO8601}|%{YEAR}-%{MONTHNUM2}-%{MONTHDAY}  [0-9]:[0-9:]+) %{NONNEGINT:thread:int} "
             r"\[%{WORD:loglevel}\](?: \[%{MYSQL_CODE:errorcode}\])?(?: \[%{WORD:subsystem}\])? %{GREEDYDATA:message}",
         ),
@@ -243,7 +243,7 @@ PRESETS = (
             r"(?:-|%{INT:srcport:int}) (?:-|%{INT:dstport:int}) (?:-|%{INT:protocol:int}) (?:-|%{INT:packets:int}) "
             r"(?:-|%{INT:bytes:int}) %{INT:start:int} %{INT:end:int} (?:-|%{WORD:action}) (?<log_status>OK|NODATA|SKIPDATA)$",
         ),
-        # Lines of later versions have the fields that their flow log names, in its order.
+        # Lines of later versions have the fields that the flow log configures, in its order.
         definitions={"SECOND_VERSION": "2"},
         library="VPCFLOW",
         ecs={"start": "event.start", "end": "event.end", "action": "event.action"},

@@ -1,4 +1,4 @@
-"""Which column of a preset a field of Sigma rules is: for the option ``sigma={"fields": …}`` of rules."""
+"""Maps fields of Sigma rules to columns of presets, for the option ``sigma={"fields": …}`` of rules."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from headrace_logpresets.json_preset import JsonPreset
 from headrace_logpresets.presets import Choices, preset_of
 from headrace_logpresets.windows_preset import WindowsPreset, plain_name
 
-#: Fields of events of Windows beside their data.
+#: Fields of Windows events outside of their data.
 _WINDOWS = {"EventID": "event_id", "Provider_Name": "provider", "Channel": "channel", "Computer": "computer"}
-#: Fields of the log source ``webserver`` by the columns of access logs. The target of a request is one column, path and query.
+#: Fields of the log source ``webserver`` by the columns of access logs. The target of a request is one column, path and
+#: query.
 _WEB = {
     "cs-method": "verb", "cs-uri": "request", "c-uri": "request", "cs-uri-stem": "request", "cs-uri-query": "request",
     "c-uri-query": "request", "sc-status": "response", "sc-bytes": "bytes", "cs-user-agent": "agent", "c-useragent": "agent",
@@ -37,10 +38,11 @@ _FIELDS: Mapping[str, Mapping[str, str]] = {
 
 
 def sigma_fields(preset: str) -> dict[str, str]:
-    """Return the column of a preset by the field of Sigma rules that it is, for ``rules(…, sigma={"fields": sigma_fields(preset)})``.
+    """Return the column of a preset for each field of Sigma rules, for ``rules(…, sigma={"fields":
+    sigma_fields(preset)})``.
 
-    The columns are those of ``fields="plain"``. Fields that are columns under their own name are not in it. It does not promise that each
-    rule of a log source finds its fields: a rule with others is refused when the job is built.
+    The columns are those of ``fields="plain"``. Fields whose column has the same name are left out. Some rules of a log
+    source may use further fields; such a rule is refused when the job is built.
 
     Raises:
         OptionError: there is no such preset.

@@ -1,4 +1,4 @@
-"""Texts of times to timestamps, a column at once."""
+"""Converts texts of times to timestamps, a whole column in one call."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from headrace_syslog.timestamps import moments
 
 from headrace_logpresets.presets import TIMESTAMP, Choices
 
-#: How a time is written: in a layout of strftime, as syslog or ISO 8601 do, in seconds since 1970, or as PostgreSQL does.
+#: How a time is written: in a layout of strftime, as in syslog or ISO 8601, in seconds since 1970, or as in PostgreSQL.
 Kind = Literal["layout", "syslog", "epoch", "postgresql"]
 _ZONE_SIGNS = ("%z", "%:z", "%#z")
 
@@ -30,12 +30,12 @@ class Time:
 
 
 def timestamps(texts: pl.Series, time: Time, choices: Choices) -> tuple[pl.Series, dict[int, str]]:
-    """Return the times of texts, NULL for NULL, and what is wrong with those that are none, by their row."""
+    """Return the times of texts, NULL for NULL, and the reasons of texts that are not times, by row."""
     zone = "UTC" if time.utc or choices.timezone is None else choices.timezone
     if time.kind == "syslog":
         return _syslog(texts, zone, choices.year)
     if time.kind == "epoch":
-        # Seconds with up to three digits behind the point: a float holds them exactly enough to be rounded.
+        # Seconds with up to three decimal places: a float is exact enough to be rounded to them.
         values = (texts.cast(pl.Float64, strict=False) * 1e6).round().cast(pl.Int64, strict=False).cast(TIMESTAMP)
     elif time.kind == "postgresql":
         return _postgresql(texts, choices.timezone)
@@ -54,7 +54,9 @@ def _by_layout(texts: pl.Series, layout: str, zone: str) -> pl.Series:
 
 
 def _in_utc(clocks: pl.Series, zone: str) -> pl.Series:
-    """Return times that clocks of a zone show. An hour that comes twice is the first; one that is left out is that behind it."""
+    """Return the instants of local times of a zone. Of an hour that occurs twice, the first one is used; for an hour
+    that is skipped, the hour after it.
+    """
     there = clocks.dt.replace_time_zone(zone, ambiguous="earliest", non_existent="null")
     if there.null_count() > clocks.null_count():
         later = clocks.dt.offset_by("1h").dt.replace_time_zone(zone, ambiguous="earliest", non_existent="null")
@@ -63,7 +65,9 @@ def _in_utc(clocks: pl.Series, zone: str) -> pl.Series:
 
 
 def _postgresql(texts: pl.Series, zone: str | None) -> tuple[pl.Series, dict[int, str]]:
-    """Times such as ``2024-01-15 10:00:00.123 CET``: abbreviations are not unique, so only UTC is known by itself."""
+    """Convert times such as ``2024-01-15 10:00:00.123 CET``. Abbreviations are not unique, so without an option only
+    UTC is known.
+    """
     parts = texts.str.extract_groups(r"^(?P<clock>\S+ \S+) (?P<zone>\S+)$").struct.unnest()
     clocks = parts["clock"].str.to_datetime("%Y-%m-%d %H:%M:%S%.f", time_unit="us", strict=False)
     universal = parts["zone"].is_in(["UTC", "GMT", "Etc/UTC"])

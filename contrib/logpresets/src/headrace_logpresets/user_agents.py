@@ -1,4 +1,4 @@
-"""User agents, by the rules of the uap-core project, which the package ua-parser brings."""
+"""Parses user agents by the rules of the uap-core project, which are part of the package ua-parser."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LONGEST = 4096
 
 
 def parsed(texts: pl.Series) -> pl.Series:
-    """Return what texts say. Each distinct one of a batch is asked for once, and what was found lately is kept."""
+    """Return the parts of user agents. Each distinct text of a batch is parsed once, and recent results are cached."""
     return by_distinct(texts, _parsed, _TYPE)
 
 
@@ -26,7 +26,8 @@ def parsed(texts: pl.Series) -> pl.Series:
 def _parsed(text: str) -> dict[str, str | None]:
     import ua_parser
 
-    # Clients choose what they write: a longer text is no user agent, and rules would take long for it.
+    # Clients may send any text. A longer text is not parsed, because it is no user agent and the rules would take too
+    # long.
     found = ua_parser.parse(text[:_LONGEST])
     browser, system, device = found.user_agent, found.os, found.device
     return {
@@ -41,7 +42,7 @@ def _parsed(text: str) -> dict[str, str | None]:
 
 
 def _version(*parts: str | None) -> str | None:
-    """Return ``17.2`` for 17, 2 and nothing."""
+    """Return ``17.2`` for 17, 2 and None."""
     known: list[str] = []
     for part in parts:
         if part is None:

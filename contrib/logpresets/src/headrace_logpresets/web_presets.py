@@ -8,7 +8,7 @@ from headrace_logpresets.times import Time
 _ACCESS_TIME = {"timestamp": Time(layout="%d/%b/%Y:%H:%M:%S %z")}
 _HAPROXY_TIME = {"accept_date": Time(layout="%d/%b/%Y:%H:%M:%S%.f")}
 
-# Requests as Apache and nginx write them. The name of a user may be anything that a client has sent, also blanks.
+# Requests as Apache and nginx write them. The name of a user is any text that a client has sent, also with blanks.
 _REQUESTS = {
     "REMOTE": r"(?:%{IP}|[0-9A-Za-z_][0-9A-Za-z_.-]*|unix:)",
     "METHOD": r"[!#$%&'*+.^_`|~0-9A-Za-z-]+",
@@ -23,7 +23,8 @@ _ACCEPTED = {
     r"%{NOTSPACE:frontend_name} %{NOTSPACE:backend_name}/(?:<NOSRV>|%{NOTSPACE:server_name})",
     "PEER": r"(?:unix:[0-9]+|%{IP:client_ip}:%{INT:client_port:int})",
 }
-#: Lines beside requests and sessions: connections that failed before one, connections without a format of the log, checks of servers.
+#: Lines beside requests and sessions: connections that failed before one, connections without a format of the log,
+#: checks of servers.
 _HAPROXY_OTHERS = (
     r"%{PEER} \[%{HAPROXYDATE:accept_date}\] (?<frontend_name>[^\s/]+)/(?<bind_name>[^\s:]+): (?<error>.*)$",
     r"Connect from (?:unix:[0-9]+|%{IP:client_ip}:%{INT:client_port:int} to %{IP:bind_ip}:%{INT:bind_port:int}) "
@@ -79,7 +80,7 @@ PRESETS = (
             "upstream_bytes_received": "nginx.error.upstream_bytes_received",
             "upstream_bytes_sent": "nginx.error.upstream_bytes_sent",
         },
-        # The message may hold the name of the file, and nothing in the request is escaped.
+        # The message may contain the name of a file, and nginx escapes nothing in the request.
         once=(
             ", client: ",
             ", server: ",
@@ -189,7 +190,8 @@ PRESETS = (
         ),
         library="IISLOG",
         times={"timestamp": Time(layout="%Y-%m-%d %H:%M:%S", utc=True)},
-        # Other fields than these are not said to be none: lines of as many values would be read wrong.
+        # A head with other fields is not skipped: the lines after it could have as many values, and would be read
+        # wrong.
         no_record=r"^#(?:Software|Version|Date|Start-Date|End-Date|Remark):|^#Fields: date time s-ip cs-method cs-uri-stem cs-uri-query "
         r"s-port cs-username c-ip cs\(User-Agent\) cs\(Referer\) sc-status sc-substatus sc-win32-status time-taken *$",
     ),

@@ -1,4 +1,4 @@
-"""Presets of events of Windows: the parts of ``EventData`` become columns, on top of the format ``windows-event-xml``."""
+"""Presets of Windows events. They use the format ``windows-event-xml``, and the parts of ``EventData`` become columns."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from headrace.interfaces.registry import default_registry
 from headrace_logpresets.json_preset import Key, object_decoder, rows_of, value_of, without_bad
 from headrace_logpresets.presets import Choices, Preset
 
-#: Columns of the format that all presets take over, with their names by the Elastic Common Schema.
+#: Columns of the format that all presets have, with their names in the Elastic Common Schema.
 _HEAD = {
     "time": ("timestamp", "@timestamp"),
     "event_id": ("event_id", "event.code"),
@@ -30,17 +30,19 @@ _DATA = ("event_data", "winlog.event_data")
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A part of EventData that becomes a column. Its name there is ``key``; ``-`` and an empty text mean that there is none."""
+    """A part of EventData that becomes a column. ``key`` is its name in EventData. The values ``-`` and an empty text
+    become NULL.
+    """
 
     key: str
     ecs: str
-    #: ``string``; ``int64``, in decimal digits or in hexadecimal ones behind ``0x``; ``timestamp``, in UTC.
+    #: ``string``; ``int64``, in decimal digits, or in hexadecimal digits after ``0x``; ``timestamp``, in UTC.
     type: str = "string"
 
 
 @dataclass(frozen=True, kw_only=True)
 class WindowsPreset(Preset):
-    """Events of one log: those of its providers."""
+    """Events of one log, which its providers write."""
 
     providers: tuple[str, ...]
     parts: tuple[Part, ...]
@@ -84,7 +86,7 @@ class _WindowsDecoder(hr.Decoder):
         needed = {"provider", *(self._head[name] for name in wanted if name in self._head)}
         if self._parts:
             needed.add(_DATA[0])
-            # The text was made of an event within the limit, and is never much longer.
+            # The text comes from an event within the limit, and is never much longer.
             self._objects = object_decoder(list(self._keys.values()), 16 * choices.max_body_bytes)
         schema = codec.default_schema()
         assert schema is not None
@@ -116,7 +118,7 @@ class _WindowsDecoder(hr.Decoder):
 
 
 def _typed(texts: pl.Series, part: Part) -> tuple[pl.Series, list[int]]:
-    """Return the values of texts, and the rows of those that are none of the type."""
+    """Return the values of texts, and the rows whose text is not of the type."""
     present = pl.select(pl.when(~texts.is_in(["", "-"])).then(texts)).to_series()
     values: Any
     if part.type == "string":

@@ -64,7 +64,7 @@ _SYSMON = WindowsPreset(
 _SECURITY = WindowsPreset(
     name="windows-security",
     reads="events of Windows' security audit as XML: logons, processes, services, changes of accounts",
-    # The other one tells that the log was cleared (1102), and is in the same channel.
+    # The second provider reports that the log was cleared (1102), in the same channel.
     providers=("Microsoft-Windows-Security-Auditing", "Microsoft-Windows-Eventlog"),
     parts=(
         Part("SubjectUserSid", "user.id"),

@@ -1,4 +1,4 @@
-"""A connection to an SMTP server, and what can go wrong with it as errors of headrace."""
+"""A connection to an SMTP server. It converts failures to errors of headrace."""
 
 from __future__ import annotations
 
@@ -11,16 +11,18 @@ from headrace.foundation.errors import HeadraceError, JobError, RetriableError
 
 from headrace_mail.settings import MailSinkSettings
 
-#: Answers to MAIL and DATA that do not blame the mail but the login or the sender.
+#: Answers to MAIL and DATA that mean a problem of the login or the sender, not of the mail.
 _JOB_CODES = frozenset({530, 534, 535, 538})
 
 
 class RefusedMailError(Exception):
-    """The server does not take a mail, for all of its recipients; the text says why."""
+    """The server refuses a mail for all of its recipients; the text says why."""
 
 
 class Client:
-    """Sends mails over one connection, which is opened again when the server has closed it. Used by one thread at a time."""
+    """Sends mails over one connection, which is opened again when the server has closed it. Used by one thread at a
+    time.
+    """
 
     def __init__(self, settings: MailSinkSettings) -> None:
         self._settings = settings
@@ -43,9 +45,11 @@ class Client:
         return self._connection
 
     def send(self, message: EmailMessage, to: Sequence[str]) -> Mapping[str, str]:
-        """Send a mail; return the recipients that the server has refused for good, and why. Others have got it.
+        """Send a mail. Return the recipients that the server has refused permanently, with the reasons. The others have
+        received it.
 
-        Raises RefusedMailError, RetriableError and JobError; then nobody has got it, as far as is known.
+        Raises RefusedMailError, RetriableError and JobError. In these cases no recipient is known to have received the
+        mail.
         """
         connection = self.connect()
         try:
@@ -93,7 +97,7 @@ class Client:
         return made
 
     def _failed(self, error: Exception) -> HeadraceError:
-        """Return what an error means for the job; the next mail goes over a new connection."""
+        """Return the error of headrace for an error. The next mail uses a new connection."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None

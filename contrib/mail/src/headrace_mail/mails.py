@@ -26,7 +26,7 @@ _encode = msgspec.json.Encoder(decimal_format="string").encode
 
 @dataclass(frozen=True, slots=True)
 class Mail:
-    """Rows that go to the same addresses: their places in the batch."""
+    """Rows that go to the same addresses, as indexes in the batch."""
 
     to: tuple[str, ...]
     rows: tuple[int, ...]
@@ -37,7 +37,7 @@ class BadAddressError(ValueError):
 
 
 def addresses_of(row: Mapping[str, Any], settings: MailSinkSettings) -> tuple[str, ...]:
-    """Return who gets a row. Raises BadAddressError."""
+    """Return the addresses that get a row. Raises BadAddressError."""
     if settings.to_column is None:
         return settings.to
     found = tuple(part for part in (each.strip() for each in str(row.get(settings.to_column) or "").split(",")) if part)
@@ -50,7 +50,7 @@ def addresses_of(row: Mapping[str, Any], settings: MailSinkSettings) -> tuple[st
 
 
 def text_of(template: str, row: Mapping[str, Any], **others: Any) -> str:
-    """Return a template with the values of a row; NULL is empty, and so is a column that is not there."""
+    """Return a template with the values of a row. NULL and a missing column become an empty text."""
 
     def value(name: str) -> str:
         found = {**row, **others}.get(name)
@@ -62,7 +62,9 @@ def text_of(template: str, row: Mapping[str, Any], **others: Any) -> str:
 
 
 def lines_of(batch: SinkBatch, settings: MailSinkSettings, schema: Schema | None) -> Sequence[str]:
-    """Return the text of each row: by the template, else as the format json writes it. Raises DataError for what JSON cannot hold."""
+    """Return the text of each row: by the template, or without one as JSON. Raises DataError for a row that JSON
+    cannot hold.
+    """
     if settings.line is not None:
         return [text_of(settings.line, row) for row in batch.rows()]
     codec = default_registry().find("codec", "json")
@@ -78,11 +80,11 @@ def lines_of(batch: SinkBatch, settings: MailSinkSettings, schema: Schema | None
 def message_of(
     first: Mapping[str, Any], lines: Sequence[str], to: Sequence[str], id: str, settings: MailSinkSettings
 ) -> EmailMessage:
-    """Return the mail with some rows, of which ``first`` is the first. The same rows always have the same ``id``."""
+    """Return the mail of some rows; ``first`` is the first of them. The same rows always have the same ``id``."""
     message = EmailMessage(policy=SMTP)
     message["From"] = settings.sender
     message["To"] = ", ".join(to)
-    # A value of a row must not begin another header.
+    # A value of a row must not add another header.
     message["Subject"] = " ".join(text_of(settings.subject, first, rows=len(lines)).split())[:_SUBJECT_CHARACTERS_MAX]
     message["Date"] = datetime.now(UTC)
     message["Message-ID"] = f"<{id}@{settings.sender.rpartition('@')[2]}>"

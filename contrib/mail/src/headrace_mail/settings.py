@@ -11,13 +11,14 @@ from headrace.interfaces.settings import Secret, option
 from headrace.interfaces.sink import SinkSettings
 
 _LOOPBACK = re.compile(r"localhost|127\.\d+\.\d+\.\d+|::1")
-#: One address, without a name before it. What is before the @ is up to the server; characters that would begin another header are not.
+#: One address, without a display name. The server decides which texts before the @ are valid; characters that would
+#: begin another header are refused here.
 ADDRESS = re.compile(r"[^\s@<>,;:\"()\[\]\\]+@[^\s@<>,;:\"()\[\]\\]+")
 PLACE = re.compile(r"\{(\w+)\}")
 
 
 class MailSinkSettings(SinkSettings, frozen=True, kw_only=True):
-    """What ``to_mail`` takes."""
+    """Options of ``to_mail``."""
 
     in_pictures: ClassVar[tuple[str, ...]] = ("to", "to_column")
 

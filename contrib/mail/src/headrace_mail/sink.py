@@ -1,4 +1,4 @@
-"""The mail sink: rows by SMTP, at least once, with ids by which a mail that came twice is known."""
+"""The mail sink: rows by SMTP, at least once, with ids by which a repeated mail is recognised."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 
 class MailSink(Sink):
-    """Sends rows by mail. Guarantee: at least once: a mail whose answer was lost is sent again, with the same Message-ID.
+    """Sends rows by mail. Guarantee: at least once: a mail whose answer was lost is sent again, with the same
+    Message-ID.
 
     See ``docs/connectors/mail.md``. May be pickled at any time; a copy makes its own connection.
     """
@@ -55,7 +56,9 @@ class MailSink(Sink):
             raise refused("to_column", "an address must be text", "convert the column by an expression")
 
     def prepare(self, schema: Schema | None) -> None:
-        """Connect and log in, so that a wrong login is known before anything is read. Raises JobError and RetriableError."""
+        """Connect and log in, so that a wrong login is found before anything is read. Raises JobError and
+        RetriableError.
+        """
         client = Client(self.settings)
         try:
             client.connect()
@@ -86,7 +89,9 @@ class MailSink(Sink):
     def _mails(
         self, rows: Sequence[Mapping[str, Any]], places: Sequence[int], progress: SinkProgress, first: int
     ) -> Iterator[Mail]:
-        """Divide rows into mails, in order: by their addresses, and so many in each. Rows without an address are refused."""
+        """Divide rows into mails, in order, by their addresses and the maximum number of rows. Rows without an address
+        are refused.
+        """
         waiting: dict[tuple[str, ...], list[int]] = {}
         for place in places:
             try:
@@ -110,7 +115,7 @@ class MailSink(Sink):
         progress: SinkProgress,
         first: int,
     ) -> None:
-        """Send one mail; in halves if it is refused as a whole. Raises RetriableError or JobError."""
+        """Send one mail. If it is refused for all recipients, send it in halves. Raises RetriableError or JobError."""
         if self._client is None:
             self._client = Client(self.settings)
         begin, end = position_of(batch.frame, mail.rows[0]), position_of(batch.frame, mail.rows[-1])

@@ -33,7 +33,9 @@ def _ended(texts: pl.Series) -> pl.Series:
 
 
 def _together(bodies: hr.Bodies) -> pl.Series:
-    """Return all bodies as texts, each with the newline behind it, without an object for each. Raises ComputeError if one is not UTF-8."""
+    """Return all bodies as texts, each with its newline, without a Python object for each. Raises ComputeError if one
+    is not UTF-8.
+    """
     if not len(bodies):
         return pl.Series(dtype=pl.String)
     if not bodies.newline_separated:

@@ -25,7 +25,7 @@ from headrace_syslog.source_settings import SyslogSourceSettings
 
 logger = logging.getLogger(__name__)
 _BATCH_BYTES = 1024**2
-#: Pause between two readings of what the kernel holds.
+#: Pause between two reads from the kernel.
 _PAUSE_SECONDS = 0.005
 _WAIT_SECONDS = 0.5
 _WAIT_FOR_ROOM = timedelta(seconds=0.5)
@@ -53,7 +53,7 @@ class DatagramReceiver:
 
     @property
     def failure(self) -> BaseException | None:
-        """What has ended it, if anything has."""
+        """The error that has ended the receiver, or None."""
         return self._failure
 
     def count_kernel_losses(self) -> None:
@@ -87,7 +87,7 @@ class DatagramReceiver:
                     self._closing.wait(_PAUSE_SECONDS)
             self._take()
             self._store()
-        except BaseException as error:  # told by ``failure``, in the thread of the job
+        except BaseException as error:  # ``failure`` reports it, in the thread of the job
             self._losses.add(NOT_STORED, len(gathered.bodies))
             self._failure = error
 
@@ -113,7 +113,7 @@ class DatagramReceiver:
         return more
 
     def _store(self) -> None:
-        """Append what was gathered."""
+        """Append the collected datagrams."""
         bodies, headers = self._gathered.take()
         first = 0
         for part in parts_of(hr.Bodies.of(bodies), self._log.append_max_bytes):

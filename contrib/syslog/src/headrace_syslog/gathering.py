@@ -1,4 +1,4 @@
-"""Datagrams that were read and not yet appended, and when they are to be appended."""
+"""Collects datagrams that were read and not yet appended, and decides when they are appended."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from collections.abc import Mapping
 
 from headrace_syslog.appends import OVERHEAD_BYTES
 
-#: A reading that gives fewer datagrams is appended at once.
+#: If a read returns fewer datagrams, they are appended immediately.
 GATHER_DATAGRAMS = 64
-#: Others are kept for so long, and appended together with those that follow: an append costs a block, a wait for the disk
-#: and a batch of the job, whatever it holds.
+#: Other datagrams are held for this time, and appended together with those that follow. Each append costs a block, a
+#: wait for the disk and a batch of the job, whatever its size.
 GATHER_SECONDS = 0.025
 
 
 class Gathered:
-    """What the next append takes. Used by one thread. ``batch_bytes``: it is not to become larger."""
+    """The datagrams of the next append. One thread uses it. ``batch_bytes``: their maximum size."""
 
     def __init__(self, batch_bytes: int) -> None:
         self._batch_bytes = batch_bytes
@@ -26,11 +26,11 @@ class Gathered:
 
     @property
     def is_full(self) -> bool:
-        """Whether it holds as much as one append takes."""
+        """Whether the datagrams fill one append."""
         return self._cost >= self._batch_bytes
 
     def begin_reading(self, now: float) -> None:
-        """Note that what the kernel holds is read from now on; ``now`` are seconds of a monotonic clock."""
+        """Called before datagrams are read from the kernel; ``now`` are seconds of a monotonic clock."""
         if not self.bodies:
             self._seconds = now
         self._last_reading = 0
@@ -49,7 +49,7 @@ class Gathered:
         return now - self._seconds >= GATHER_SECONDS
 
     def take(self) -> tuple[list[bytes], list[Mapping[str, bytes]]]:
-        """Return what was gathered, and begin anew."""
+        """Return the datagrams and begin with none."""
         taken = self.bodies, self.headers
         self.bodies, self.headers, self._cost = [], [], 0
         return taken

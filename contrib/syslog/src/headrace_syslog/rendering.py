@@ -27,7 +27,7 @@ _elements = msgspec.json.Decoder(dict[str, dict[str, str | list[str]]])
 
 
 class MessageMaker:
-    """Makes messages of rows. ``schema`` is that of the stream, None when columns are known row by row.
+    """Makes messages from rows. ``schema`` is the stream's schema; None if columns are known only row by row.
 
     Raises OptionError if columns do not fit the fields that have their names.
     """
@@ -131,7 +131,9 @@ def _times(frame: pl.DataFrame) -> pl.Series:
 
 
 def _structured(frame: pl.DataFrame) -> pl.Series:
-    """Return structured data from its JSON, as the format reads it. Equal texts, which are the rule, are converted once."""
+    """Return structured data from its JSON, in the form in which the format reads it. Texts are mostly equal; equal
+    texts are converted once.
+    """
     if "structured_data" not in frame.columns or not frame["structured_data"].count():
         return pl.Series(["-"]).new_from_index(0, frame.height)
     given = frame["structured_data"]

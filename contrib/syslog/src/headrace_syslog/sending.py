@@ -19,18 +19,19 @@ from headrace.interfaces.connection_options import client_tls_context
 
 from headrace_syslog.sink_settings import SyslogSinkSettings
 
-#: After a handshake of TLS 1.3, a receiver that wants another certificate says so only behind it.
+#: With TLS 1.3, a receiver that requires another certificate says so only after the handshake. The sink waits this long
+#: for that.
 _REFUSAL_SECONDS = 0.5
 _PAUSE_SECONDS = 0.0005
 _READ_BYTES = 16 * 1024
 
 
 class Sender(ABC):
-    """What sends. Used by one thread at a time."""
+    """Sends messages. One thread uses it at a time."""
 
     @abstractmethod
     def open(self) -> None:
-        """Find the receiver, if it can be found. Raises RetriableError, JobError."""
+        """Check that the receiver can be reached, as far as the protocol allows. Raises RetriableError, JobError."""
 
     @abstractmethod
     def send(self, messages: pl.Series) -> None:
@@ -42,7 +43,7 @@ class Sender(ABC):
 
 
 def sender_of(settings: SyslogSinkSettings) -> Sender:
-    """Return what sends as the options say. It connects when it is used."""
+    """Return the sender for the options. It connects when it is used."""
     return DatagramSender(settings) if settings.protocol == "udp" else StreamSender(settings)
 
 
@@ -51,7 +52,7 @@ def _retriable(settings: SyslogSinkSettings, error: BaseException) -> RetriableE
 
 
 class DatagramSender(Sender):
-    """A datagram for each message. Nobody says whether it arrives."""
+    """Sends each message as a datagram. Nothing tells whether it arrives."""
 
     def __init__(self, settings: SyslogSinkSettings) -> None:
         self._settings = settings
@@ -88,7 +89,7 @@ class DatagramSender(Sender):
 
 
 class StreamSender(Sender):
-    """A connection, with TLS or without; each message behind the count of its octets (RFC 6587)."""
+    """Sends messages over a connection, with TLS or without. The number of octets precedes each message (RFC 6587)."""
 
     def __init__(self, settings: SyslogSinkSettings) -> None:
         self._settings = settings
@@ -106,7 +107,7 @@ class StreamSender(Sender):
 
     def send(self, messages: pl.Series) -> None:
         framed = pl.select(messages.str.len_bytes().cast(pl.String) + " " + messages).to_series().str.join("")[0]
-        self._check_open()  # an idle connection that has ended meanwhile is no error
+        self._check_open()  # it is no error that an idle connection has ended
         self.open()
         assert self._socket is not None
         try:
@@ -148,7 +149,9 @@ class StreamSender(Sender):
         return secured
 
     def _await_refusal(self, secured: ssl.SSLSocket) -> None:
-        """Raise JobError if the receiver does not take our certificate. Without this, the first messages would vanish."""
+        """Raise JobError if the receiver refuses our certificate. Without this check, the first messages would be
+        lost.
+        """
         if secured.version() != "TLSv1.3" or not wait_until_readable(secured, _REFUSAL_SECONDS):
             return
         try:
@@ -164,7 +167,7 @@ class StreamSender(Sender):
                 secured.settimeout(self._timeout_seconds)
 
     def _check_open(self) -> bool:
-        """Return whether there is a connection that the receiver has not ended; close one that it has."""
+        """Return whether there is an open connection. Close a connection that the receiver has ended."""
         made = self._socket
         if made is None:
             return False
@@ -178,7 +181,7 @@ class StreamSender(Sender):
         return not ended
 
     def _await_acknowledged(self, made: socket.socket) -> None:
-        """Wait until the receiver's kernel has what was sent. Only Linux tells. Raises OSError."""
+        """Wait until the receiver's kernel has acknowledged all data. Only Linux can tell. Raises OSError."""
         if sys.platform != "linux":
             return
         until = time.monotonic() + self._timeout_seconds
@@ -194,7 +197,9 @@ class StreamSender(Sender):
 
 
 def _read_all(made: socket.socket) -> bool:
-    """Read what the receiver has sent, which means nothing in syslog; return whether it has ended the connection. Raises OSError."""
+    """Read and ignore data of the receiver, which has no meaning in syslog. Return whether the receiver has ended the
+    connection. Raises OSError.
+    """
     made.settimeout(0)
     try:
         while made.recv(_READ_BYTES):

@@ -1,4 +1,4 @@
-"""The sink: rows as messages of RFC 5424, at least once as far as syslog can promise it."""
+"""The sink: rows as messages of RFC 5424, at least once, as far as syslog can guarantee it."""
 
 from __future__ import annotations
 
@@ -17,10 +17,12 @@ if TYPE_CHECKING:
 
 
 class SyslogSink(Sink):
-    """Sends rows as messages. Columns with the names of fields (``facility``, ``severity``, ``timestamp``, ``host``, …) fill them.
+    """Sends rows as messages. Columns with the names of fields (``facility``, ``severity``, ``timestamp``, ``host``, …)
+    fill them.
 
-    Receivers of syslog do not answer. Over TCP and TLS, rows count as stored when the receiver's kernel has them (on Linux); over UDP
-    when they are sent. May be pickled at any time; a copy makes its own connection. See ``docs/connectors/syslog.md``.
+    Receivers of syslog do not answer. Over TCP and TLS, rows count as stored when the receiver's kernel has them (on
+    Linux); over UDP when they are sent. May be pickled at any time; a copy makes its own connection. See
+    ``docs/connectors/syslog.md``.
     """
 
     Settings: ClassVar[type[SinkSettings]] = SyslogSinkSettings
@@ -54,7 +56,7 @@ class SyslogSink(Sink):
         self._parts()
 
     def batch_insert(self, batch: SinkBatch) -> None:
-        """Send all rows, in their order. Raises RetriableError, and DataError if a row has no form as a message.
+        """Send all rows, in their order. Raises RetriableError, and DataError for a row that cannot be a message.
 
         After a RetriableError some rows may have been sent: they are sent again with the same call.
         """
