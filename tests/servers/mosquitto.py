@@ -12,11 +12,12 @@ from typing import ClassVar
 from tests.servers.certificates import Certificates, make_certificates
 from tests.servers.directories import cache_directory
 from tests.servers.errors import TestServerError
-from tests.servers.login import Login, address_from_text, address_to_text, make_login
+from tests.servers.login import Login, make_login
+from tests.servers.login_server import LoginServer
 from tests.servers.ports import reserve_ports
 from tests.servers.processes import ProcessGroup
 from tests.servers.programs import require_program
-from tests.servers.server import START_TIMEOUT, Server
+from tests.servers.server import START_TIMEOUT
 
 _DEBIAN_PACKAGE = "mosquitto"
 
@@ -30,14 +31,9 @@ class MosquittoOptions:
 
 
 @dataclass(kw_only=True)
-class MosquittoServer(Server[MosquittoOptions]):
+class MosquittoServer(LoginServer[MosquittoOptions]):
     """A broker that keeps sessions and their messages when it is stopped cleanly. Process: `mosquitto`."""
 
-    host: str
-    port: int
-    user: str
-    """May do everything."""
-    password: str = field(repr=False)
     outsider: Login | None = None
     """Can log in but may do nothing; None for a broker that is not ours."""
     tls_port: int = 0
@@ -46,6 +42,7 @@ class MosquittoServer(Server[MosquittoOptions]):
 
     kind: ClassVar[str] = "mosquitto"
     variable: ClassVar[str] = "HEADRACE_TEST_MOSQUITTO"
+    default_port: ClassVar[int] = 1883
 
     @classmethod
     def create(cls, directory: Path, options: MosquittoOptions | None = None) -> MosquittoServer:
@@ -76,16 +73,6 @@ class MosquittoServer(Server[MosquittoOptions]):
         )  # fmt: skip
         server.save()
         return server
-
-    @classmethod
-    def from_variable(cls, value: str) -> MosquittoServer:
-        """From user:password@host:port; a special character in the password is written as %XX."""
-        login, host, port = address_from_text(value, cls.variable, 1883)
-        return cls(directory=None, host=host, port=port, user=login.name, password=login.password)
-
-    def to_variable(self) -> str:
-        """See Server.to_variable."""
-        return address_to_text(Login(self.user, self.password), self.host, self.port)
 
     @classmethod
     def prepared_marker(cls) -> Path:

@@ -15,11 +15,12 @@ from typing import ClassVar
 from tests.servers.certificates import Certificates, make_certificates
 from tests.servers.directories import cache_directory, digest, locked, run_directory
 from tests.servers.errors import TestServerError
-from tests.servers.login import Login, address_from_text, address_to_text, make_login
+from tests.servers.login import Login, make_login
+from tests.servers.login_server import LoginServer
 from tests.servers.ports import reserve_ports
 from tests.servers.processes import Account, ProcessGroup
 from tests.servers.programs import require_program
-from tests.servers.server import START_TIMEOUT, Server
+from tests.servers.server import START_TIMEOUT
 
 _DEBIAN_PACKAGE = "mariadb-server"
 _LOG_FILE_SIZE = "--innodb-log-file-size=16M"
@@ -47,14 +48,9 @@ class MySQLSecurity:
 
 
 @dataclass(kw_only=True)
-class MySQLServer(Server[MySQLOptions]):
+class MySQLServer(LoginServer[MySQLOptions]):
     """A MariaDB server (or, named by the variable, MySQL). Process: `mariadbd`."""
 
-    host: str
-    port: int
-    user: str
-    """May do everything, with or without TLS."""
-    password: str = field(repr=False)
     outsider: Login | None = None
     """Can log in but may do nothing; None for a server that is not ours."""
     security: MySQLSecurity | None = None
@@ -63,6 +59,7 @@ class MySQLServer(Server[MySQLOptions]):
 
     kind: ClassVar[str] = "mysql"
     variable: ClassVar[str] = "HEADRACE_TEST_MYSQL"
+    default_port: ClassVar[int] = 3306
 
     @classmethod
     def create(cls, directory: Path, options: MySQLOptions | None = None) -> MySQLServer:
@@ -91,16 +88,6 @@ class MySQLServer(Server[MySQLOptions]):
         give(directory, _account())
         server.save()
         return server
-
-    @classmethod
-    def from_variable(cls, value: str) -> MySQLServer:
-        """From user:password@host:port; a special character in the password is written as %XX."""
-        login, host, port = address_from_text(value, cls.variable, 3306)
-        return cls(directory=None, host=host, port=port, user=login.name, password=login.password)
-
-    def to_variable(self) -> str:
-        """See Server.to_variable."""
-        return address_to_text(Login(self.user, self.password), self.host, self.port)
 
     @classmethod
     def prepared_marker(cls) -> Path:

@@ -12,12 +12,13 @@ from typing import ClassVar
 
 from tests.servers.directories import cache_directory, digest
 from tests.servers.errors import TestServerError
-from tests.servers.login import Login, address_from_text, address_to_text, make_login
+from tests.servers.login import make_login
+from tests.servers.login_server import LoginServer
 from tests.servers.mysql import give
 from tests.servers.ports import reserve_ports
 from tests.servers.processes import Account, ProcessGroup
 from tests.servers.programs import install_debian_package
-from tests.servers.server import START_TIMEOUT, Server
+from tests.servers.server import START_TIMEOUT
 
 _DEBIAN_PACKAGE = "postgresql"
 #: Debian keeps the programs of each version beside each other, and not on the path.
@@ -33,17 +34,14 @@ class PostgreSQLOptions:
 
 
 @dataclass(kw_only=True)
-class PostgreSQLServer(Server[PostgreSQLOptions]):
+class PostgreSQLServer(LoginServer[PostgreSQLOptions]):
     """A PostgreSQL server with one user, who may do everything. Process: `postgres`."""
 
-    host: str
-    port: int
-    user: str
-    password: str = field(repr=False)
     arguments: list[str] = field(default_factory=list)
 
     kind: ClassVar[str] = "postgresql"
     variable: ClassVar[str] = "HEADRACE_TEST_POSTGRESQL"
+    default_port: ClassVar[int] = 5432
 
     @classmethod
     def create(cls, directory: Path, options: PostgreSQLOptions | None = None) -> PostgreSQLServer:
@@ -79,16 +77,6 @@ class PostgreSQLServer(Server[PostgreSQLOptions]):
             raise TestServerError(f"initdb failed:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
         server.save()
         return server
-
-    @classmethod
-    def from_variable(cls, value: str) -> PostgreSQLServer:
-        """From user:password@host:port; a special character in the password is written as %XX."""
-        login, host, port = address_from_text(value, cls.variable, 5432)
-        return cls(directory=None, host=host, port=port, user=login.name, password=login.password)
-
-    def to_variable(self) -> str:
-        """See Server.to_variable."""
-        return address_to_text(Login(self.user, self.password), self.host, self.port)
 
     @classmethod
     def prepared_marker(cls) -> Path:

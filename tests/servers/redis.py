@@ -9,11 +9,12 @@ from typing import Any, ClassVar
 
 from tests.servers.certificates import Certificates, make_certificates
 from tests.servers.directories import cache_directory
-from tests.servers.login import Login, address_from_text, address_to_text, make_login
+from tests.servers.login import Login, make_login
+from tests.servers.login_server import LoginServer
 from tests.servers.ports import reserve_ports
 from tests.servers.processes import ProcessGroup
 from tests.servers.programs import require_program
-from tests.servers.server import START_TIMEOUT, Server
+from tests.servers.server import START_TIMEOUT
 
 _DEBIAN_PACKAGE = "redis-server"
 
@@ -38,14 +39,9 @@ class RedisSecurity:
 
 
 @dataclass(kw_only=True)
-class RedisServer(Server[RedisOptions]):
+class RedisServer(LoginServer[RedisOptions]):
     """A Redis server. Process: `redis`."""
 
-    host: str
-    port: int
-    user: str
-    """May do everything."""
-    password: str = field(repr=False)
     outsider: Login | None = None
     """Can log in but may do nothing; None for a server that is not ours."""
     security: RedisSecurity | None = None
@@ -53,6 +49,7 @@ class RedisServer(Server[RedisOptions]):
 
     kind: ClassVar[str] = "redis"
     variable: ClassVar[str] = "HEADRACE_TEST_REDIS"
+    default_port: ClassVar[int] = 6379
 
     @classmethod
     def create(cls, directory: Path, options: RedisOptions | None = None) -> RedisServer:
@@ -98,16 +95,6 @@ class RedisServer(Server[RedisOptions]):
         )  # fmt: skip
         server.save()
         return server
-
-    @classmethod
-    def from_variable(cls, value: str) -> RedisServer:
-        """From user:password@host:port; a special character in the password is written as %XX."""
-        login, host, port = address_from_text(value, cls.variable, 6379)
-        return cls(directory=None, host=host, port=port, user=login.name, password=login.password)
-
-    def to_variable(self) -> str:
-        """See Server.to_variable."""
-        return address_to_text(Login(self.user, self.password), self.host, self.port)
 
     @classmethod
     def prepared_marker(cls) -> Path:

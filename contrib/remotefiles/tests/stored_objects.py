@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import itertools
+from collections import deque
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
 import fsspec
 import headrace as hr
+import pytest
 from headrace_contract import SourceContract
 from headrace_file import FileSource, FileSourceSettings
 
@@ -68,3 +70,19 @@ class StoredObjects(SourceContract):
 
     def remove_queue(self, queue: str) -> None:
         remove(queue)
+
+
+def replace_while_it_is_read(root: str) -> tuple[str, list[bytes]]:
+    """Replace a file after its first records were read: its queue must break. Return the URL of the file, and its first lines."""
+    url = f"{root}/a.ndjson"
+    lines = [b'{"n": %07d}' % number for number in range(200_000)]
+    put(url, b"\n".join(lines) + b"\n")
+    made = source(root, read_bytes=64 * 1024, list_interval="1 h")
+    [queue] = made.queues()
+    reader = made.open(queue, hr.EARLIEST)
+    assert read(reader, 1_000) == lines[:1_000]
+    put(url, b"\n".join(lines[1:]) + b"\n")
+    with pytest.raises(hr.BrokenQueueError, match="its file is gone or was changed"):
+        deque(iter(lambda: read(reader, 20_000), []), maxlen=0)
+    made.close()
+    return url, lines

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import itertools
-from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ from typing import Any
 import headrace as hr
 import pytest
 from azure_emulator import ACCOUNT, KEY, Azurite
-from stored_objects import StoredObjects, client, put, read, source
+from stored_objects import StoredObjects, client, put, read, replace_while_it_is_read, source
 
 pytest.importorskip("adlfs")
 pytestmark = pytest.mark.slow
@@ -66,17 +65,7 @@ def test_directories_globs_and_compression(container: str, scheme: str) -> None:
 
 @pytest.mark.filterwarnings("ignore:Sending a large body:ResourceWarning")  # of the client with which the test writes
 def test_a_blob_that_is_replaced_while_it_is_read(container: str) -> None:
-    url = f"{container}/a.ndjson"
-    lines = [b'{"n": %07d}' % number for number in range(200_000)]
-    put(url, b"\n".join(lines) + b"\n")
-    made = source(container, read_bytes=64 * 1024, list_interval="1 h")
-    [queue] = made.queues()
-    reader = made.open(queue, hr.EARLIEST)
-    assert read(reader, 1_000) == lines[:1_000]
-    put(url, b"\n".join(lines[1:]) + b"\n")
-    with pytest.raises(hr.BrokenQueueError, match="its file is gone or was changed"):
-        deque(iter(lambda: read(reader, 20_000), []), maxlen=0)
-    made.close()
+    replace_while_it_is_read(container)
 
 
 def rows(container: str, checkpoint: Path, **options: Any) -> list[int]:

@@ -8,13 +8,13 @@ import json
 import signal
 import subprocess
 import sys
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
 import headrace as hr
 import pytest
-from stored_objects import StoredObjects, put, read, source
+from stored_objects import StoredObjects, put, read, replace_while_it_is_read, source
 
 from tests.eventually import eventually
 from tests.servers.s3 import S3Server
@@ -66,17 +66,7 @@ def test_directories_globs_and_compression(bucket: str) -> None:
 
 
 def test_an_object_that_is_replaced_while_it_is_read(bucket: str) -> None:
-    url = f"{bucket}/a.ndjson"
-    lines = [b'{"n": %07d}' % number for number in range(200_000)]
-    put(url, b"\n".join(lines) + b"\n")
-    made = source(bucket, read_bytes=64 * 1024, list_interval="1 h")
-    [queue] = made.queues()
-    reader = made.open(queue, hr.EARLIEST)
-    assert read(reader, 1_000) == lines[:1_000]
-    put(url, b"\n".join(lines[1:]) + b"\n")
-    with pytest.raises(hr.BrokenQueueError, match="its file is gone or was changed"):
-        deque(iter(lambda: read(reader, 20_000), []), maxlen=0)
-    made.close()
+    url, lines = replace_while_it_is_read(bucket)
     # A version that begins with all that was read is read on; another one is read from its beginning.
     put(url, b"\n".join(lines[:150_000]) + b"\nother\n")
     made = source(bucket)
