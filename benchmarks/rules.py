@@ -1,6 +1,6 @@
 """What many rules cost: message bodies in, rows with the ids of the rules that match out, on one core.
 
-    python -m benchmarks.rules [--messages 100000] [--rounds 3]     # everything; writes docs/benchmarks-rules.md and its plot
+    python -m benchmarks.rules [--messages 100000] [--rounds 3]   # everything: tables of docs/benchmarks-rules.md, and its plot
     python -m benchmarks.rules measure ENGINE KIND COUNT MESSAGES   # one measurement, as JSON
 
 Every measurement runs in a process of its own on one pinned core, and takes the time of ``orjson.loads`` of the same bodies
@@ -30,7 +30,7 @@ BATCH = 10_000
 PAGE = ROOT / "docs" / "benchmarks-rules.md"
 PLOT = ROOT / "docs" / "benchmarks-rules.svg"
 COUNTS = (41, 1_000, 10_000)
-KINDS = ("selective", "fragments")
+KINDS = ("selective", "numbers", "fragments")
 #: What the peers are given, so that each takes seconds: they are slower by orders of magnitude.
 PEER_MESSAGES = {
     "python": {41: 20_000, 1_000: 2_000},
@@ -180,7 +180,7 @@ def _seconds(clock: Callable[[], float], work: Callable[[], Any]) -> float:
 
 
 def everything(messages: int, rounds: int, kept: Path | None) -> dict[tuple[str, str, int], dict[str, Any]]:
-    """Run all measurements, each in a process of its own on one core. What is in the file ``kept`` is not run again."""
+    """Run all measurements, each in its own process on one core. Measurements in the file ``kept`` are not repeated."""
     lines = kept.read_text().splitlines() if kept is not None and kept.exists() else []
     found: dict[tuple[str, str, int], dict[str, Any]] = {tuple(key): value for key, value in map(json.loads, lines)}
     wanted = [(engine, kind, count, messages) for kind in KINDS for count in COUNTS for engine in ("columns", "raw")]
@@ -219,12 +219,12 @@ def main() -> None:
     given = parser.parse_args()
     from benchmarks.rule_jobs import everything as everything_of_jobs
     from benchmarks.rule_replace import everything as replaced
-    from benchmarks.rules_page import draw, page
+    from benchmarks.rules_page import draw, with_tables
 
     found = everything(given.messages, given.rounds, given.kept)
     swap = replaced(batches=1_000, every=200)
     jobs = everything_of_jobs(given.job_messages, [41, 1_000])
-    PAGE.write_text(page(found, swap, jobs, given.messages, given.rounds))
+    PAGE.write_text(with_tables(PAGE.read_text(), found, swap, jobs))
     draw(found, PLOT)
     print(f"wrote {PAGE} and {PLOT}")
 

@@ -1,4 +1,4 @@
-"""The page and the plot of the measurements of rules."""
+"""The tables and the plot of the measurements of rules."""
 
 from __future__ import annotations
 
@@ -48,103 +48,49 @@ def _replacing(name: str, figures: Mapping[str, Any]) -> str:
     return f"| {name} | {' | '.join(parts)} | {figures['lost']} | {figures['doubled']} |"
 
 
-def page(
-    found: Found, swap: Mapping[str, Mapping[str, Any]], jobs: Sequence[Mapping[str, Any]], messages: int, rounds: int
+TABLE = "<!-- {name}: made by python -m benchmarks.rules -->"
+TABLE_END = "<!-- end of table -->"
+COUNTS = (41, 1_000, 10_000)
+
+
+def with_tables(
+    page: str, found: Found, swap: Mapping[str, Mapping[str, Any]], jobs: Sequence[Mapping[str, Any]]
 ) -> str:
-    """Return the text of docs/benchmarks-rules.md."""
+    """Return the text of docs/benchmarks-rules.md with new tables. The text between them is written by hand."""
 
-    def row(engine: str, kind: str) -> str:
-        cells = []
-        for count in (41, 1_000, 10_000):
-            one = found.get((engine, kind, count))
-            cells.append(f"{one['ratio']:.3g} ({one['messages_per_second']:,.0f}/s)" if one else "–")
-        return f"| {NAMES[engine]} | {' | '.join(cells)} |"
+    def kind(name: str, *engines: str) -> str:
+        rows = [_row(found, engine, name) for engine in engines]
+        return "\n".join([f"| {name} | 41 | 1,000 | 10,000 |", "|---|---|---|---|", *rows])
 
-    peers = ("polars", "python", "spark")
-    best = {
-        count: max(found[peer, "selective", count]["ratio"] for peer in peers if (peer, "selective", count) in found)
-        for count in (41, 1_000)
+    tables = {
+        "selective rules": kind("selective", "columns", "raw", "polars", "python", "spark"),
+        "rules with numbers": kind("numbers", "columns", "raw"),
+        "fragments": kind("fragments", "columns", "raw"),
+        "whole jobs": "\n".join(["| selective rules | 41 | 1,000 |", "|---|---|---|", job_rows(jobs)]),
+        "replacing rules": "\n".join(
+            [REPLACING_HEAD, *(_replacing(name, swap[how]) for how, name in REPLACED.items())]
+        ),
     }
-    times = {
-        (engine, count): found[engine, "selective", count]["ratio"] / best[count]
-        for engine in ("columns", "raw")
-        for count in best
-    }
-    met = {key: found["columns", *key]["triggers_per_row"] for key in _keys()}
-    return TEMPLATE.format(
-        messages=f"{messages:,}",
-        rounds=rounds,
-        selective="\n".join(row(engine, "selective") for engine in ("columns", "raw", "polars", "python", "spark")),
-        fragments="\n".join(row(engine, "fragments") for engine in ("columns", "raw")),
-        met_fragments=", ".join(f"{met['fragments', count]:.2f}" for count in (41, 1_000, 10_000)),
-        columns_41=times["columns", 41], columns_1000=times["columns", 1_000],
-        raw_41=times["raw", 41], raw_1000=times["raw", 1_000],
-        load_min=min(one["load"] for one in found.values()), load_max=max(one["load"] for one in found.values()),
-        jobs=job_rows(jobs), job_messages=f"{jobs[0]['read']:,}",
-        job_load_min=min(one["load"] for one in jobs), job_load_max=max(one["load"] for one in jobs),
-        replaced=swap["handle"]["replaced"],
-        replacing="\n".join(_replacing(name, swap[how]) for how, name in REPLACED.items()),
-    )  # fmt: skip
+    for name, text in tables.items():
+        begin = TABLE.format(name=name)
+        before, there, rest = page.partition(begin)
+        _, ended, after = rest.partition(TABLE_END)
+        if not there or not ended:
+            raise ValueError(f"the page has no markers of the table {name}")
+        page = f"{before}{begin}\n{text}\n{TABLE_END}{after}"
+    return page
 
 
-def _keys() -> list[tuple[str, int]]:
-    return [(kind, count) for kind in ("selective", "fragments") for count in (41, 1_000, 10_000)]
+REPLACING_HEAD = (
+    "| | all batches: 50 % | 99 % | longest | while rules are replaced: 50 % | 99 % | longest | lost | doubled |\n"
+    "|---|---|---|---|---|---|---|---|---|"
+)
 
 
-TEMPLATE = """# Benchmarks of rules
-
-After this page you know what a rule costs, from 41 to 10,000 of them, on headrace and on other engines.
-
-Made by `python -m benchmarks.rules`. {messages} JSON security events of about 610 bytes with 20 fields, one in a hundred of them
-an attack; message bodies in, rows with the ids of the rules that match out, in batches of 10,000. Each measurement is a process of
-its own on one pinned core; the figure is CPU time of `orjson.loads` of the same bodies, in the same process and round, divided by the
-CPU time of the whole work: 1 means as fast as parsing with the fastest parser and doing nothing, more is faster. Best of {rounds}
-rounds for both, messages per second of CPU in brackets; the load average of the machine (2 cores) was {load_min:.0f} to {load_max:.0f},
-so other work disturbed the caches. All engines must find the same matches.
-
-Rules whose conditions normal traffic rarely meets, as most detection rules:
-
-| selective rules | 41 | 1,000 | 10,000 |
-|---|---|---|---|
-{selective}
-
-Against the best of the others the scan of columns is {columns_41:.1f} times as fast at 41 rules and {columns_1000:.0f} times at 1,000;
-the scan before parsing {raw_41:.1f} and {raw_1000:.0f} times. Spark is measured by the clock instead of CPU time, warm, and is given
-fewer messages, as are Python and polars.
-
-Rules that are made of fragments of normal traffic, the worst case for an engine that looks for texts: here {met_fragments} triggers are
-met per message with 41, 1,000 and 10,000 rules, and each has to be verified.
-
-| fragments | 41 | 1,000 | 10,000 |
-|---|---|---|---|
-{fragments}
-
-![cost per message against the number of rules](benchmarks-rules.svg)
-
-## Whole jobs
-
-{job_messages} of these events through a whole job: read, `rules`, matches to files. The time counts from building the job and
-compiling its rules to the last row on disk. From a real Kafka topic of four partitions, and from two files. The second run in a
-process counts, so Spark is warm; light has one core, Spark two (`local[2]`). Messages per second of CPU of all processes of the
-job, without the broker, and in brackets by the clock. The run is short, so that starting is a good part of it, on Spark most of it;
-the load of the machine was {job_load_min:.0f} to {job_load_max:.0f}.
-
-| selective rules | 41 | 1,000 |
-|---|---|---|
-{jobs}
-
-## Replacing rules under load
-
-A job on light that gets a batch of 1,000 messages every 20 ms, in a process that holds a million other objects; {replaced} times
-all 1,000 rules are replaced by others. Latency is the time from when a batch is due until the job asks for the next one.
-`python -m benchmarks.rule_replace`.
-
-| | all batches: 50 % | 99 % | longest | while rules are replaced: 50 % | 99 % | longest | lost | doubled |
-|---|---|---|---|---|---|---|---|---|
-{replacing}
-
-"Lost" and "doubled" count rows that differ from the result of the rule version that is valid at their offset.
-"""
+def _row(found: Found, engine: str, kind: str) -> str:
+    figures = [found.get((engine, kind, count)) for count in COUNTS]
+    cells = [f"{one['ratio']:.3g} ({one['messages_per_second']:,.0f}/s)" if one else "–" for one in figures]
+    return f"| {NAMES[engine]} | {' | '.join(cells)} |"
 
 
 def draw(found: Found, place: Path) -> None:

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.house.test_house import CIRCLES
+
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "architecture.md"
 CORE = ROOT / "core" / "src" / "headrace"
@@ -57,6 +59,29 @@ def test_every_file_that_the_page_names_is_there() -> None:
     named = re.findall(r"`((?:core|plugins|connectors|tests|docs)/[\w./-]+)`", PAGE.read_text(encoding="utf-8"))
     assert len(named) > 30
     assert [path for path in named if not (ROOT / path).exists()] == []
+
+
+def files_in_table(page: str, section: str) -> set[str]:
+    """Return the files that the first table of a section names."""
+    table = page.partition(f"## {section}\n")[2].partition("\n| step |")[2].partition("\n\n")[0]
+    return set(re.findall(r"`((?:core|plugins|connectors)/[\w./-]+\.py)`", table))
+
+
+def test_the_page_counts_the_files_of_a_record_and_the_modules_in_circles() -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    light = files_in_table(page, "The way of one record, on light")
+    spark = files_in_table(page, "The way of one record, on Spark")
+    both = len(light | spark)
+    assert (
+        f"A record passes {len(light)} files on light (22 before) and {both - len(light)} more on Spark, {both} in all"
+        in page
+    )
+    circles = [module for circle in CIRCLES for module in circle.split()]
+    rows = re.findall(r"^\| `(headrace[\w-]*)` \|.*\| \d+ → (\d+) \| 0 \|$", page, re.MULTILINE)
+    assert len(rows) == 5
+    for package, count in rows:
+        name = package.replace("-", "_")
+        assert sum(module.split(".")[0] == name for module in circles) == int(count), package
 
 
 def test_the_page_says_how_many_files_a_record_passes() -> None:

@@ -20,7 +20,7 @@ CREATE TABLE IF NOT EXISTS {table} (
   writer VARCHAR(500) NOT NULL COMMENT 'namespace.pipeline.node of the sink',
   queue VARCHAR(1000) NOT NULL,
   last_offset BIGINT NOT NULL COMMENT 'rows up to this offset of the queue are stored,',
-  last_index INT NOT NULL COMMENT 'of that offset those up to this index',
+  last_index INT NOT NULL COMMENT 'and of this offset, rows up to this index',
   updated_at TIMESTAMP NOT NULL DEFAULT CURRENT_TIMESTAMP ON UPDATE CURRENT_TIMESTAMP,
   PRIMARY KEY (writer_id, queue_id)
 ) ENGINE = InnoDB DEFAULT CHARSET = utf8mb4

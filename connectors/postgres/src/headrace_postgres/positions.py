@@ -19,7 +19,7 @@ CREATE TABLE IF NOT EXISTS {table} (
   writer varchar(500) NOT NULL,     -- namespace.pipeline.node of the sink
   queue varchar(1000) NOT NULL,
   last_offset bigint NOT NULL,      -- rows up to this offset of the queue are stored,
-  last_index integer NOT NULL,      -- of that offset those up to this index
+  last_index integer NOT NULL,      -- and of this offset, rows up to this index
   updated_at timestamptz NOT NULL DEFAULT now(),
   PRIMARY KEY (writer_id, queue_id)
 )

@@ -17,7 +17,7 @@ CREATE TABLE IF NOT EXISTS {table} (
   writer TEXT NOT NULL,             -- namespace.pipeline.node of the sink
   queue TEXT NOT NULL,
   last_offset INTEGER NOT NULL,     -- rows up to this offset of the queue are stored,
-  last_index INTEGER NOT NULL,      -- of that offset those up to this index
+  last_index INTEGER NOT NULL,      -- and of this offset, rows up to this index
   updated_at TEXT NOT NULL DEFAULT CURRENT_TIMESTAMP,
   PRIMARY KEY (writer_id, queue_id)
 )
