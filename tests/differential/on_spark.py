@@ -24,6 +24,7 @@ class Kept:
 
     queue: str
     first: Position
+    last: Position
     rows: list[dict[str, Any]]
     signs: list[int]
     key: tuple[str, ...] | None
@@ -36,14 +37,14 @@ class KeptSink(Sink):
 
     def __init__(self, directory: Path, name: str = "out") -> None:
         self.settings = SinkSettings()
-        self._directory, self._name = directory, name
+        self.directory, self.name = directory, name
 
     def batch_insert(self, batch: SinkBatch) -> None:
         kinds = batch.frame[CHANGE].to_list() if CHANGE in batch.frame.columns else [ChangeKind.INSERT] * len(batch)
         signs = [1 if kind in (ChangeKind.INSERT, ChangeKind.UPDATE_AFTER) else -1 for kind in kinds]
         key = None if self.changes is None or self.changes.key is None else tuple(self.changes.key)
-        kept = Kept(batch.queue.id, batch.first, batch.rows(), signs, key)
-        (self._directory / f"{self._name}-{uuid.uuid4()}").write_bytes(pickle.dumps(kept))
+        kept = Kept(batch.queue.id, batch.first, batch.last, batch.rows(), signs, key)
+        (self.directory / f"{self.name}-{uuid.uuid4()}").write_bytes(pickle.dumps(kept))
 
 
 def kept_in(directory: Path, name: str = "out") -> list[Kept]:
