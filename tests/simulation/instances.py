@@ -339,7 +339,7 @@ class _Run:
         if event.kind == "kill":
             self._world.kill(process, "kill")
         elif event.kind == "pause":
-            process.frozen_until_us = self._world.us + event.span_us
+            process.frozen_until_us = max(process.frozen_until_us, self._world.us + event.span_us)
         elif event.kind == "expel":
             self._broker.expel(instance.source, process)
         else:

@@ -176,7 +176,7 @@ class _Run:
         if event.kind == "kill":
             self._world.kill(process, "kill")
         else:
-            process.frozen_until_us = self._world.us + event.span_us
+            process.frozen_until_us = max(process.frozen_until_us, self._world.us + event.span_us)
 
     def _want(self) -> None:
         """What a process does: it waits for the lease, and works as long as it has it."""

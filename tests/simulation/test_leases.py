@@ -17,6 +17,11 @@ def test_histories_of_leases_break_no_rule() -> None:
         )
 
 
+def test_a_pause_within_a_longer_one_does_not_shorten_it() -> None:
+    """Else the thread that works would run seconds before the one that renews, which does not happen to a paused process."""
+    assert not run_lease(lease_history_of(300_766)).wrong
+
+
 @pytest.mark.parametrize("name", OF_LEASES)
 def test_planted_bugs_are_found(name: str) -> None:
     assert seeds_until_found(name, 60) is not None
