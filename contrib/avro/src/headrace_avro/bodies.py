@@ -1,4 +1,4 @@
-"""Many bodies as numbers: integers, floats and slices of bytes are taken out of all of them at once."""
+"""Reads values from many bodies with numpy: integers, floats and slices of bytes of all bodies in one step."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 Positions = NDArray[np.int64]
-#: Zeros behind the last body, so that a look beyond it finds some; what it finds is not used.
+#: Zeros after the last body, so that a read beyond its end is possible. The result of such a read is not used.
 _PADDING = 32
-#: Bodies together may have so many bytes: the columns made of them count places in 32 bits.
+#: The maximum size of all bodies together: the resulting columns count places in 32 bits.
 BYTES_MAX = 2**30
 _INLINE_BYTES = 12
 _CONTINUES = np.uint64(0x8080808080808080)
@@ -24,7 +24,7 @@ class BodyBytes:
     def __init__(self, buffer: bytes, starts: Positions, ends: Positions) -> None:
         low = int(starts.min()) if len(starts) else 0
         high = int(ends.max()) if len(ends) else 0
-        if high - low > max(BYTES_MAX, 4 * int((ends - starts).sum())):  # some bodies out of a large buffer
+        if high - low > max(BYTES_MAX, 4 * int((ends - starts).sum())):  # these bodies are a part of a larger buffer
             pieces = [buffer[start:end] for start, end in zip(starts.tolist(), ends.tolist(), strict=True)]
             ends = np.cumsum(ends - starts)
             starts = ends - np.fromiter(map(len, pieces), dtype=np.int64, count=len(pieces))
@@ -40,17 +40,17 @@ class BodyBytes:
         self.starts = starts - low
         self.ends = ends - low
         self.uncertain = np.zeros(len(starts), dtype=np.bool_)
-        #: How many steps through the items of arrays were made for few of the bodies.
+        #: How many steps through the items of arrays were for only a few bodies.
         self.steps_for_few = 0
 
     def doubt(self, rows: Positions, mask: NDArray[np.bool_], positions: Positions) -> None:
-        """Mark rows as uncertain where ``mask`` says so. They are read on at a place where there is nothing."""
+        """Mark the rows of ``mask`` as uncertain. Further reads of these rows go to a place without data."""
         if mask.any():
             self.uncertain[rows[mask]] = True
             positions[mask] = self._nowhere
 
     def advance(self, rows: Positions, positions: Positions) -> Positions:
-        """Return the positions; those behind the end of their body are doubted."""
+        """Return the positions. Rows whose position is after the end of the body become uncertain."""
         self.doubt(rows, positions > self.ends[rows], positions)
         return positions
 
@@ -64,12 +64,12 @@ class BodyBytes:
         words = self._words[positions]
         ends = ~words & _CONTINUES
         last = ends & (~ends + np.uint64(1))
-        below = last - np.uint64(1)  # all ones where the word has no last byte
+        below = last - np.uint64(1)  # all ones if the word has no last byte
         bits = words & below & np.uint64(0x7F7F7F7F7F7F7F7F)
         bits = (bits & np.uint64(0x007F007F007F007F)) | ((bits & np.uint64(0x7F007F007F007F00)) >> np.uint64(1))
         bits = (bits & np.uint64(0x00003FFF00003FFF)) | ((bits & np.uint64(0x3FFF00003FFF0000)) >> np.uint64(2))
         bits = (bits & np.uint64(0x000000000FFFFFFF)) | ((bits & np.uint64(0x0FFFFFFF00000000)) >> np.uint64(4))
-        # 64 bits below stand for a word without a last byte, which counts as 8 here.
+        # 64 bits below mean a word without a last byte, which counts as 8 here.
         after = positions + ((np.bitwise_count(below).astype(np.int64) + 1) >> 3)
         longer = np.flatnonzero(ends == 0)
         if len(longer):
@@ -85,7 +85,7 @@ class BodyBytes:
         bits: NDArray[np.uint64],
         after: Positions,
     ) -> None:
-        """Complete integers of 9 and 10 bytes. Those that have more are doubted, or more than 64 bits."""
+        """Complete integers of 9 and 10 bytes. Rows with longer integers, or with more than 64 bits, become uncertain."""
         at = positions[longer] + 8
         ninth, tenth = self._bytes[at].astype(np.uint64), self._bytes[at + 1].astype(np.uint64)
         ten = ninth >= 0x80
@@ -116,7 +116,7 @@ class BodyBytes:
         return self._floats[positions], self.advance(rows, positions + 4)
 
     def lengths(self, rows: Positions, positions: Positions) -> tuple[NDArray[np.int64], Positions, Positions]:
-        """Return the lengths that stand before bytes, where the bytes begin, and where they end. They are within their body."""
+        """Return the lengths of byte strings, and where the bytes begin and end. All bytes are within their body."""
         lengths, begins = self.integers(rows, positions)
         wrong = (lengths < 0) | (lengths > self.ends[rows] - begins)
         if wrong.any():

@@ -48,7 +48,7 @@ class AvroCodec(Codec):
         return columns_of(self._wanted)
 
     def decoder(self, schema: Schema, columns: Sequence[str] | None = None) -> Decoder:
-        """Return a decoder. Raises OptionError for columns that the Avro schema does not give."""
+        """Return a decoder. Raises OptionError for columns that the Avro schema does not have."""
         from headrace_avro.column_types import record_of
         from headrace_avro.conversions import TypeMismatchError
         from headrace_avro.decoder import RecordDecoder

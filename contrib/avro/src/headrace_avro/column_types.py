@@ -1,4 +1,4 @@
-"""Which column types go with which Avro types: those of the columns by default, and an Avro schema for declared columns."""
+"""Maps Avro types to column types: the default columns of an Avro schema, and an Avro schema for declared columns."""
 
 from __future__ import annotations
 
@@ -43,14 +43,16 @@ def column_type(kind: AvroType) -> pl.DataType | None:
 
 
 def columns_of(record: AvroType) -> Schema:
-    """Return the columns of a record by default. What has no type of its own is a text that holds JSON."""
+    """Return the default columns of a record. A field without a column type becomes JSON text."""
     types = {each.name: column_type(each.type) for each in record.fields}
     texts = [name for name, kind in types.items() if kind is None]
     return Schema({name: kind or pl.String() for name, kind in types.items()}, json_columns=texts)
 
 
 def record_of(schema: Schema, name: str, plugin: str) -> AvroType:
-    """Return the record for declared columns: each may be NULL, which is also its default. Raises OptionError for types without a form."""
+    """Return the record for declared columns: each may be NULL, which is also its default. Raises OptionError for
+    types that Avro does not have.
+    """
     fields = []
     for column, kind in schema.items():
         made = _avro_type(kind, f"{name}_{column}")

@@ -46,7 +46,9 @@ class AvroConfluentCodec(Codec):
         return parse_schema(text, plugin=FORMAT, option=self._option(name))
 
     def default_schema(self) -> Schema | None:
-        """Return the columns of the reader's schema, else of the latest version of the subject, else None. Asks the registry for that."""
+        """Return the columns of the reader's schema; without one, those of the latest version of the subject, which
+        the registry gives; otherwise None.
+        """
         from headrace_avro.column_types import columns_of
 
         if self._wanted is not None:
@@ -66,7 +68,9 @@ class AvroConfluentCodec(Codec):
         return schema_id, schema.text, parse_schema(schema.text, plugin=FORMAT, option="subject", references=references)
 
     def decoder(self, schema: Schema, columns: Sequence[str] | None = None) -> Decoder:
-        """Return a decoder. Raises OptionError for columns that the reader's schema does not have. Does not ask the registry."""
+        """Return a decoder. Raises OptionError for columns that the reader's schema does not have. Does not ask the
+        registry.
+        """
         from headrace_avro.confluent_decoder import ConfluentDecoder
         from headrace_avro.conversions import TypeMismatchError, conversion
 
@@ -88,7 +92,8 @@ class AvroConfluentCodec(Codec):
     def encoder(self, schema: Schema | None) -> Encoder:
         """Return an encoder. Raises OptionError when no schema is known, or the columns do not fit it.
 
-        The registry is asked when the first rows are written; before that only for the latest version, where that is what is written.
+        The registry is asked when the first rows are written. It is asked earlier only for the latest version, if this
+        is the version to write.
         """
         from headrace_schemaregistry import RegisteringEncoder, check_subject, prefix_of
 

@@ -1,4 +1,6 @@
-"""Bodies with ids of schemas to one frame: those of one id are decoded together, by the schema that the registry has for it."""
+"""Decodes bodies with ids of schemas to one frame. Bodies with the same id are decoded together, by the schema in the
+registry.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ from headrace_avro.schemas import AvroType, parse_schema
 
 
 class ConfluentDecoder(RegisteredDecoder):
-    """Decodes bodies with ids of schemas. ``wanted`` is the reader's schema; None: fields become columns by their names."""
+    """Decodes bodies with ids of schemas. ``wanted`` is the reader's schema; None: fields become columns by their
+    names.
+    """
 
     kind = "AVRO"
 
@@ -35,7 +39,7 @@ class ConfluentDecoder(RegisteredDecoder):
         self._wanted = wanted
 
     def decoder_of(self, schema_id: int, schema: RegisteredSchema) -> Decoder:
-        """Return what decodes the records of a schema; see ``RegisteredDecoder``."""
+        """Return the decoder for the records of a schema; see ``RegisteredDecoder``."""
         try:
             written = parse_schema(
                 schema.text,
@@ -51,7 +55,7 @@ class ConfluentDecoder(RegisteredDecoder):
 
 
 class _OfOneSchema(Decoder):
-    """Decodes the bodies of one schema. Columns that it does not have are NULL where there is no reader's schema."""
+    """Decodes the bodies of one schema. Without a reader's schema, columns that the schema does not have are NULL."""
 
     def __init__(
         self, written: AvroType, wanted: AvroType | None, columns: Mapping[str, pl.DataType], max_body_bytes: int

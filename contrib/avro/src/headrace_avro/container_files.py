@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 _MAGIC = b"Obj\x01"
 _SYNC_BYTES = 16
 _LONG_BYTES = 10
-#: A block of more bytes is taken for damage.
+#: A block with more bytes is treated as damaged.
 _BLOCK_BYTES_MAX = 1 << 30
 #: Blocks are read together up to so many rows and packed bytes; a larger one by itself.
 _GROUP_ROWS = 10_000
@@ -47,7 +47,7 @@ class _Block:
 
 
 class AvroFileSource(ColumnarFileSource):
-    """Reads object container files, block by block. Each file is read by the schema that stands in it."""
+    """Reads object container files, block by block. Each file is read by the schema in the file."""
 
     plugin = "avro"
     ending = ".avro"
@@ -167,7 +167,7 @@ class _ContainerFile(ColumnarFile):
             for row in range(1, rows + 1):
                 skip(stream, written, nothing)
                 starts[row] = stream.tell()
-        except Exception as error:  # fastavro has no class for what can be wrong
+        except Exception as error:  # fastavro has no error class for damaged data
             raise pa.ArrowInvalid(f"record {row - 1} of a block: {error or type(error).__name__}") from error
         if starts[-1] != len(content):
             raise pa.ArrowInvalid("there is something behind the last record of a block")
@@ -222,7 +222,7 @@ def _told(unpack: Callable[[bytes], bytes]) -> Callable[[bytes], bytes]:
 
 
 def _snappy(block: bytes) -> bytes:
-    """Unpack a block, behind which the checksum of its content stands."""
+    """Unpack a block, which is followed by the checksum of its content."""
     packed, checksum = block[:-4], block[-4:]
     size, shift = 0, 0
     for byte in packed[:5]:

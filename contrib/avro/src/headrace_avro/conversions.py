@@ -1,4 +1,6 @@
-"""From what Avro encodes to the types of columns: numbers to dates and times, bytes to decimals. Whole columns at a time."""
+"""Converts Avro's encoded values to the types of columns: numbers to dates and times, bytes to decimals. It converts
+whole columns.
+"""
 
 from __future__ import annotations
 
@@ -23,15 +25,15 @@ _INT_MAX = 2**31 - 1
 
 
 class TypeMismatchError(Exception):
-    """Values of an Avro type do not become a column of this type."""
+    """Values of an Avro type cannot be converted to a column of this type."""
 
 
 class Conversion(ABC):
-    """Makes a column of values as they are encoded."""
+    """Makes a column from encoded values."""
 
     @abstractmethod
     def convert(self, values: pl.Series) -> tuple[pl.Series, Mask | None]:
-        """Return the column, and which values are not in the range of its type (None: not one). NULL stays NULL."""
+        """Return the column, and which values are outside the range of its type (None: no value). NULL stays NULL."""
 
 
 class _Same(Conversion):
@@ -40,7 +42,7 @@ class _Same(Conversion):
 
 
 class _Integers(Conversion):
-    """Integers within limits, perhaps multiplied or divided, then cast to types one after the other."""
+    """Converts integers: checks limits, multiplies or divides if needed, then casts to one or several types in turn."""
 
     def __init__(self, low: int, high: int, *types: pl.DataType, factor: int = 1, divisor: int = 1) -> None:
         self._low, self._high, self._factor, self._divisor = low, high, factor, divisor
@@ -72,7 +74,7 @@ class _Cast(Conversion):
 
 
 class _Decimals(Conversion):
-    """Big-endian numbers of any length to decimals of 128 bits."""
+    """Converts big-endian numbers of any length to decimals of 128 bits."""
 
     def __init__(self, precision: int, scale: int, kind: pl.Decimal) -> None:
         self._limit = 10**precision
@@ -141,7 +143,7 @@ class _Structs(Conversion):
 
 
 def _without(values: pl.Series, nulls: pl.Series) -> pl.Series:
-    """Return nested values with NULL where ``nulls`` says so."""
+    """Return nested values with NULL in the rows of ``nulls``."""
     frame = pl.DataFrame({"values": values, "null": nulls})
     return frame.select(pl.when(~pl.col("null")).then(pl.col("values")))["values"]
 
@@ -153,7 +155,7 @@ def is_text_of(kind: AvroType, column: pl.DataType) -> bool:
 
 
 def conversion(kind: AvroType, column: pl.DataType) -> Conversion:
-    """Return what makes a column of a type. Raises TypeMismatchError where values could be lost or changed."""
+    """Return the conversion to a column of this type. Raises TypeMismatchError if values could be lost or changed."""
     if kind.nullable is not None:
         return conversion(kind.nullable[1], column)
     if is_text_of(kind, column) or kind.kind == "null":

@@ -1,4 +1,4 @@
-"""Bodies of one schema to frames: whole columns at once where that is certain, single records with fastavro for the rest."""
+"""Decodes bodies of one schema to frames: by columns if that is certain, otherwise record by record with fastavro."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ _Columns = dict[str, pl.Series]
 class RecordDecoder(Decoder):
     """Decodes bodies that are records of ``written`` to columns that are fields of ``wanted``, the reader's schema.
 
-    ``columnar=False`` reads each record for itself. Raises TypeMismatchError if a column is not a field, or of a type that its field does
-    not become.
+    ``columnar=False`` reads record by record. Raises TypeMismatchError if a column is not a field, or if its field
+    cannot be converted to its type.
     """
 
     def __init__(
@@ -112,7 +112,9 @@ class RecordDecoder(Decoder):
 
 
 def _check_logical_types(written: AvroType, wanted: AvroType) -> None:
-    """Raise TypeMismatchError where the same number means another value in the reader's schema; Avro itself does not look at that."""
+    """Raise TypeMismatchError if the same number means another value in the reader's schema. Avro itself does not
+    check this.
+    """
     for each in wanted.fields:
         found = written.field(each.name) or next((f for f in written.fields if f.name in each.aliases), None)
         if found is not None:
@@ -154,14 +156,14 @@ class _ByColumns:
 
     @classmethod
     def of(cls, written: AvroType, wanted: AvroType, columns: Mapping[str, pl.DataType]) -> _ByColumns | None:
-        """Return it, or None if there is something that only single records are read with."""
+        """Return the reader, or None if some type can only be read record by record."""
         try:
             return cls(written, wanted, columns)
         except NotColumnarError:
             return None
 
     def read(self, bodies: Bodies, rows: NDArray[np.int64]) -> tuple[_Columns, NDArray[np.bool_]]:
-        """Return the values of bodies that are read with certainty, and which these are."""
+        """Return the values of the bodies that could be read with certainty, and which bodies these are."""
         body = BodyBytes(bodies.buffer, bodies.starts[rows], bodies.ends[rows])
         every = np.arange(len(rows))
         found, after = read_fields(self._steps, body, every, body.starts.copy())
@@ -178,18 +180,18 @@ class _ByColumns:
 
 
 def _defaults(missing: AvroType) -> _Columns:
-    """Return the defaults of fields that records were written without, one value each."""
+    """Return the defaults of fields that are missing in the written records, one value for each field."""
     empty = fastavro.parse_schema({"type": "record", "name": missing.name, "fields": []})
     try:
         made = fastavro.schemaless_reader(io.BytesIO(b""), empty, parsed_for_reading(missing))
-    except Exception as error:  # a field without a default: each record says so
+    except Exception as error:  # a field without a default: reading a record raises the error
         raise NotColumnarError(str(error)) from error
     assert isinstance(made, dict)
     return {each.name: pl.Series([made[each.name]], dtype=encoded_type(each.type)) for each in missing.fields}
 
 
 def _parts(rows: NDArray[np.int64], sizes: NDArray[np.int64]) -> list[NDArray[np.int64]]:
-    """Return rows in parts whose bodies are few enough bytes together."""
+    """Divide rows into parts whose bodies do not exceed the maximum size."""
     sums = np.cumsum(sizes[rows])
     if sums[-1] <= BYTES_MAX:
         return [rows]

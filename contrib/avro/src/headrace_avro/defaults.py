@@ -1,4 +1,6 @@
-"""Defaults of fields as values: JSON, in which schemas are written, has no bytes, and fastavro gives their text."""
+"""Converts defaults of fields to values. Schemas are JSON, which has no bytes, so fastavro gives the text of such a
+default.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,9 @@ def _collect(kind: Any, named: dict[str, Any]) -> None:
 
 
 def _value(kind: Any, default: Any, named: Mapping[str, Any]) -> Any:
-    """Return a default as a value. That of a union is of its first branch; a character of a text stands for a byte."""
+    """Return a default as a value. The default of a union belongs to its first branch. For bytes, each character of
+    the text is a byte.
+    """
     if isinstance(kind, list):
         return _value(kind[0], default, named) if kind else default
     kind = named.get(kind, kind) if isinstance(kind, str) else kind

@@ -1,4 +1,4 @@
-"""Frames to bodies: columns to values as Avro encodes them, then each row with fastavro."""
+"""Encodes frames to bodies: it converts columns to Avro's values, and encodes each row with fastavro."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ _DIVISORS = {"millis": 1000, "micros": 1}
 
 
 class RecordEncoder(Encoder):
-    """Encodes rows as records of a schema, each behind ``prefix``. Raises DataError for a row that the schema has no record for.
+    """Encodes rows as records of a schema, each with ``prefix`` before it. Raises DataError for a row that is not a
+    record of the schema.
 
     ``schema`` is None for rows whose columns are not known when the job is built.
     """
@@ -50,7 +51,7 @@ class RecordEncoder(Encoder):
         return [self._body(dict(zip(names, values, strict=True))) for values in zip(*columns, strict=True)]
 
     def encode_lines(self, frame: pl.DataFrame) -> bytes:
-        """Raise OptionError: bodies of Avro hold any byte, so that they cannot be lines of a file."""
+        """Raise OptionError: bodies of Avro may contain any byte, so they cannot be lines of a file."""
         raise OptionError(
             "Avro records are binary and cannot be written as lines of a file",
             plugin=self._plugin,
@@ -78,7 +79,7 @@ class RecordEncoder(Encoder):
 
 
 def _check_columns(record: AvroType, schema: Schema, plugin: str) -> None:
-    """Raise OptionError for columns that are no fields, fields that have no value, and types that do not fit."""
+    """Raise OptionError for columns that are not fields, fields without a value, and types that do not fit."""
     names = [each.name for each in record.fields]
     for name in schema:
         if name not in names:
@@ -110,7 +111,9 @@ def _check_columns(record: AvroType, schema: Schema, plugin: str) -> None:
 
 
 def _fits(kind: AvroType, column: pl.DataType, *, nested: bool = False) -> bool:
-    """Return whether values of a column become the type. Only a column of its own may have integers that are too large."""
+    """Return whether values of a column can be written as the type. Only a column at the top level may have integers
+    that are too large.
+    """
     inner = kind.nullable[1] if kind.nullable else kind
     bits = integer_bits(column)
     if bits is not None and inner.kind in ("int", "long") and inner.logical is None:
@@ -132,7 +135,7 @@ def _fits(kind: AvroType, column: pl.DataType, *, nested: bool = False) -> bool:
 
 
 def _step(kind: AvroType, column: pl.DataType) -> Callable[[pl.Series], pl.Series]:
-    """Return what makes values as Avro encodes them, or as fastavro takes them."""
+    """Return a function that converts values to Avro's encoding, or to the form that fastavro takes."""
     inner = kind.nullable[1] if kind.nullable else kind
     logical = inner.logical or ""
     if isinstance(column, pl.Datetime) and logical:
@@ -151,7 +154,7 @@ def _step(kind: AvroType, column: pl.DataType) -> Callable[[pl.Series], pl.Serie
 
 
 def _in_32_bits(values: pl.Series) -> pl.Series:
-    """Return integers unchanged. Raises DataError for one that an ``int`` does not hold."""
+    """Return integers unchanged. Raises DataError for an integer that does not fit an ``int``."""
     outside = ~values.is_between(-_INT_MAX - 1, _INT_MAX)
     if outside.any():
         raise DataError(

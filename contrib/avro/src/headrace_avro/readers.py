@@ -1,4 +1,4 @@
-"""What reads one Avro type out of many bodies at once. ``reader`` says which types and resolutions it is able to."""
+"""Readers of one Avro type from many bodies in one step. ``reader`` decides which types and resolutions they support."""
 
 from __future__ import annotations
 
@@ -14,24 +14,25 @@ from numpy.typing import NDArray
 from headrace_avro.bodies import BodyBytes, Positions
 from headrace_avro.schemas import AvroType
 
-#: In an array of more items, or one of items without bytes, a body is left to the reader of single records.
+#: If an array has more items, or items without bytes, the body is left to the reader of single records.
 ITEMS_MAX = 10_000
 
-#: A step through the items of arrays takes as long for few bodies as for many. After so many steps for few, these are left to it too.
+#: A step through the items of arrays takes the same time for few bodies as for many. After this many steps for a few
+#: bodies, these are also left to that reader.
 _FEW = 100
 _STEPS_FOR_FEW_MAX = 1_000
 
 
 class NotColumnarError(Exception):
-    """A type, or what the reader's schema makes of it, that only single records are read with."""
+    """A type, or its resolution to the reader's schema, can only be read record by record."""
 
 
 class Reader(ABC):
-    """Reads values of one type. ``rows`` says which body each value is in, ``positions`` where it begins there."""
+    """Reads values of one type. ``rows``: the body of each value. ``positions``: where the value begins in it."""
 
     @abstractmethod
     def read(self, body: BodyBytes, rows: Positions, positions: Positions) -> tuple[pl.Series, Positions]:
-        """Return the values and the positions behind them. Bodies in which something is wrong are marked as uncertain."""
+        """Return the values and the positions after them. Bodies with an error are marked as uncertain."""
 
     def skip(self, body: BodyBytes, rows: Positions, positions: Positions) -> Positions:
         """Return the positions behind the values."""
@@ -44,7 +45,7 @@ class _Null(Reader):
 
 
 class _Numbers(Reader):
-    """Booleans, integers and floats: ``take`` takes them out; ``kind`` is the type that the reader's schema has."""
+    """Reads booleans, integers and floats with ``take``; ``kind`` is the type in the reader's schema."""
 
     def __init__(self, take: Callable[..., tuple[NDArray[Any], Positions]], kind: pl.DataType | None = None) -> None:
         self._take = take
@@ -60,7 +61,7 @@ class _Numbers(Reader):
 
 
 class _Slices(Reader):
-    """Bytes and strings. ``text`` of the reader's schema: then bytes that are not UTF-8 are uncertain."""
+    """Reads bytes and strings. ``text``: the reader's schema has a string, so bytes that are not UTF-8 are uncertain."""
 
     def __init__(self, *, text: bool) -> None:
         self._text = text
@@ -78,7 +79,7 @@ def _texts(made: pl.Series, body: BodyBytes, rows: Positions) -> pl.Series:
     try:
         return made.cast(pl.String)
     except pl.exceptions.ComputeError:
-        pass  # some value is not UTF-8: each is looked at
+        pass  # at least one value is not UTF-8, so each is checked
     values = made.to_list()
     for at, value in enumerate(values):
         try:
@@ -113,7 +114,9 @@ class _Enum(Reader):
 
 
 class _OrNull(Reader):
-    """A union of null and another type. ``null`` is the place of null; with ``refused`` the reader's schema takes none."""
+    """Reads a union of null and another type. ``null`` is the index of null. ``refused``: the reader's schema does not
+    allow null.
+    """
 
     def __init__(self, null: int, other: Reader, *, refused: bool) -> None:
         self._null = null
@@ -163,7 +166,7 @@ class _Array(Reader):
 
         after = self._walk(body, rows, positions, take)
         every = np.concatenate(owners) if owners else np.zeros(0, dtype=np.int64)
-        if not pieces:  # what has the type of the items
+        if not pieces:  # the values have the type of the items
             pieces.append(self._items.read(body, rows[:0], positions[:0])[0])
         values = pl.concat(pieces).gather(np.argsort(every, kind="stable"))
         counts = np.bincount(every, minlength=len(rows))
@@ -181,7 +184,7 @@ class _Array(Reader):
         positions: Positions,
         take: Callable[[Positions, Positions], Positions],
     ) -> Positions:
-        """Go through the items of all arrays, the first ones together, then the second ones, and so on."""
+        """Read the items of all arrays: first all first items, then all second items, until the longest array ends."""
         after = positions.copy()
         active, left, total = np.arange(len(rows)), np.zeros(len(rows), dtype=np.int64), np.zeros(len(rows), np.int64)
         while len(active):
@@ -207,7 +210,7 @@ class _Array(Reader):
 
 
 class _Record(Reader):
-    """A record within a record: a struct of the fields that are wanted."""
+    """Reads a record within a record, as a struct of the requested fields."""
 
     def __init__(self, steps: Sequence[tuple[str | None, Reader]], order: Sequence[str]) -> None:
         self._steps = steps
@@ -244,9 +247,10 @@ def list_of(values: pl.Series, offsets: NDArray[np.int64]) -> pl.Series:
 
 
 def reader(written: AvroType, wanted: AvroType | None) -> Reader:
-    """Return what reads values of a type as ``wanted`` by the reader's schema; None: they are only skipped.
+    """Return the reader of values of a type; ``wanted`` is the type in the reader's schema; None: the values are only
+    skipped.
 
-    Raises NotColumnarError for types and resolutions that single records are needed for.
+    Raises NotColumnarError for types and resolutions that can only be read record by record.
     """
     if written.nullable is not None:
         null, inner = written.nullable
@@ -285,7 +289,9 @@ def _reader(written: AvroType, wanted: AvroType) -> Reader:
 
 
 def field_readers(written: AvroType, wanted: AvroType) -> tuple[list[tuple[str | None, Reader]], list[str]]:
-    """Return what reads each field of a written record, and under which name; and the wanted fields that it has not."""
+    """Return the reader and the name of each field of a written record, and the requested fields that the record does
+    not have.
+    """
     left = {each.name: each for each in wanted.fields}
     steps: list[tuple[str | None, Reader]] = []
     for each in written.fields:

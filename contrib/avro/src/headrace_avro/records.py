@@ -1,4 +1,6 @@
-"""Single bodies to rows with fastavro: for what is not read by columns, and for bodies that are not certain there."""
+"""Decodes single bodies with fastavro: for types that cannot be read by columns, and for bodies that are uncertain
+there.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ from headrace_avro.walking import BodyWalker
 
 
 class RecordReader:
-    """Reads bodies of a schema as records of another, of which only the given columns are wanted."""
+    """Reads bodies of one schema as records of another schema, and keeps only the given columns."""
 
     def __init__(self, written: AvroType, wanted: AvroType, columns: Mapping[str, pl.DataType]) -> None:
         self._walker = BodyWalker(written)

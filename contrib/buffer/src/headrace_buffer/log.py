@@ -38,18 +38,20 @@ QUOTA_MIN_BYTES = 64 * 1024
 #: A segment is removed as a whole, so the quota is divided among several.
 _SEGMENTS_OF_QUOTA = 8
 _SEGMENT_MAX_BYTES = 64 * 1024**2
-#: Appends that wait are written as one block up to this size.
+#: Waiting appends are written as one block, up to this size.
 _GROUP_BYTES = 1024**2
-#: Appends that wait to be written may hold this much memory; more of them wait in ``submit``.
+#: Waiting appends may use this much memory; further ones wait in ``submit``.
 _PENDING_MAX_BYTES = 16 * 1024**2
-#: The count of records that were not taken is saved at most so often.
+#: The count of refused records is saved at most this often.
 _SAVE_SECONDS = 1.0
 _LOCK = "lock"
 
 
 @dataclass(frozen=True, slots=True)
 class Appended:
-    """What became of an append: its records have the offsets ``first`` to ``first + count - 1``; ``dropped`` of them are not stored."""
+    """The result of an append: its records have the offsets ``first`` to ``first + count - 1``; ``dropped`` of them
+    are not stored.
+    """
 
     first: int
     count: int
@@ -58,17 +60,17 @@ class Appended:
 
 @dataclass(frozen=True, slots=True)
 class LogStatus:
-    """What a log holds, and what it has lost on purpose since it was made."""
+    """The content of a log, and how many records it has dropped since it was created."""
 
     earliest: int
     latest: int
     used_bytes: int
     quota_bytes: int
-    #: Records that were removed for newer ones before a checkpoint covered them.
+    #: Records that were removed to make room for newer ones, before a checkpoint covered them.
     dropped_oldest: int
-    #: Records that were not taken because the log was full.
+    #: Records that were refused because the log was full.
     dropped_newest: int
-    #: The offsets of ``dropped_oldest``; of many gaps the last 100.
+    #: The offsets of ``dropped_oldest``; at most the last 100 gaps.
     gaps: tuple[Gap, ...]
 
 
@@ -81,12 +83,13 @@ class _Waiting:
 class RecordLog:
     """A bounded, durable, append-only log of records in a directory of a local disk. Any thread may call it.
 
-    The n-th record that is stored has the offset n, from 0. ``when_full`` says what an append does when ``quota_bytes`` are
-    used: ``block`` waits until a trim makes room, ``drop_oldest`` removes the oldest segment, ``drop_newest`` does not store
-    the new records. The directory belongs to one open log at a time.
+    The n-th stored record has the offset n, counted from 0. ``when_full`` says what an append does when ``quota_bytes``
+    are used: ``block`` waits until a trim makes room, ``drop_oldest`` removes the oldest segment, ``drop_newest`` does
+    not store the new records. The directory belongs to one open log at a time.
 
-    Raises JobError when another process or object has the directory open, and DataError when a file is damaged in its middle
-    or missing. An unfinished block at the end, which a crash leaves, is cut. Raises RetriableError when the disk does not work.
+    Raises JobError when another process or object has the directory open, and DataError when a file is damaged in its
+    middle or missing. An unfinished block at the end, which a crash leaves, is removed. Raises RetriableError if the
+    disk cannot be used.
     """
 
     def __init__(
@@ -104,7 +107,7 @@ class RecordLog:
         self.directory = Path(directory)
         self.quota_bytes = quota_bytes
         self.when_full: WhenFull = when_full
-        #: The most that one append may take, with about 13 bytes for each record beside its body.
+        #: The maximum size of one append, with about 13 bytes for each record in addition to its body.
         self.append_max_bytes = min(quota_bytes // _SEGMENTS_OF_QUOTA, _SEGMENT_MAX_BYTES) - FILE_HEADER_BYTES
         self._clock = clock or SystemClock()
         self._changed = threading.Condition(threading.RLock())
@@ -115,7 +118,7 @@ class RecordLog:
         self._failure: HeadraceError | None = None
         self._segments: list[Segment] = []
         self._used_bytes = 0
-        #: The first offset of a segment that was begun and not finished, because the disk did not take it.
+        #: The first offset of a segment that could not be created completely, because the disk refused it.
         self._begun: int | None = None
         self._unsaved_drops = False
         self._drops_saved_seconds = -math.inf
@@ -144,10 +147,10 @@ class RecordLog:
     ) -> Appended:
         """Store records; when it returns, they are durable. Appends of several threads are made durable together.
 
-        ``times`` are microseconds since the Unix epoch, by default that of the clock; ``headers`` are one mapping for all records, or
-        one for each. All of an append is stored or nothing. Raises BufferFullError if there is no room within ``timeout`` (None:
-        it waits as long as it takes), RetriableError if the disk does not take it, and DataError if it is larger
-        than ``append_max_bytes``.
+        ``times`` are microseconds since the Unix epoch, by default that of the clock; ``headers`` are one mapping for
+        all records, or one for each. An append is stored completely or not at all. Raises BufferFullError if there is
+        no room within ``timeout`` (None: no limit), RetriableError if the disk refuses it, and DataError if it is
+        larger than ``append_max_bytes``.
         """
         return self.submit(bodies, times, keys=keys, headers=headers, timeout=timeout).result()
 
@@ -160,9 +163,11 @@ class RecordLog:
         headers: Headers | Sequence[Headers] | None = None,
         timeout: timedelta | None = None,
     ) -> Future[Appended]:
-        """As ``append``, but returns as soon as the records have their place in the line; the future is done when they are durable.
+        """Like ``append``, but return as soon as the order of the records is fixed. The future is done when they are
+        durable.
 
-        Records of one thread are stored in the order of its calls. ``timeout`` limits how long this call waits for room.
+        Records of one thread are stored in the order of its calls. ``timeout`` limits how long this call waits for
+        room.
         """
         if not isinstance(bodies, Bodies):
             bodies = Bodies.of(bodies)
@@ -170,7 +175,7 @@ class RecordLog:
             times = np.full(len(bodies), round(self._clock.now() * 1e6), dtype=np.int64)
         piece = Piece(bodies, np.asarray(times, dtype=np.int64), keys, headers)
         future: Future[Appended] = Future()
-        future.set_running_or_notify_cancel()  # who waits may be cancelled; the records are stored all the same
+        future.set_running_or_notify_cancel()  # a waiting caller may be cancelled; the records are stored anyway
         with self._changed:
             if not piece.count:
                 future.set_result(Appended(self.latest, 0))
@@ -192,7 +197,7 @@ class RecordLog:
         return future
 
     def _wait_for_room(self, piece: Piece, timeout: timedelta | None) -> bool:
-        """Return whether there is room; False: the newest records are to be dropped. Raises BufferFullError, JobError."""
+        """Return whether there is room; False: the new records must be dropped. Raises BufferFullError, JobError."""
         until = None if timeout is None else time.monotonic() + timeout.total_seconds()
         while True:
             if self._closing:
@@ -232,12 +237,12 @@ class RecordLog:
 
     @property
     def id(self) -> str:
-        """What tells this log from one that was made anew in the same directory."""
+        """The random id of this log. A log that is created again in the same directory has another id."""
         return self._state.id
 
     @property
     def earliest(self) -> int:
-        """The smallest offset that it still holds, or ``latest`` when it is empty."""
+        """The smallest offset in the log, or ``latest`` if the log is empty."""
         return self._state.earliest
 
     @property
@@ -248,9 +253,9 @@ class RecordLog:
     def read(self, offset: int, max_records: int, *, with_headers: bool = True) -> Records | None:
         """Return records from ``offset`` on, at least one and at most ``max_records``; None: there is none yet.
 
-        If records from ``offset`` on were dropped (``drop_oldest``), the first one is the earliest that is there: compare
-        ``first`` with ``offset``. Raises DataError if a checkpoint covered them (``trim``), if ``offset`` is behind the end, and
-        if the file is damaged there.
+        If records from ``offset`` on were dropped (``drop_oldest``), the first one is the earliest that is there:
+        compare ``first`` with ``offset``. Raises DataError if a checkpoint covered them (``trim``), if ``offset`` is
+        behind the end, and if the file is damaged there.
         """
         while True:
             with self._changed:
@@ -268,7 +273,9 @@ class RecordLog:
                     raise DataError(f"{segment.path} is missing: {error}", offset=offset) from error
 
     def _first_from(self, offset: int) -> int:
-        """Return the first offset that is there, from ``offset`` on. Raises DataError if there should be one and is not."""
+        """Return the first existing offset from ``offset`` on. Raises DataError if records are missing that should
+        exist.
+        """
         if offset < self._state.trimmed:
             raise DataError(
                 f"the buffer {str(self.directory)!r} no longer holds record {offset}: it was removed, because a checkpoint covered the "
@@ -286,7 +293,9 @@ class RecordLog:
         return max(offset, self.earliest)
 
     def check_position(self, offset: int) -> None:
-        """Raise DataError if a reader cannot begin at this offset: it is covered by a checkpoint, or behind the end."""
+        """Raise DataError if a reader cannot begin at this offset, because a checkpoint covers it or it is after the
+        end.
+        """
         with self._changed:
             self._first_from(offset)
 
@@ -296,7 +305,9 @@ class RecordLog:
             return self._changed.wait_for(lambda: self.latest > offset or self._closing, timeout.total_seconds())
 
     def offset_since(self, time: int) -> int:
-        """Return the first offset whose record has this time (microseconds since the Unix epoch) or a later one; ``latest`` if none."""
+        """Return the first offset whose record has this time (microseconds since the Unix epoch) or a later one;
+        ``latest`` if none.
+        """
         with self._changed:
             segments, least, latest = list(self._segments), self.earliest, self.latest
         for segment in segments:
@@ -313,9 +324,10 @@ class RecordLog:
     # ------------------------------------------------------------------------------------------- trimming, figures
 
     def trim(self, before: int) -> None:
-        """Forget the records before this offset: a checkpoint covers them. Raises DataError if the log does not go that far.
+        """Remove the records before this offset, because a checkpoint covers them. Raises DataError if the offset is
+        after the end.
 
-        Files are removed once all of their records are forgotten. Raises RetriableError if the disk does not take the note.
+        A file is removed when all of its records are removed. Raises RetriableError if the disk refuses the change.
         """
         with self._changed:
             if before > self.latest:
@@ -332,7 +344,7 @@ class RecordLog:
             self._changed.notify_all()
 
     def status(self) -> LogStatus:
-        """Return what the log holds and what it has dropped since it was made."""
+        """Return the content of the log, and what it has dropped since it was created."""
         with self._changed:
             state = self._state
             return LogStatus(
@@ -341,7 +353,7 @@ class RecordLog:
             )  # fmt: skip
 
     def close(self) -> None:
-        """Store what was submitted, and let another process have the directory. May be called twice."""
+        """Store the submitted records and release the directory for other processes. May be called twice."""
         with self._changed:
             self._closing = True
             self._changed.notify_all()
@@ -394,7 +406,7 @@ class RecordLog:
             self._lock_descriptor = None
 
     def _load(self) -> LogState:
-        """Return the state, and fill in the segments. Raises DataError for what is damaged or missing."""
+        """Load the segments and return the state. Raises DataError for damaged or missing files."""
         names = (first_offset_of(path) for path in self.directory.iterdir())
         firsts = sorted(first for first in names if first is not None)
         state = load_state(self.directory)
@@ -438,7 +450,7 @@ class RecordLog:
     # ---------------------------------------------------------------------------------------------------- writing
 
     def _write_all(self) -> None:
-        """Write what waits, until the log is closed. Runs in a thread of its own."""
+        """Write waiting appends until the log is closed. Runs in its own thread."""
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: self._pending or self._closing)
@@ -447,7 +459,7 @@ class RecordLog:
                 group = self._next_group()
             try:
                 first = self._write(group)
-            except Exception as error:  # who waits gets it
+            except Exception as error:  # the waiting callers get the error
                 self._fail(group, error)
                 continue
             for each in group:
@@ -485,7 +497,8 @@ class RecordLog:
         return first
 
     def _begin_segment(self, first: int) -> Segment:
-        # If it fails, its file may be there: then nothing may come into the segment before, where a start would not look for it.
+        # If creating it fails, its file may exist. Then no record may be appended to the previous segment, because a
+        # start would not look there.
         self._begun = first
         segment = Segment.create(self.directory, first, self._state.salt)
         self._begun = None
@@ -496,7 +509,9 @@ class RecordLog:
         return segment
 
     def _begin_anew_behind(self, active: Segment) -> None:
-        """Cut what a failed write has left. If that fails too, nobody knows what the file holds: the log takes no more."""
+        """Remove the rest of a failed write. If that fails too, the content of the file is unknown, and the log
+        accepts no more records.
+        """
         try:
             active.take_back()
         except OSError as error:
@@ -515,7 +530,9 @@ class RecordLog:
             each.future.set_exception(self._failure or raised)
 
     def _drop_for(self, size: int) -> None:
-        """Remove the oldest segments until there is room for so many bytes. The last one stays, as it is written."""
+        """Remove the oldest segments until there is room for this number of bytes. The last segment stays, because it
+        is being written.
+        """
         with self._changed:
             end = self.earliest
             excess = self._used_bytes + size - self.quota_bytes
@@ -532,7 +549,7 @@ class RecordLog:
             self._remove_forgotten()
 
     def _remove_forgotten(self) -> None:
-        """Remove the files whose records are all forgotten, but the last one, which is written."""
+        """Remove the files whose records are all removed, except the last file, which is being written."""
         while len(self._segments) > 1 and (self._segments[0].end or 0) <= self._state.earliest:
             self._used_bytes -= self._segments.pop(0).remove()
 

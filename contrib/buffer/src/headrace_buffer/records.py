@@ -1,11 +1,12 @@
-"""Records as they are appended and read, and the blocks that hold them in a segment.
+"""Records, and the blocks in which a segment stores them.
 
 A block is a header and a payload, each with a checksum:
 
-    header   mark, count, bytes of bodies, of keys and of headers, first offset, latest time, checksum of payload, of header
-    payload  times (int64 each) | ends of bodies (uint32 each) | bodies, a newline behind each | keys | headers
+    header   mark, count, bytes of bodies, of keys and of headers, first offset, latest time, checksum of payload, of
+    header payload  times (int64 each) | ends of bodies (uint32 each) | bodies, each with a newline | keys | headers
 
-Checksums of headers begin with the log's id, which is random. So a body that looks like a block is none: its sender does not know the id.
+Checksums of headers begin with the log's random id. A sender does not know this id, so it cannot send a body that is
+taken for a block.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ MARK = b"\xc1HRB"
 _HEADER = struct.Struct("<4sIIIIqqI")
 _CHECKSUM = struct.Struct("<I")
 HEADER_BYTES = _HEADER.size + _CHECKSUM.size
-#: What a record costs beside its body: a time, an end, and a newline.
+#: Bytes of a record in addition to its body: a time, an end, and a newline.
 RECORD_BYTES = 13
 _NO_KEY = -1
 _header_tables = msgspec.msgpack.Decoder(list[dict[str, bytes]])
@@ -36,7 +37,7 @@ _header_tables = msgspec.msgpack.Decoder(list[dict[str, bytes]])
 
 @dataclass(frozen=True, slots=True)
 class BlockHeader:
-    """What the header of a block says."""
+    """The header of a block."""
 
     count: int
     bodies_bytes: int
@@ -75,7 +76,7 @@ class Records:
 
 
 class Piece:
-    """The records of one append, as they go into a block."""
+    """The records of one append, in the form in which a block stores them."""
 
     __slots__ = ("area", "count", "ends", "header_index", "header_table", "keys", "size", "times")
 
@@ -103,11 +104,11 @@ class Piece:
                 6 + sum(10 + len(name) * 4 + len(value) for name, value in h.items()) for h in self.header_table
             )
             extra += 4 * self.count + packed
-        #: The most that it can take in a segment.
+        #: The maximum size in a segment.
         self.size = HEADER_BYTES + 12 * self.count + len(self.area) + extra + 8
 
     def _take_headers(self, headers: Sequence[Headers]) -> None:
-        """Store equal headers once: those of one sender are the same for all its records."""
+        """Store equal headers once: all records of a sender have the same headers."""
         known: dict[int, int] = {}
         index = np.zeros(len(headers), dtype=np.uint32)
         for row, each in enumerate(headers):
@@ -120,7 +121,7 @@ class Piece:
 
 
 def _area_of(bodies: Bodies) -> tuple[bytes, NDArray[np.uint32]]:
-    """Return the bodies with a newline behind each, and where each of them ends."""
+    """Return the bodies, each with a newline, and where each of them ends."""
     if not len(bodies):
         return b"", np.zeros(0, dtype=np.uint32)
     separated = bodies.newline_separated
@@ -170,7 +171,7 @@ def _encoded_headers(pieces: Sequence[Piece]) -> bytes:
 
 
 def read_header(data: bytes | memoryview, place: int, salt: int) -> BlockHeader | None:
-    """Return the header at this place, or None if there is no whole one."""
+    """Return the header at this place, or None if there is no complete header."""
     if place + HEADER_BYTES > len(data):
         return None
     head = bytes(data[place : place + _HEADER.size])

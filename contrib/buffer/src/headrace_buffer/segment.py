@@ -1,7 +1,7 @@
-"""A segment: one file of a log, with consecutive blocks of records behind a header.
+"""A segment: one file of a log, with a header and consecutive blocks of records.
 
-The name of the file is the offset of its first record. Blocks are found by an index in memory, which is made from their headers when
-it is first needed.
+The name of the file is the offset of its first record. Blocks are found by an index in memory, which is made from their
+headers when it is first needed.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ SUFFIX = ".log"
 _FILE_MARK = b"HRBUF\x00\x01\n"
 _FILE_HEADER = struct.Struct("<8sqI")
 FILE_HEADER_BYTES = _FILE_HEADER.size
-#: How much is read from a file at once, unless one block is longer.
+#: How much one read takes from a file, unless a block is longer.
 _READ_BYTES = 4 * 1024**2
-#: Headers are looked for in pieces of this size, where blocks are small.
+#: If blocks are small, headers are searched in pieces of this size.
 _SCAN_BYTES = 256 * 1024
 
 
@@ -48,7 +48,7 @@ def _datasync(descriptor: int) -> None:
 
 
 class SegmentGoneError(Exception):
-    """The segment was removed while it was about to be read."""
+    """The segment was removed before it could be read."""
 
 
 def segment_path(directory: Path, first: int) -> Path:
@@ -57,7 +57,7 @@ def segment_path(directory: Path, first: int) -> Path:
 
 
 def first_offset_of(path: Path) -> int | None:
-    """Return the offset in the name of a segment, or None if the file is none."""
+    """Return the offset in the name of a segment, or None if the file is not a segment."""
     name = path.name.removesuffix(SUFFIX)
     return int(name) if path.name.endswith(SUFFIX) and len(name) == 20 and name.isdigit() else None
 
@@ -70,7 +70,7 @@ class Segment:
         self.first = first
         #: The offset after its last record; None until the index is made.
         self.end = end
-        #: Bytes of all whole blocks and the file's header: what lies behind is not of the log.
+        #: Bytes of the file's header and all complete blocks. Bytes after that do not belong to the log.
         self.size = FILE_HEADER_BYTES
         self._salt = salt
         self._lock = threading.Lock()
@@ -79,16 +79,16 @@ class Segment:
         self._places: list[int] = []
         self._time_maxima: list[int] = []
         self._indexed = False
-        #: The offset behind the last block of the index.
+        #: The offset after the last block of the index.
         self._index_end = first
-        #: Where the next block should begin and is none.
+        #: Where the next block should begin, if there is no valid block.
         self._damaged_place: int | None = None
 
     # ----------------------------------------------------------------------------------------------- making, ending
 
     @classmethod
     def create(cls, directory: Path, first: int, salt: int) -> Segment:
-        """Make the file of a new, empty segment. Raises OSError."""
+        """Create the file of a new, empty segment. Raises OSError."""
         segment = cls(segment_path(directory, first), first, salt, end=first)
         flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
         segment._descriptor = os.open(segment.path, flags, FILE_MODE)
@@ -125,7 +125,7 @@ class Segment:
     # --------------------------------------------------------------------------------------------------- writing
 
     def append(self, block: bytes, count: int, time_max: int) -> None:
-        """Write a block and make it durable. Raises OSError: then ``take_back`` must be called before anything else is written."""
+        """Write a block and make it durable. After an OSError, call ``take_back`` before the next write."""
         assert self.end is not None
         descriptor = self._opened()
         write_whole(descriptor, block)
@@ -139,17 +139,18 @@ class Segment:
             self._index_end = self.end
 
     def take_back(self) -> None:
-        """Cut what a failed ``append`` may have left. Raises OSError."""
+        """Remove the rest of a failed ``append``. Raises OSError."""
         descriptor = self._opened()
         os.ftruncate(descriptor, self.size)
         os.lseek(descriptor, self.size, os.SEEK_SET)
         os.fsync(descriptor)
 
     def recover(self) -> int:
-        """Find the end of the last segment after a start, and cut an unfinished block behind it. Returns how many bytes were cut.
+        """Find the end of the last segment after a start, and remove an unfinished block after it. Returns how many
+        bytes were removed.
 
-        A block is unfinished if no whole block follows. Raises DataError if one follows: then the damage is in the middle, and
-        cutting would lose records.
+        A block is unfinished if no complete block follows. If a complete block follows, the damage is in the middle,
+        and removing it would lose records: raises DataError.
         """
         data = self.path.read_bytes()
         if data[:FILE_HEADER_BYTES] != _file_header(self.first, self._salt):
@@ -165,7 +166,7 @@ class Segment:
                 raise self._damage(self.size, self.end or 0, until=following.first)
             self.take_back()
         else:
-            # What a killed process has written may not be on the disk yet, and readers get it from now on.
+            # The data of a killed process may not be on the disk yet, and readers get this data from now on.
             os.fsync(self._opened())
         os.lseek(self._opened(), self.size, os.SEEK_SET)
         return cut
@@ -181,7 +182,7 @@ class Segment:
         self.end, self._indexed = self.first, True
 
     def _following_block(self, data: bytes, place: int) -> BlockHeader | None:
-        """Return the first whole block behind a place."""
+        """Return the first complete block after a place."""
         while (place := data.find(MARK, place)) >= 0:
             header = read_header(data, place, self._salt)
             if header is not None and header.first >= (self.end or 0):
@@ -194,9 +195,10 @@ class Segment:
     # --------------------------------------------------------------------------------------------------- reading
 
     def read(self, offset: int, max_records: int, *, with_headers: bool) -> Records:
-        """Return records from ``offset`` on, at least one, at most ``max_records``: of blocks that lie together, as far as they are whole.
+        """Return at least one and at most ``max_records`` records from ``offset`` on, from consecutive blocks, up to
+        the first damaged block.
 
-        Raises DataError if the block of ``offset`` is damaged, and SegmentGoneError if the file was removed meanwhile.
+        Raises DataError if the block of ``offset`` is damaged, and SegmentGoneError if the file was removed.
         """
         self._make_index()
         with self._lock:
@@ -254,7 +256,7 @@ class Segment:
             return self._descriptor
 
     def _read_at(self, place: int, length: int) -> bytes:
-        """Read while the file cannot be closed: another file may get its descriptor then."""
+        """Read while the file cannot be closed. Otherwise another file could get its descriptor."""
         self._opened()
         with self._lock:
             descriptor = self._descriptor
@@ -270,7 +272,7 @@ class Segment:
         return b"".join(parts) if len(parts) != 1 else parts[0]
 
     def _make_index(self) -> None:
-        """Make the index of a segment that was written by an earlier process. Stops where it is damaged."""
+        """Make the index of a segment that an earlier process has written. It stops at the first damaged block."""
         if self._indexed:
             return
         end = self.end
@@ -299,7 +301,9 @@ class Segment:
             self._indexed = True
 
     def _index(self, data: bytes, *, verify: bool) -> None:
-        """Make the index of the last segment: as far as blocks are whole and follow each other."""
+        """Make the index of the last segment, up to the first block that is incomplete or does not follow the one
+        before.
+        """
         place, offset = FILE_HEADER_BYTES, self.first
         whole = memoryview(data)
         while (header := read_header(data, place, self._salt)) is not None and header.first == offset:

@@ -1,4 +1,4 @@
-"""Sources that listen: what arrives goes into a log, and readers read the log."""
+"""Base classes of sources that listen: incoming records are appended to a log, and readers read the log."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class BufferedSourceSettings(Settings, frozen=True, kw_only=True):
-    """The options of the buffer. Derive the options of a source that listens from it."""
+    """The options of the buffer. The options of a source that listens derive from this class."""
 
     in_pictures: ClassVar[tuple[str, ...]] = ("buffer",)
 
@@ -37,19 +37,21 @@ class BufferedSourceSettings(Settings, frozen=True, kw_only=True):
 
 
 class Listener(ABC):
-    """What listens while a source is open, and appends to its log. Made by ``BufferedSource.listen``."""
+    """Receives records while a source is open, and appends them to its log. ``BufferedSource.listen`` makes it."""
 
     def check(self) -> None:
-        """Raise what has ended the listener, if anything has. Called by every poll."""
+        """Raise the error that has ended the listener, if there is one. Every poll calls it."""
 
     @abstractmethod
     def close(self) -> None:
-        """Stop listening: when it returns, nothing is appended any more. Called once, before the log is closed."""
+        """Stop listening. After it has returned, the listener appends nothing more. Called once, before the log is
+        closed.
+        """
 
 
 @dataclass(slots=True)
 class _Shared:
-    """A log that is open in this process, with the listener that fills it, and how many sources use them."""
+    """An open log of this process, its listener, and how many sources use them."""
 
     log: RecordLog
     settings: Any
@@ -63,18 +65,21 @@ _opening = threading.RLock()
 
 
 class BufferedSource(Source):
-    """Base of sources that listen. A subclass gives ``listen``; ``Settings`` derives from ``BufferedSourceSettings``.
+    """Base of sources that listen. A derived class implements ``listen``; its ``Settings`` derives from
+    ``BufferedSourceSettings``.
 
-    It has one queue. A position is an offset of the log: what was taken is read again after a crash, the same records under the
-    same offsets, until a checkpoint covers it. The listener runs from the start of the job on, also while the job still waits for
-    a sink, but not in a run that ends with its input (``until="end"``): such a run reads what the buffer holds.
+    The source has one queue. A position is an offset of the log. Until a checkpoint covers a record, it is read again
+    after a crash, with the same offset. The listener runs from the start of the job on, also while the job still waits
+    for a sink. In a run that ends with its input (``until="end"``) it does not run: such a run reads the records in the
+    buffer.
 
-    Sources with equal settings in one process share log and listener. Another process, and another job, are refused.
+    Sources with equal settings in one process share log and listener. Another process, or another job, cannot use the
+    same buffer.
     """
 
     Settings: ClassVar[type[Settings]] = BufferedSourceSettings
     settings: Any
-    #: The name of the only queue.
+    #: The name of the queue.
     queue_name: ClassVar[str] = "buffer"
     read_by_copies = False
 
@@ -85,7 +90,9 @@ class BufferedSource(Source):
 
     @abstractmethod
     def listen(self, log: RecordLog) -> Listener:
-        """Begin to listen, and append what arrives to ``log``, from threads of its own. Raises JobError if it cannot."""
+        """Begin to listen and return the listener. Its own threads append incoming records to ``log``. Raises JobError
+        if it cannot listen.
+        """
 
     def use_run(self, *, until: Literal["end"] | None) -> None:
         self._listens = until != "end"
@@ -155,10 +162,10 @@ class BufferedSource(Source):
 
 
 class LogReader(Reader):
-    """Reads a log from an offset on. Positions carry the id of the log, so that a log that was made anew is noticed.
+    """Reads a log from an offset on. Positions contain the id of the log, so a log that was created again is noticed.
 
-    Where records were dropped because the log was full, it goes on behind them and says so in the log of the process.
-    Raises DataError for a position that the log no longer holds, or not yet.
+    If records were dropped because the log was full, the reader continues after them and logs a warning.
+    Raises DataError for a position that the log no longer has, or does not have yet.
     """
 
     def __init__(
@@ -237,7 +244,7 @@ class LogReader(Reader):
         return position.offset
 
     def _broken(self, error: DataError) -> DataError:
-        """A damaged file breaks the queue; a position that the log does not hold is an error of the job."""
+        """Return the error: a damaged file breaks the queue, but a position that the log does not have stops the job."""
         if self._log.earliest <= self._next <= self._log.latest:
             return BrokenQueueError(error.message, hint=error.hint, offset=error.offset)
         return error

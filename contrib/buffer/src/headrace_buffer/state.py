@@ -1,4 +1,6 @@
-"""What a log knows besides its records: how far it was trimmed, and what it has dropped. A small file, replaced as one step."""
+"""The state of a log besides its records: how far it was trimmed, and what it has dropped. It is a small file that is
+replaced atomically.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ from headrace.foundation.errors import DataError, JobError
 
 _FORMAT = 1
 NAME = "state.json"
-#: Gaps that are kept one by one; of older ones the count remains.
+#: The number of gaps that are stored; of older gaps only the count is stored.
 GAPS_MAX = 100
 
 
@@ -29,11 +31,11 @@ class LogState(msgspec.Struct, kw_only=True):
     """The content of the file."""
 
     format: int = _FORMAT
-    #: Random: a log that is made anew has another one, so that a checkpoint of the old one is refused.
+    #: Random. A log that is created again has another id, so a checkpoint of the old log is refused.
     id: str = msgspec.field(default_factory=lambda: os.urandom(16).hex())
-    #: A checkpoint covers what is before.
+    #: A checkpoint covers the records before this offset.
     trimmed: int = 0
-    #: Records before it were dropped, where they were not trimmed before.
+    #: Records before this offset were dropped, unless they had been trimmed already.
     dropped_before: int = 0
     dropped_oldest: int = 0
     dropped_newest: int = 0
@@ -45,11 +47,11 @@ class LogState(msgspec.Struct, kw_only=True):
 
     @property
     def salt(self) -> int:
-        """Where checksums of this log begin."""
+        """The initial value of this log's checksums."""
         return crc32(bytes.fromhex(self.id))
 
     def drop(self, end: int) -> int:
-        """Note that the oldest records up to ``end`` are dropped; return how many of them no checkpoint covers."""
+        """Record that the oldest records up to ``end`` are dropped. Return how many of them no checkpoint covers."""
         first = self.earliest
         if end <= first:
             return 0
@@ -68,7 +70,9 @@ class LogState(msgspec.Struct, kw_only=True):
 
 
 def load_state(directory: Path) -> LogState | None:
-    """Return what is stored, or None if there is no file. Raises DataError if it is damaged, JobError if it is of a newer version."""
+    """Return the stored state, or None if there is no file. Raises DataError if the file is damaged, JobError if it
+    has a newer version.
+    """
     path = directory / NAME
     try:
         values = json.loads(path.read_bytes())

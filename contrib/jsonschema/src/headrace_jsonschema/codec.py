@@ -34,13 +34,13 @@ class JsonSchemaCodec(JsonCodec):
             raise OptionError(f"the schema cannot be used: {error}", plugin=FORMAT, option=option) from error
 
     def default_schema(self) -> Schema | None:
-        """Return the columns of the properties; None if the schema names none."""
+        """Return the columns of the properties; None if the schema has no properties."""
         from headrace_jsonschema.column_types import columns_of
 
         return columns_of(self._document)
 
     def decoder(self, schema: Schema, columns: Sequence[str] | None = None) -> Decoder:
-        """Return a decoder. Raises OptionError as the one of ``json`` does."""
+        """Return a decoder. Raises OptionError in the same cases as the format ``json``."""
         from headrace_jsonschema.validating import ValidatingDecoder
 
         return ValidatingDecoder(

@@ -1,4 +1,4 @@
-"""Columns of a JSON Schema, and the JSON Schema of columns."""
+"""Converts a JSON Schema to columns, and columns to a JSON Schema."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _DRAFT = "http://json-schema.org/draft-07/schema#"
 
 
 def columns_of(document: Document) -> Schema | None:
-    """Return the columns of the properties at the top; None if the schema does not name any.
+    """Return the columns of the properties at the top level; None if the schema has no properties.
 
-    A property without one type of its own is a text that holds JSON.
+    A property that does not have exactly one type becomes JSON text.
     """
     types = _Types(document)
     properties = types.properties(document.root, frozenset())
@@ -31,7 +31,9 @@ def columns_of(document: Document) -> Schema | None:
 
 
 class _Types:
-    """Finds the types of properties. ``seen``: the references that lead to a node; one that leads to itself has no type."""
+    """Finds the types of properties. ``seen``: the references that lead to a node; one that leads to itself has no
+    type.
+    """
 
     def __init__(self, document: Document) -> None:
         self._root = document.root
@@ -80,7 +82,7 @@ class _Types:
         return found | dict(given) if isinstance(given, Mapping) else found
 
     def _target(self, node: Any, seen: frozenset[str]) -> tuple[Any, frozenset[str]]:
-        """Return what a node refers to, if it does."""
+        """Return the target of a node's reference, if it has one."""
         while isinstance(node, Mapping) and isinstance(node.get("$ref"), str):
             reference = node["$ref"]
             if reference in seen:
@@ -102,7 +104,7 @@ class _Types:
 
 
 def _single_type(node: Mapping[str, Any]) -> str | None:
-    """Return the one type of a node beside null."""
+    """Return the type of a node if it has exactly one type besides null."""
     given = node.get("type")
     if given is None:
         values = node["enum"] if "enum" in node else [node["const"]] if "const" in node else []
@@ -126,7 +128,7 @@ def _nullable(node: dict[str, Any]) -> dict[str, Any]:
 
 
 def _node_of(kind: pl.DataType) -> dict[str, Any]:
-    """Return what the format ``json`` writes for a type."""
+    """Return the JSON Schema of the values that the format ``json`` writes for a type."""
     if kind.is_integer():
         small = next((name for name, each in _INTEGERS.items() if isinstance(kind, each)), None)
         return {"type": "integer", "connect.type": small} if small else {"type": "integer"}

@@ -34,7 +34,9 @@ class JsonSchemaConfluentCodec(Codec):
         self._json = JsonCodec(JsonSettings(**shared))
 
     def default_schema(self) -> Schema | None:
-        """Return the columns of the given schema, else of the latest version of the subject, else None. Asks the registry for that."""
+        """Return the columns of the given schema; without one, those of the latest version of the subject, which the
+        registry gives; otherwise None.
+        """
         from headrace_jsonschema.column_types import columns_of
 
         if self._document is not None:
@@ -48,7 +50,7 @@ class JsonSchemaConfluentCodec(Codec):
         return schema_id, _document(found.text, "subject", tuple((one.name, one.text) for one in found.references))
 
     def decoder(self, schema: Schema, columns: Sequence[str] | None = None) -> Decoder:
-        """Return a decoder. Raises OptionError for a type that JSON has no form for. Does not ask the registry."""
+        """Return a decoder. Raises OptionError for a type that JSON does not have. It does not ask the registry."""
         from headrace_jsonschema.confluent_decoder import ConfluentDecoder
 
         chosen = {name: schema[name] for name in (schema if columns is None else columns)}
@@ -57,7 +59,8 @@ class JsonSchemaConfluentCodec(Codec):
     def encoder(self, schema: Schema | None) -> Encoder:
         """Return an encoder. Raises OptionError when no schema is known.
 
-        The registry is asked when the first rows are written; before that only for the latest version, where that is what is written.
+        The registry is asked when the first rows are written. It is asked earlier only for the latest version, if this
+        is the version to write.
         """
         from headrace_schemaregistry import RegisteringEncoder, check_subject, prefix_of
 

@@ -1,4 +1,4 @@
-"""Bodies with ids of schemas to one frame."""
+"""Decodes bodies with ids of schemas to one frame."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from headrace_jsonschema.validating import ValidatingDecoder
 
 
 class ConfluentDecoder(RegisteredDecoder):
-    """Checks bodies by the schemas of their ids. ``inner`` decodes the objects of all."""
+    """Checks each body by the schema of its id. ``inner`` decodes the objects of all bodies."""
 
     kind = "JSON"
 
@@ -32,7 +32,7 @@ class ConfluentDecoder(RegisteredDecoder):
         self._inner = inner
 
     def decoder_of(self, schema_id: int, schema: RegisteredSchema) -> Decoder:
-        """Return what decodes and checks the objects of a schema; see ``RegisteredDecoder``."""
+        """Return the decoder that decodes and checks the objects of a schema; see ``RegisteredDecoder``."""
         try:
             document = read_document(schema.text, [(one.name, one.text) for one in schema.references])
             return ValidatingDecoder(self._inner, document.validator(self._check_formats))

@@ -1,4 +1,4 @@
-"""Texts of JSON Schema to documents with everything that they refer to, and to validators."""
+"""Reads texts of JSON Schema, with all schemas that they refer to, and makes validators from them."""
 
 from __future__ import annotations
 
@@ -11,33 +11,35 @@ from urllib.parse import unquote, urlsplit
 import jsonschema_rs
 import msgspec
 
-#: A schema that says nothing of its version is of this one, as in jsonschema-rs.
+#: The version of a schema that names none, as in jsonschema-rs.
 _NO_NETWORK = "schemas are not fetched over the network"
 _SHOWN_CHARACTERS = 300
-#: From a regular expression of a schema a body may take so many steps of backtracking.
+#: The maximum number of backtracking steps for a regular expression of a schema.
 _BACKTRACKING_MAX = 100_000
 
 
 class SchemaError(ValueError):
-    """A text is not JSON Schema, or refers to what is not there; the message says why."""
+    """A text is not a JSON Schema, or refers to a missing schema; the message says why."""
 
 
 @dataclass(frozen=True)
 class Document:
-    """A schema, and the schemas that it refers to by a name. It is plain data, so that it travels with the job."""
+    """A schema, and the schemas to which it refers by name. It is plain data, so it can be a part of the job."""
 
     root: Any
     references: tuple[tuple[str, Any], ...] = ()
-    #: The place of the file, for references that are relative to it.
+    #: The location of the file, for relative references.
     base: str | None = None
 
     def validator(self, check_formats: bool) -> Validator:
-        """Return what checks values. Raises SchemaError."""
+        """Return a validator of values. Raises SchemaError."""
         return Validator(self, check_formats)
 
 
 def read_document(text: str, references: Sequence[tuple[str, str]] = (), file: str | None = None) -> Document:
-    """Return the document of a text. ``references``: names and texts. Files that a file refers to are read now. Raises SchemaError."""
+    """Return the document of a text. ``references``: names and texts of other schemas. Files to which a file refers
+    are read immediately. Raises SchemaError.
+    """
     root = _parsed(text)
     named = [(name, _parsed(each)) for name, each in references]
     base = None if file is None else Path(file).resolve().as_uri()
@@ -59,7 +61,7 @@ def _parsed(text: str) -> Any:
 
 
 def _files_of(node: Any, base: str, seen: set[str]) -> list[tuple[str, Any]]:
-    """Return the files that a schema refers to by names relative to its own, and those that they refer to."""
+    """Return the files to which a schema refers by relative names, and the files to which these refer."""
     found: list[tuple[str, Any]] = []
     for reference in _references(node):
         name = reference.partition("#")[0]
@@ -112,7 +114,7 @@ class Validator:
         self.conforms = self._validator.is_valid
 
     def reason(self, value: Any) -> str | None:
-        """Return why a value does not conform: its first fault, with the place; None if it does."""
+        """Return the first reason why a value does not conform, with the place; None if it conforms."""
         try:
             fault = next(iter(self._validator.iter_errors(value)), None)
         except ValueError as error:  # nested too deeply

@@ -32,7 +32,7 @@ class JsonSchemaSettings(JsonSettings, frozen=True, kw_only=True):
     check_formats: CheckFormats = True
 
     def validate(self) -> None:
-        """Check that a schema is given, once."""
+        """Check that exactly one schema is given."""
         if self.json_schema is not None and self.json_schema_file is not None:
             raise OptionError(
                 "it cannot be combined with json_schema", plugin=FORMAT, option="json_schema_file", hint="give one"

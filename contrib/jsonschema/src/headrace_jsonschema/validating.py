@@ -1,4 +1,4 @@
-"""Decoders and encoders that check each object by a schema, beside those of the format ``json``."""
+"""Decoders and encoders that check each object by a schema, and use those of the format ``json``."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _decode = msgspec.json.Decoder().decode
 
 
 class ValidatingDecoder(Decoder):
-    """Decodes as ``inner`` does; bodies that it takes and that do not conform are bad."""
+    """Decodes with ``inner``. A body that ``inner`` accepts and that does not conform to the schema is bad."""
 
     def __init__(self, inner: Decoder, validator: Validator) -> None:
         self._inner = inner
@@ -48,7 +48,7 @@ class ValidatingDecoder(Decoder):
 
 
 class ValidatingEncoder(Encoder):
-    """Encodes as ``inner`` does, with ``prefix`` before each body. Raises DataError for a row that does not conform."""
+    """Encodes with ``inner``, and puts ``prefix`` before each body. Raises DataError for a row that does not conform."""
 
     def __init__(self, inner: Encoder, validator: Validator, plugin: str, prefix: bytes = b"") -> None:
         self._inner = inner
@@ -66,7 +66,7 @@ class ValidatingEncoder(Encoder):
         return [self._prefix + body for body in bodies] if self._prefix else bodies
 
     def encode_lines(self, frame: Any) -> bytes:
-        """Return all bodies, each ended by a newline. Raises OptionError where ids of schemas stand before them."""
+        """Return all bodies, each followed by a newline. Raises OptionError if bodies begin with ids of schemas."""
         if self._prefix:
             raise OptionError(
                 "bodies with schema ids are binary and cannot be written as lines of a file",

@@ -1,10 +1,10 @@
-"""Leases with fencing tokens: only one of several processes does what only one may do.
+"""Leases with fencing tokens: only one of several processes does a piece of work.
 
 leases = Leases.at("mysql+pymysql://user:password@db/headrace")
 lease = leases.acquire("refresh/products", holder="host-1", duration=timedelta(seconds=15))
 if lease is not None:
     with lease.store.engine.begin() as transaction:
-        lease.guard(transaction)      # raises LeaseLostError when somebody else has the lease by now
+        lease.guard(transaction)      # raises LeaseLostError if somebody else has the lease now
         transaction.execute(...)
 """
 

@@ -1,4 +1,6 @@
-"""The time of the database, as an expression of SQL: all holders of a lease are measured by one clock, and none by its own."""
+"""The time of the database, as an SQL expression. All holders of leases are measured by this clock, not by their own
+clocks.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,7 @@ def _sqlite(element: DatabaseMilliseconds, compiler: SQLCompiler, **options: Any
     return "CAST(ROUND((julianday('now') - 2440587.5) * 86400000) AS INTEGER)"
 
 
-# UTC: the session's time zone has an hour twice a year that is ambiguous.
+# UTC, because a time zone with summer time has an ambiguous hour every year.
 @compiles(DatabaseMilliseconds, "mysql")
 @compiles(DatabaseMilliseconds, "mariadb")
 def _mysql(element: DatabaseMilliseconds, compiler: SQLCompiler, **options: Any) -> str:

@@ -1,4 +1,4 @@
-"""What leases raise beside the errors of headrace."""
+"""The error of leases, in addition to headrace's errors."""
 
 from __future__ import annotations
 
@@ -8,6 +8,6 @@ from headrace.foundation.errors import HeadraceError
 class LeaseLostError(HeadraceError):
     """The caller does not have the lease any more: it expired, was released, or somebody else has it.
 
-    Stop what only the holder may do, and acquire the lease again. Retrying the same call does not help: a lost lease never
-    comes back, a new one has a higher token.
+    Stop the work that only the holder may do, and acquire the lease again. Repeating the same call does not help,
+    because a lost lease stays lost; a new lease has a higher token.
     """

@@ -1,4 +1,4 @@
-"""Locks of a process that was paused within a transaction: the database ends its connection after a while."""
+"""Makes the database end a connection whose process was paused in a transaction, so that its locks are released."""
 
 from __future__ import annotations
 
@@ -9,19 +9,22 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy import event
 
-#: How long a client may say nothing within a transaction.
+#: How long a client may be silent within a transaction.
 IDLE_TRANSACTION_MAX = timedelta(seconds=20)
 
 
 def limit_idle_transactions(engine: sa.Engine, limit: timedelta = IDLE_TRANSACTION_MAX) -> None:
-    """Let the database end each later connection of ``engine`` whose client says nothing for ``limit`` within a transaction.
+    """Tell the database to end a connection if its client is silent for ``limit`` within a transaction. It applies to
+    new connections of ``engine``.
 
-    A paused process keeps its connection, and the locks of its transaction with it: without a limit everybody else would wait until the
-    process goes on. Its transaction is rolled back then, and its next statement raises ``sqlalchemy.exc.OperationalError``. A statement
-    that meets a lock waits no longer than ``limit`` either. ``limit`` is rounded up to whole seconds.
+    A paused process keeps its connection and the locks of its transaction. Without a limit, all others would wait until
+    the process continues. With the limit, its transaction is rolled back, and its next statement raises
+    ``sqlalchemy.exc.OperationalError``. A statement also waits for a lock no longer than ``limit``. ``limit`` is
+    rounded up to whole seconds.
 
-    MySQL has no such limit for transactions alone: there it counts for each connection, so the pool of ``engine`` must look
-    whether a connection still works (``pool_pre_ping=True``). SQLite has none: its file stays locked until the process goes on or ends.
+    MySQL applies the limit to every idle connection, not only within transactions. So the pool of ``engine`` must check
+    connections before use (``pool_pre_ping=True``). SQLite has no such limit: its file stays locked until the process
+    continues or ends.
     """
     kind, seconds = engine.dialect.name, max(1, math.ceil(limit.total_seconds()))
     if kind == "sqlite":

@@ -20,10 +20,11 @@ _RENEWALS_PER_DURATION = 3
 
 
 class LeaseKeeper:
-    """Renews a lease from a thread of its own: ``with LeaseKeeper(lease) as keeper: …``. Releases it at the end.
+    """Renews a lease in its own thread: ``with LeaseKeeper(lease) as keeper: …``. Releases it at the end.
 
-    ``lost`` is set when the lease is lost, or when the store was away for so long that it may have expired. The holder
-    looks at it between its steps. It is no proof: a paused process sees it late, ``Lease.guard`` does not.
+    ``lost`` is set when the lease is lost, or when the store could not be reached for so long that the lease may have
+    expired. The holder checks it between its steps. It is no proof, because a paused process sees it too late;
+    ``Lease.guard`` is a proof.
     """
 
     def __init__(self, lease: Lease, *, clock: Clock | None = None) -> None:
@@ -40,7 +41,9 @@ class LeaseKeeper:
         self._thread.start()
 
     def stop(self) -> None:
-        """End the thread and release the lease. A store that is away is logged: the lease expires by itself."""
+        """End the thread and release the lease. If the store cannot be reached, this is logged, and the lease expires
+        later.
+        """
         self._stop.set()
         self._thread.join()
         if not self.lost.is_set():
@@ -73,7 +76,7 @@ class LeaseKeeper:
             while not self.lost.is_set() and not self._clock.wait(self._stop, pause_seconds):
                 self.renew_once()
         except BaseException:
-            self.lost.set()  # a holder must not go on with a lease that nobody renews
+            self.lost.set()  # a holder must not continue with a lease that is no longer renewed
             raise
 
     def __enter__(self) -> Self:

@@ -1,4 +1,4 @@
-"""Leases as their users see them."""
+"""The interface of leases for their users."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ class Leases:
 
     @classmethod
     def at(cls, url: str) -> Leases:
-        """Return the leases in the database at an address of SQLAlchemy; make their table if it is missing.
+        """Return the leases in the database at an SQLAlchemy URL. Create their table if it is missing.
 
-        Raises OptionError for a database that has no clock known here, RetriableError when it cannot be reached.
+        Raises OptionError for an unsupported database, RetriableError if it cannot be reached.
         """
         store = SqlLeaseStore.at(url)
         store.create_table()
         return cls(store)
 
     def acquire(self, name: str, *, holder: str, duration: timedelta) -> Lease | None:
-        """Take a lease, or return None at once when somebody has it.
+        """Acquire a lease, or return None without waiting if somebody has it.
 
-        ``holder`` is shown to people and proves nothing: two calls with the same holder do not share a lease. The lease
-        expires after ``duration`` by the store's clock unless it is renewed. When the call raises RetriableError, the store
-        may have given the lease; it then expires unused.
+        ``holder`` is only shown to people: two calls with the same holder do not share a lease. The lease
+        expires after ``duration`` by the store's clock unless it is renewed. When the call raises RetriableError, the
+        store may have given the lease; it then expires unused.
         """
         _check_text("name", name)
         _check_text("holder", holder)
@@ -48,10 +48,12 @@ class Leases:
         return None if token is None else Lease(self.store, name, holder, token, duration)
 
     def take_over(self, seen: LeaseRecord, *, holder: str, duration: timedelta) -> Lease | None:
-        """Take a lease whose holder is gone, also before it expires; None if the holder has shown a sign of life since ``seen``.
+        """Take over a lease whose holder is gone, also before it expires. Return None if the holder has shown a sign of
+        life since ``seen``.
 
-        Call it when the holder is known to be dead, or when ``SignsOfLife.gone`` says so of holders that stop by their own clocks.
-        Unlike ``acquire`` it does not depend on the store's clock, which may have been set. Raises JobError for a store without marks.
+        Call it if the holder is known to be dead, or if holders stop by their own clocks and ``SignsOfLife.gone``
+        returns true. Unlike ``acquire`` it does not depend on the store's clock, which may have been changed. Raises
+        JobError for a store without marks.
         """
         _check_text("holder", holder)
         _check_duration(duration)
@@ -59,24 +61,27 @@ class Leases:
         return None if token is None else Lease(self.store, seen.name, holder, token, duration)
 
     def read(self, name: str) -> LeaseRecord | None:
-        """Return who has a lease now, or None if nobody ever took one of that name. For people; it may change at once."""
+        """Return the record of a lease, or None if nobody ever acquired this name. It is for people, because it may
+        change immediately.
+        """
         _check_text("name", name)
         return self.store.read(name)
 
 
 @dataclass(frozen=True)
 class Lease:
-    """A lease that was acquired. Whether it is still held, only ``check``, ``renew`` and ``guard`` say."""
+    """An acquired lease. Only ``check``, ``renew`` and ``guard`` tell whether it is still held."""
 
     store: LeaseStore
     name: str
     holder: str
-    #: Grows with every time that the name is taken. Give it to whatever can refuse a lower one.
+    #: Grows each time that the name is acquired. Pass it to resources that can refuse a lower token.
     token: int
     duration: timedelta
 
     def renew(self) -> None:
-        """Let the lease expire ``duration`` from now. Raises LeaseLostError; RetriableError when the store is away.
+        """Extend the lease to ``duration`` from now. Raises LeaseLostError; RetriableError if the store cannot be
+        reached.
 
         Call it several times in each ``duration``; ``LeaseKeeper`` does.
         """
@@ -86,8 +91,8 @@ class Lease:
     def check(self) -> timedelta:
         """Ask the store whether the lease is held, and return the time until it expires. Raises LeaseLostError.
 
-        Does not guarantee that the lease is held when the caller acts: the process may be paused in between. ``guard``
-        does, or a resource that compares tokens.
+        It does not guarantee that the lease is still held when the caller acts, because the process may be paused in
+        between. ``guard`` guarantees it, and so does a resource that compares tokens.
         """
         found = self.store.read(self.name)
         if found is None or found.token != self.token or found.holder is None:
@@ -95,10 +100,11 @@ class Lease:
         return found.time_left
 
     def guard(self, transaction: Any) -> None:
-        """Make ``transaction`` one that commits only while nobody else has the lease. Raises LeaseLostError.
+        """Make sure that ``transaction`` commits only while nobody else has the lease. Raises LeaseLostError.
 
-        Call it first in a transaction on the database of the leases (a ``sqlalchemy.Connection``): the lease cannot be taken,
-        renewed or released until that transaction ends, so keep it much shorter than ``duration``. After the error roll back.
+        Call it first in a transaction on the database of the leases (a ``sqlalchemy.Connection``): the lease cannot be
+        taken, renewed or released until that transaction ends, so keep it much shorter than ``duration``. Roll back
+        after the error.
         """
         if not self.store.guard(self.name, self.token, transaction):
             raise self._lost()

@@ -1,4 +1,4 @@
-"""Tells which holders of leases are gone, by the watcher's own clock alone."""
+"""Finds holders of leases that are gone, by the watcher's own clock only."""
 
 from __future__ import annotations
 
@@ -11,11 +11,13 @@ from headrace_lease.store import LeaseRecord
 
 
 class SignsOfLife:
-    """Watches the marks of leases. ``look`` is called again and again with what was read of the store; one thread uses it.
+    """Watches the marks of leases. Call ``look`` repeatedly with records that were read from the store. One thread uses
+    it.
 
-    A holder is gone when its mark has not changed for ``duration`` while the store could be read all the time. A holder that stops by
-    its own monotonic clock, ``duration`` after it has *sent* its last renewal, has stopped by then. So two never hold one lease,
-    however the clock of the store is set, and an outage of the store does not make anybody look dead.
+    A holder is gone if its mark has not changed for ``duration`` while the store could be read all the time. A holder
+    must stop by its own monotonic clock ``duration`` after it has *sent* its last renewal; then it has stopped by that
+    time. So two holders never have the same lease, even if the clock of the store is changed, and an outage of the
+    store makes no holder look dead.
     """
 
     def __init__(self, duration: timedelta, *, clock: Clock | None = None) -> None:
@@ -25,9 +27,10 @@ class SignsOfLife:
         self._looked = float("-inf")
 
     def look(self, records: Iterable[LeaseRecord], *, asked: float) -> None:
-        """Note the marks of now. ``asked``: the monotonic time right before they were read.
+        """Record the current marks. ``asked``: the monotonic time just before they were read.
 
-        After a pause of half a duration between two looks all watches begin anew: nobody knows what has happened in between.
+        If more than half a duration lies between two calls, all watches begin again, because it is unknown what
+        happened in between.
         """
         read = self._clock.monotonic()
         forgotten = asked - self._looked > self._seconds / 2
@@ -35,12 +38,12 @@ class SignsOfLife:
         found: dict[str, tuple[str, float]] = {}
         for record in records:
             mark, since = self._seen.get(record.name, ("", read))
-            # A change is as late as its reading: counted from then, no holder is taken for gone too early.
+            # A change counts from the time of its reading, so no holder is considered gone too early.
             found[record.name] = (record.mark, read if forgotten or mark != record.mark else since)
         self._seen = found
 
     def gone(self, record: LeaseRecord) -> bool:
-        """Return whether the holder in a record, of those that were looked at last, has shown no sign of life for the duration."""
+        """Return whether the holder of a record from the last ``look`` has shown no sign of life for the duration."""
         mark, since = self._seen.get(record.name, ("", self._looked))
         return mark == record.mark and self._looked - since >= self._seconds
 

@@ -15,11 +15,11 @@ from headrace_lease.database_clock import KNOWN_DIALECTS, DatabaseMilliseconds
 from headrace_lease.idle_transactions import limit_idle_transactions
 from headrace_lease.store import LeaseRecord, LeaseStore
 
-#: Default collations of MySQL take ``a`` and ``A`` for the same name.
+#: The default collations of MySQL treat ``a`` and ``A`` as the same name.
 _TEXT = sa.String(255).with_variant(mysql.VARCHAR(255, charset="utf8mb4", collation="utf8mb4_bin"), "mysql", "mariadb")
 
 metadata = sa.MetaData()
-#: One row for each name that was ever taken. Rows are never removed: the token would begin anew.
+#: One row for each name that was ever acquired. Rows are never removed, because the token would begin again at 1.
 TABLE = sa.Table(
     "headrace_leases",
     metadata,
@@ -28,18 +28,18 @@ TABLE = sa.Table(
     sa.Column("token", sa.BigInteger, nullable=False),
     # Milliseconds since the Unix epoch by the database's clock; 0: free.
     sa.Column("expires_at_ms", sa.BigInteger, nullable=False),
-    mysql_engine="InnoDB",  # others have no transactions
+    mysql_engine="InnoDB",  # other engines have no transactions
     mariadb_engine="InnoDB",
 )
-#: What SQLite, MySQL and PostgreSQL say of a table that is not there.
+#: The messages of SQLite, MySQL and PostgreSQL about a missing table.
 _MISSING = ("no such table", "doesn't exist", "does not exist")
 
 
 class SqlLeaseStore(LeaseStore):
     """Keeps leases in the table ``headrace_leases`` of a database.
 
-    ``clock`` is the expression of SQL that gives milliseconds since the Unix epoch; a test may read them from a table. It must not
-    come from the client.
+    ``clock`` is the expression of SQL that gives milliseconds since the Unix epoch; a test may read them from a table.
+    It must not come from the client.
     """
 
     def __init__(self, engine: sa.Engine, *, clock: sa.ColumnElement[int] | None = None) -> None:
@@ -54,16 +54,16 @@ class SqlLeaseStore(LeaseStore):
 
     @classmethod
     def at(cls, url: str) -> SqlLeaseStore:
-        """Return the store in the database at an address of SQLAlchemy. Connects when it is first used.
+        """Return the store in the database at an SQLAlchemy URL. It connects when it is first used.
 
-        The database ends transactions whose client says nothing for 20 seconds (``limit_idle_transactions``).
+        The database ends transactions whose client is silent for 20 seconds (``limit_idle_transactions``).
 
         Raises OptionError for an address that SQLAlchemy cannot read, or whose driver is not installed.
         """
         try:
             engine = sa.create_engine(url, pool_pre_ping=True)
         except (sa.exc.ArgumentError, sa.exc.NoSuchModuleError, ModuleNotFoundError) as error:
-            # Without the error's own text and chain: it may quote the address, which has a password.
+            # The error's own text and chain are left out, because they may quote the URL, which may contain a password.
             raise OptionError(
                 f"no database can be reached by this address ({type(error).__name__})",
                 option="url",
@@ -74,18 +74,18 @@ class SqlLeaseStore(LeaseStore):
         return cls(engine)
 
     def create_table(self) -> None:
-        """Make the table if it is missing. Several processes may do so at the same time."""
+        """Create the table if it is missing. Several processes may call it at the same time."""
         with _reached():
             try:
                 metadata.create_all(self.engine)
             except (sa.exc.OperationalError, sa.exc.ProgrammingError, sa.exc.IntegrityError):
-                # Another process may have made it between our look and our CREATE.
+                # Another process may have created it between our check and our CREATE.
                 if not sa.inspect(self.engine).has_table(TABLE.name):
                     raise
 
     def take(self, name: str, holder: str, duration: timedelta) -> int | None:
         """See LeaseStore.take."""
-        # Write first: on SQLite a transaction that reads first may not be able to write.
+        # It writes first, because in SQLite a transaction that reads first may not be able to write.
         takes = (
             sa.update(TABLE)
             .where(TABLE.c.name == name, TABLE.c.expires_at_ms <= self._now)
@@ -104,7 +104,7 @@ class SqlLeaseStore(LeaseStore):
         raise RetriableError(f"the row of the lease {name!r} was removed while it was being acquired")
 
     def _make_row(self, name: str) -> None:
-        # IntegrityError: another process has made the same row, which is as good.
+        # IntegrityError: another process has inserted the same row, which has the same effect.
         with contextlib.suppress(sa.exc.IntegrityError), self.engine.begin() as transaction:
             transaction.execute(sa.insert(TABLE).values(name=name, holder="", token=0, expires_at_ms=0))
 
@@ -126,19 +126,19 @@ class SqlLeaseStore(LeaseStore):
         return found[0] if found else None
 
     def records(self, prefix: str) -> list[LeaseRecord]:
-        """Return what is known of all names that begin with ``prefix``, by name, in one query."""
+        """Return the records of all names that begin with ``prefix``, by name, in one query."""
         return self._records(TABLE.c.name.startswith(prefix, autoescape=True))
 
     def _records(self, chosen: sa.ColumnElement[bool]) -> list[LeaseRecord]:
         left = (TABLE.c.expires_at_ms - self._now).label("left_ms")
         columns = (TABLE.c.name, TABLE.c.token, TABLE.c.holder, TABLE.c.expires_at_ms, left)
-        # A row that was made and not yet taken is unknown to everybody.
+        # A row that was inserted and not yet acquired does not count.
         statement = sa.select(*columns).where(chosen, TABLE.c.token != 0).order_by(TABLE.c.name)
         with _reached(), self.engine.connect() as connection:
             return [_record(row) for row in connection.execute(statement)]
 
     def take_over(self, name: str, holder: str, duration: timedelta, seen: LeaseRecord) -> int | None:
-        """See LeaseStore.take_over. Works whatever the database's clock says: only marks are compared."""
+        """See LeaseStore.take_over. It does not depend on the database's clock, because it only compares marks."""
         token, expires_at_ms = map(int, seen.mark.split("/"))
         takes = (
             sa.update(TABLE)
@@ -157,11 +157,12 @@ class SqlLeaseStore(LeaseStore):
             )
         with _reached():
             if transaction.dialect.name == "sqlite":
-                # SQLite has no locks of rows: a write, even of the same value, takes the lock of the file.
+                # SQLite has no row locks: a write, even of the same value, takes the lock of the file.
                 statement = sa.update(TABLE).values(token=TABLE.c.token).where(*self._held(name, token))
                 held = bool(transaction.execute(statement).rowcount)
             else:
-                # Shared: several transactions of one holder need not wait for each other. Who takes the lease must.
+                # A shared lock: transactions of one holder do not wait for each other, but an acquiring process must
+                # wait.
                 row = sa.select(TABLE.c.token).where(*self._held(name, token)).with_for_update(read=True)
                 held = transaction.execute(row).first() is not None
         _refuse_autocommit(transaction)
@@ -185,7 +186,9 @@ def _milliseconds(duration: timedelta) -> int:
 
 
 def _refuse_autocommit(connection: sa.Connection) -> None:
-    """Raise JobError when the lock that guards was given back at once, since each statement is a transaction."""
+    """Raise JobError for a connection in which each statement is a transaction: it would release the guarding lock
+    immediately.
+    """
     driver = cast("Any", connection.connection.dbapi_connection)
     if connection.dialect.name == "sqlite":
         commits_each = not driver.in_transaction
@@ -201,7 +204,7 @@ def _refuse_autocommit(connection: sa.Connection) -> None:
 
 @contextlib.contextmanager
 def _reached() -> Iterator[None]:
-    """Turn errors of a database that is away or busy into RetriableError, a missing table into JobError."""
+    """Convert errors of a database that is unreachable or busy to RetriableError, and a missing table to JobError."""
     try:
         yield
     except (sa.exc.OperationalError, sa.exc.ProgrammingError, sa.exc.InterfaceError, sa.exc.TimeoutError) as error:

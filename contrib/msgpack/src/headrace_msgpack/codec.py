@@ -21,7 +21,7 @@ class BinarySettings(JsonSettings, frozen=True, kw_only=True):
 
 
 class _BinaryCodec(JsonCodec):
-    """What both formats share: values follow the rules of ``json``, whose decoder makes the columns."""
+    """Base of both formats. Values follow the rules of ``json``, whose decoder makes the columns."""
 
     Settings: ClassVar[type[declared.Settings]] = BinarySettings
 
@@ -30,10 +30,10 @@ class _BinaryCodec(JsonCodec):
 
     @abstractmethod
     def notation(self) -> Notation:
-        """Return the notation, which reads and writes the bytes."""
+        """Return the object that reads and writes the bytes."""
 
     def decoder(self, schema: Schema, columns: Sequence[str] | None = None) -> Decoder:
-        """Return a decoder. Raises OptionError as the one of ``json`` does."""
+        """Return a decoder. Raises OptionError in the same cases as the format ``json``."""
         from headrace_msgpack.decoder import BinaryDecoder
 
         return BinaryDecoder(self.notation(), super().decoder(schema, columns), self.settings.max_body_bytes)

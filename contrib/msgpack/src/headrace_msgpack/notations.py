@@ -60,7 +60,7 @@ class Cbor(Notation):
     name = "cbor"
 
     def read(self, body: bytes) -> dict[str, Any]:
-        # The tag that says no more than that this is CBOR, as files begin.
+        # The tag of self-described CBOR, with which files may begin.
         body = body.removeprefix(_SELF_DESCRIBED)
         file = io.BytesIO(body)
         try:
@@ -87,6 +87,6 @@ def _text(encoder: Any, value: Any) -> None:
 
 
 def _moment(encoder: Any, value: dt.datetime) -> None:
-    """Write an instant with the tag that it has in CBOR (0), and a time without a zone as a text."""
+    """Write an instant with CBOR's tag 0, and a time without a zone as a text."""
     text = msgspec.to_builtins(value)
     encoder.encode(cbor2.CBORTag(0, text) if value.tzinfo else text)

@@ -42,7 +42,7 @@ class ProtobufCodec(Codec):
         return self._made
 
     def default_schema(self) -> Schema:
-        """Return the fields of the message. What has no type of its own is a text that holds JSON."""
+        """Return the fields of the message. A field without a column type becomes JSON text."""
         import polars as pl
         from headrace.flow.schema import Schema
 
@@ -53,7 +53,7 @@ class ProtobufCodec(Codec):
         return Schema({name: kind or pl.String() for name, kind in types.items()}, json_columns=texts)
 
     def decoder(self, schema: Schema, columns: Sequence[str] | None = None) -> Decoder:
-        """Return a decoder. Raises OptionError for columns that the message does not give."""
+        """Return a decoder. Raises OptionError for columns that the message does not have."""
         from headrace_protobuf.decoder import ProtobufDecoder
 
         chosen = {name: schema[name] for name in (schema if columns is None else columns)}

@@ -1,4 +1,6 @@
-"""The format ``protobuf-confluent``: a byte 0, the id of a schema (4 bytes), the place of the message in it, and the message."""
+"""The format ``protobuf-confluent``: a byte 0, the id of a schema (4 bytes), the index of the message in the schema,
+and the message.
+"""
 
 from __future__ import annotations
 
@@ -58,7 +60,7 @@ class ConfluentSettings(RegistrySettings, frozen=True, kw_only=True):
 
 
 class ProtobufConfluentCodec(ProtobufCodec):
-    """Messages with ids of schemas. Bodies are read by the descriptor set of the job, whichever version wrote them."""
+    """Messages with ids of schemas. The descriptor set of the job decodes all bodies, whichever version wrote them."""
 
     Settings: ClassVar[type[declared.Settings]] = ConfluentSettings
 
@@ -73,7 +75,7 @@ class ProtobufConfluentCodec(ProtobufCodec):
             self._place(self._text, "proto_file")
 
     def _place(self, text: str, naming: str) -> Place:
-        """Return the place of the message in a text. Raises OptionError when it is not there."""
+        """Return the index of the message in a schema text. Raises OptionError if the text does not have it."""
         found = {name: place for place, name in messages_of(text).items()}
         if self.settings.message not in found:
             hint = did_you_mean(self.settings.message, found, known="messages")
@@ -81,14 +83,17 @@ class ProtobufConfluentCodec(ProtobufCodec):
         return found[self.settings.message]
 
     def decoder(self, schema: Schema, columns: Sequence[str] | None = None) -> Decoder:
-        """Return a decoder. Raises OptionError for columns that the message does not give. Does not ask the registry."""
+        """Return a decoder. Raises OptionError for columns that the message does not have. It does not ask the
+        registry.
+        """
         chosen = {name: schema[name] for name in (schema if columns is None else columns)}
         return ConfluentDecoder(self.settings, chosen, super().decoder(schema, columns))
 
     def encoder(self, schema: Schema | None) -> Encoder:
         """Return an encoder. Raises OptionError when the columns are not known, do not fit, or no schema is given.
 
-        The registry is asked when the first rows are written; before that only for the latest version, where that is what is written.
+        The registry is asked when the first rows are written. It is asked earlier only for the latest version, if this
+        is the version to write.
         """
         options = self.settings
         check_subject(options)
@@ -120,7 +125,7 @@ class _PrefixedEncoder(Encoder):
 
 
 class ConfluentDecoder(RegisteredDecoder):
-    """Takes the messages of the wanted name; ``inner`` decodes them."""
+    """Accepts messages with the configured name; ``inner`` decodes them."""
 
     kind = _KIND
 
@@ -137,12 +142,12 @@ class ConfluentDecoder(RegisteredDecoder):
         self._inner = inner
 
     def decoder_of(self, schema_id: int, schema: RegisteredSchema) -> Decoder:
-        """Return what decodes the messages of a schema; see ``RegisteredDecoder``."""
+        """Return the decoder for the messages of a schema; see ``RegisteredDecoder``."""
         return _OfOneSchema(messages_of(schema.text), self._message, self._inner)
 
 
 class _OfOneSchema(Decoder):
-    """Decodes the bodies of one schema, which begin with the place of their message in it."""
+    """Decodes the bodies of one schema. Each body begins with the index of its message in the schema."""
 
     def __init__(self, messages: Mapping[Place, str], wanted: str, inner: Decoder) -> None:
         self._messages = messages

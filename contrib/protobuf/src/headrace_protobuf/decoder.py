@@ -1,4 +1,4 @@
-"""Bodies to frames: each body is parsed by Google's library in C, then columns are made of the values."""
+"""Decodes bodies to frames: Google's library in C parses each body, then columns are made from the values."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ from headrace_protobuf.fields import TypeMismatchError, taker
 
 
 class ProtobufDecoder(Decoder):
-    """Decodes to the given columns. Raises OptionError for one that is not a field, or of a type that its field cannot be converted to."""
+    """Decodes to the given columns. Raises OptionError for a column that is not a field, or to whose type its field
+    cannot be converted.
+    """
 
     def __init__(self, message: type[Message], columns: Mapping[str, pl.DataType], max_body_bytes: int) -> None:
         self._message = message
@@ -65,7 +67,7 @@ class ProtobufDecoder(Decoder):
             try:
                 return list(map(self._parse, every)), np.arange(len(every))
             except (DecodeError, UnicodeDecodeError):
-                pass  # some body is no message: each is looked at
+                pass  # at least one body is not a message, so each is checked
         messages, rows = [], []
         for row, body in enumerate(every):
             found = self._single(body)
@@ -77,7 +79,7 @@ class ProtobufDecoder(Decoder):
         return messages, np.array(rows, dtype=np.int64)
 
     def _single(self, body: bytes) -> Any:
-        """Return the message of a body, or why there is none."""
+        """Return the message of a body, or the reason why it is not a message."""
         if len(body) > self._max_body_bytes:
             return too_large(len(body), self._max_body_bytes)
         try:
@@ -89,7 +91,7 @@ class ProtobufDecoder(Decoder):
         return made
 
     def _taken(self, messages: list[Any]) -> list[pl.Series] | None:
-        """Return the columns of messages; None if some value is not in the range of its column."""
+        """Return the columns of messages; None if a value is outside the range of its column."""
         try:
             return [
                 pl.Series(name, [take(message) for message in messages], dtype=self._columns[name])

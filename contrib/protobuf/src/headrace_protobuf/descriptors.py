@@ -1,4 +1,4 @@
-"""Descriptor sets, as ``protoc --descriptor_set_out`` writes them, to messages."""
+"""Makes message classes from descriptor sets, which ``protoc --descriptor_set_out`` writes."""
 
 from __future__ import annotations
 
@@ -37,7 +37,9 @@ def read_descriptor_file(path: str) -> bytes:
 
 
 def message_class(content: bytes, name: str) -> type[Message]:
-    """Return the class of a message. Raises OptionError when the bytes are no descriptor set, or it lacks the message or imports."""
+    """Return the class of a message. Raises OptionError if the bytes are not a descriptor set, or if the message or
+    imports are missing.
+    """
     given = descriptor_pb2.FileDescriptorSet()
     try:
         given.ParseFromString(content)

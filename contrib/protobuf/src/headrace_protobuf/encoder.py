@@ -1,4 +1,4 @@
-"""Frames to bodies: each row is a message."""
+"""Encodes frames to bodies: each row becomes a message."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from headrace_protobuf.fields import TypeMismatchError, putter
 
 
 class ProtobufEncoder(Encoder):
-    """Encodes rows. Raises DataError for a row that is not a message, OptionError for columns that are no fields."""
+    """Encodes rows. Raises DataError for a row that cannot be a message, OptionError for columns that are not fields."""
 
     def __init__(self, message: type[Message], schema: Schema, *, null_as_default: bool) -> None:
         self._message = message
@@ -44,7 +44,7 @@ class ProtobufEncoder(Encoder):
         return [self._body(row) for row in frame.select(list(self._putters)).iter_rows(named=True)]
 
     def encode_lines(self, frame: pl.DataFrame) -> bytes:
-        """Raise OptionError: messages hold any byte, so that they cannot be lines of a file."""
+        """Raise OptionError: messages may contain any byte, so they cannot be lines of a file."""
         raise OptionError(
             "messages of Protocol Buffers are binary and cannot be written as lines of a file",
             plugin="protobuf",

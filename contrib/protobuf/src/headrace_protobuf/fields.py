@@ -1,4 +1,4 @@
-"""Fields of messages as columns: which types they have, and how values are taken out of a message and put into it."""
+"""Fields of messages as columns: their types, and functions that get values from a message and set them."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from google.protobuf import json_format
 from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescriptor
 from headrace.flow.schema import type_name
 
-#: Takes the value of a field out of a message; raises ValueError for one that the column does not hold.
+#: Gets the value of a field from a message; raises ValueError for a value that the column cannot hold.
 Take = Callable[[Any], Any]
-#: Makes of a value of a column what a field takes; raises ValueError.
+#: Converts a value of a column to a value of a field; raises ValueError.
 Put = Callable[[Any], Any]
 
 _UTC = pl.Datetime("us", "UTC")
@@ -39,15 +39,15 @@ _WRAPPERS = frozenset(
     for name in ("Double", "Float", "Int64", "UInt64", "Int32", "UInt32", "Bool", "String", "Bytes")
 )
 _TIMESTAMP, _DURATION = "google.protobuf.Timestamp", "google.protobuf.Duration"
-#: Messages that hold any value: they are kept as JSON.
+#: Messages with values of any type; they are kept as JSON.
 _ANY = frozenset(f"google.protobuf.{name}" for name in ("Any", "Struct", "Value", "ListValue", "FieldMask"))
-#: Of 0001-01-01 and 9999-12-31, in seconds.
+#: 0001-01-01 and 9999-12-31, in seconds since 1970.
 _FIRST_SECOND, _LAST_SECOND = -62_135_596_800, 253_402_300_799
 _DURATION_SECONDS_MAX = 315_576_000_000
 
 
 class TypeMismatchError(Exception):
-    """Values of a field do not become a column of this type."""
+    """Values of a field cannot be converted to a column of this type."""
 
 
 def column_type(field: FieldDescriptor, above: frozenset[str] = frozenset()) -> pl.DataType | None:
@@ -85,7 +85,7 @@ def is_map(field: FieldDescriptor) -> bool:
 
 
 def taker(field: FieldDescriptor, column: pl.DataType) -> Take:
-    """Return what takes the value of a field out of a message. Raises TypeMismatchError."""
+    """Return a function that gets the value of a field from a message. Raises TypeMismatchError."""
     name = field.name
     if _is_text_of(field, column):
         return _json_taker(field)
@@ -113,7 +113,7 @@ def _is_text_of(field: FieldDescriptor, column: pl.DataType) -> bool:
 
 
 def _json_taker(field: FieldDescriptor) -> Take:
-    """Return what takes a field as JSON, in the form that Protocol Buffers define for it."""
+    """Return a function that gets a field as JSON, in the form that Protocol Buffers define."""
     import msgspec
 
     name, wanted = field.name, field.name
@@ -139,7 +139,7 @@ def _json_taker(field: FieldDescriptor) -> Take:
 
 
 def _value_taker(field: FieldDescriptor, column: pl.DataType) -> Take | None:
-    """Return what makes of a single value the value of a column; None: it is that."""
+    """Return a function that converts a single value to the value of a column; None: no conversion is needed."""
     if field.message_type is not None:
         return _message_taker(field.message_type, field, column)
     if field.type == _F.TYPE_ENUM:
@@ -217,7 +217,7 @@ def _duration(value: Any) -> int:
 
 
 def putter(field: FieldDescriptor, column: pl.DataType) -> Put:
-    """Return what makes of a value that is not NULL what a field takes. Raises TypeMismatchError."""
+    """Return a function that converts a value other than NULL to a value of a field. Raises TypeMismatchError."""
     if field.is_repeated:
         if is_map(field) or not isinstance(column, pl.List):
             raise _mismatch(field, column)
@@ -313,6 +313,6 @@ def _mismatch(field: FieldDescriptor, column: pl.DataType) -> TypeMismatchError:
 
 
 def _names() -> dict[int, str]:
-    """Return the names of types, as they are in ``.proto`` files, by their numbers."""
+    """Return the names of types in ``.proto`` files, by their numbers."""
     names = [name for name in dir(_F) if name.startswith("TYPE_") and isinstance(getattr(_F, name), int)]
     return {getattr(_F, name): name.removeprefix("TYPE_").lower() for name in names}

@@ -1,6 +1,7 @@
-"""The messages that a .proto text declares, by their places: what stands before a body says which of them it is.
+"""Finds the messages that a .proto text declares, by their indexes. The first bytes of a body contain the index of its
+message.
 
-Only names are read. The text is not compiled: the descriptor set of the job says what the fields are.
+Only names are read. The text is not compiled, because the fields are in the job's descriptor set.
 """
 
 from __future__ import annotations
@@ -8,18 +9,18 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-#: Places from the outermost message to a nested one.
+#: Indexes from the outermost message to a nested one.
 Place = tuple[int, ...]
 _LEFT_OUT = re.compile(r"""//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'""", re.DOTALL)
 _TOKENS = re.compile(r"[A-Za-z_][\w.]*|[{};]|\S")
 
 
 def messages_of(text: str) -> Mapping[Place, str]:
-    """Return the full names of all messages by their places."""
+    """Return the full names of all messages by their indexes."""
     tokens = _TOKENS.findall(_LEFT_OUT.sub(" ", text))
     package = ""
     found: dict[Place, str] = {}
-    #: For each open bracket: the name and place of its message, or None.
+    #: For each open bracket: the name and index of its message, or None.
     open_blocks: list[tuple[str, Place] | None] = []
     counts: dict[Place, int] = {}
     for position, token in enumerate(tokens):
@@ -42,14 +43,14 @@ def _message_before(
 ) -> tuple[str, Place] | None:
     """Return the message whose block begins at a bracket; None for any other block."""
     if position >= 4 and tokens[position - 4] == "group" and tokens[position - 2] == "=":
-        declared = tokens[position - 3]  # of proto2: a field and its message at once
+        declared = tokens[position - 3]  # in proto2: declares a field and its message together
     elif position >= 2 and tokens[position - 2] == "message":
         declared = tokens[position - 1]
     else:
         return None
     if not declared.isidentifier():
         return None
-    # A message within anything but a message (an option) is none.
+    # A message inside anything other than a message (an option) does not count.
     if open_blocks and open_blocks[-1] is None:
         return None
     outer_name, outer = open_blocks[-1] if open_blocks and open_blocks[-1] is not None else (package, ())
@@ -61,10 +62,10 @@ def _message_before(
 
 
 def written(place: Place) -> bytes:
-    """Return a place as it stands before a body: its length and its numbers, or one byte 0 for the first message."""
+    """Return the bytes of an index before a body: its length and its numbers, or one byte 0 for the first message."""
     if place == (0,):
         return b"\x00"
-    return b"".join(_varint(2 * number) for number in (len(place), *place))  # zigzag of what is not negative
+    return b"".join(_varint(2 * number) for number in (len(place), *place))  # zigzag of a non-negative number
 
 
 def _varint(number: int) -> bytes:
@@ -76,7 +77,7 @@ def _varint(number: int) -> bytes:
 
 
 def read(body: bytes) -> tuple[Place, int] | None:
-    """Return the place that stands at the beginning of a body, and how many bytes it takes; None if there is none."""
+    """Return the index at the beginning of a body, and how many bytes it takes; None if there is no index."""
     numbers: list[int] = []
     wanted, at = 1, 0
     while len(numbers) < wanted:

@@ -1,7 +1,8 @@
-"""Sigma rules that pySigma has read, with its pipelines applied, as conditions of headrace in SQL.
+"""Converts Sigma rules, which pySigma has read and to which it has applied its pipelines, to SQL conditions of
+headrace.
 
-pySigma reads rules, modifiers and conditions; how a value is compared is what headrace-rules does with Sigma rules, so that both ways give
-rules that match the same rows.
+pySigma reads rules, modifiers and conditions. Values are compared as in headrace-rules, so rules of both ways match the
+same rows.
 """
 
 from __future__ import annotations
@@ -55,9 +56,10 @@ _OPERATORS = {
 class HeadraceBackend(Backend):
     """Converts Sigma rules to conditions of headrace: ``HeadraceBackend(pipeline).convert(collection)``.
 
-    Formats: ``default`` gives one condition for each rule, as ``where`` takes it; ``rules`` gives the text of a YAML file for the verb
-    ``rules``. ``keywords``: the columns in which values without a field are searched for. Fields are columns; a dot leads into a column of
-    structs. Correlations are not converted: headrace-detection reads them itself. What has no meaning in headrace raises a SigmaError.
+    Formats: ``default`` gives one condition for each rule, for ``where``; ``rules`` gives the text of a YAML file for
+    the verb ``rules``. ``keywords``: the columns in which values without a field are searched. Fields are columns; a
+    dot means a field of a column of structs. Correlations are not converted, because headrace-detection reads them.
+    Parts that headrace cannot express raise a SigmaError.
     """
 
     name: ClassVar[str] = "headrace"
@@ -88,14 +90,14 @@ class HeadraceBackend(Backend):
         return joined(self._tests(cond.args, state, together=False), "AND")
 
     def convert_condition_not(self, cond: ConditionNOT, state: ConversionState) -> str:
-        # A field that is missing (NULL) does not match, so that its negation is true.
+        # A missing field (NULL) does not match, so its negation is true.
         return f"({self.convert_condition(cond.args[0], state)}) IS NOT TRUE"
 
     def convert_condition_as_in_expression(self, cond: ConditionOR | ConditionAND, state: ConversionState) -> str:
         raise NotImplementedError("texts of one field are put together by convert_condition_or")
 
     def _tests(self, parts: Sequence[Any], state: ConversionState, *, together: bool) -> list[str]:
-        """Return the tests of parts; texts of one field, if any may match, as one test."""
+        """Return the tests of parts. If any of several texts of one field may match, they become one test."""
         tests: list[str] = []
         texts: dict[tuple[str, bool], list[Text]] = {}
         for part in parts:
@@ -232,7 +234,9 @@ class HeadraceBackend(Backend):
     # -------------------------------------------------------------------------------------------------- formats
 
     def finalize_query_rules(self, rule: SigmaRule, query: Any, index: int, state: ConversionState) -> dict[str, Any]:
-        """Return a rule as a mapping. Of several conditions all but the first have their number at the id."""
+        """Return a rule as a mapping. If a rule has several conditions, the ids of all but the first end with a
+        number.
+        """
         name = id_of({"id": str(rule.id) if rule.id else None, "name": rule.name, "title": rule.title})
         if not name:
             raise SigmaConversionError(rule, rule.source, "a rule of headrace needs an id, a name or a title")
@@ -274,5 +278,5 @@ def _text(value: SigmaString) -> Text:
 
 def _regex(column: str, value: SigmaRegularExpression) -> str:
     flags = [value.sigma_to_re_flag[flag] for flag in value.flags]
-    # Not ``str(…)``: it would escape what looks like a wildcard.
+    # ``str(…)`` cannot be used, because it would escape characters that look like wildcards.
     return found_by_regex(column, value.regexp.original, flags)

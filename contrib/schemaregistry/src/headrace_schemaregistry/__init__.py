@@ -1,7 +1,8 @@
-"""What formats with a schema registry of Confluent's protocol share: the client, its options, and bodies with ids of schemas.
+"""Shared code of formats with a schema registry of Confluent's protocol: the client, its options, and bodies with ids
+of schemas.
 
-A format derives its settings from ``RegistrySettings``, and its decoder from ``RegisteredDecoder``, which asks it for a decoder of each
-schema. Its sinks use ``RegisteringEncoder``. Nothing here is imported before it is used.
+A format derives its settings from ``RegistrySettings``, and its decoder from ``RegisteredDecoder``, which asks it for a
+decoder of each schema. Its sinks use ``RegisteringEncoder``. Nothing here is imported before it is used.
 """
 
 from __future__ import annotations

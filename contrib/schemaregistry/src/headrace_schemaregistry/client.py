@@ -1,4 +1,4 @@
-"""A client of schema registries that speak Confluent's protocol."""
+"""A client of schema registries with Confluent's protocol."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ class RegisteredSchema:
 class SchemaRegistry:
     """Sends requests to a registry. It caches nothing. Usable by several threads; must not be pickled or forked.
 
-    All methods raise RetriableError while the registry cannot be reached or is not ready, and JobError when it does not let this
-    client in.
+    All methods raise RetriableError while the registry cannot be reached or is not ready, and JobError when it does not
+    let this client in.
     """
 
     def __init__(self, settings: RegistrySettings) -> None:
@@ -85,7 +85,9 @@ class SchemaRegistry:
         return None if answer is None else self._id(answer)
 
     def register(self, subject: str, text: str, kind: str = "AVRO") -> int:
-        """Make a schema a version of the subject, if it is not; return its id. Raises JobError when the registry refuses it."""
+        """Register a schema as a version of the subject, if it is not one yet. Return its id. Raises JobError if the
+        registry refuses it.
+        """
         answer = self._ask("POST", f"/subjects/{quote(subject, safe='')}/versions", _sent(text, kind))
         assert answer is not None
         return self._id(answer)

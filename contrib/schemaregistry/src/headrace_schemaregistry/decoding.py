@@ -51,12 +51,13 @@ class _Unknown:
 class RegisteredDecoder(Decoder):
     """Decodes bodies that have a byte 0 and the id of a schema (4 bytes) before them.
 
-    With ``kind``, the registry's word for a kind of schemas, one of another kind cannot be used.
+    ``kind`` is the registry's name for a kind of schemas; a schema of another kind cannot be used.
 
-    Raises RetriableError while a schema is needed and the registry is away, or does not know it yet (``unknown_id_wait``).
+    Raises RetriableError while a schema is needed and the registry does not answer, or does not know it yet
+    (``unknown_id_wait``).
     """
 
-    #: None: schemas of any kind are given to ``decoder_of``.
+    #: None: ``decoder_of`` gets schemas of any kind.
     kind: ClassVar[str | None] = None
 
     def __init__(
@@ -76,9 +77,9 @@ class RegisteredDecoder(Decoder):
 
     @abstractmethod
     def decoder_of(self, schema_id: int, schema: RegisteredSchema) -> Decoder:
-        """Return what decodes the bodies of a schema, behind its id, to the columns. Called once for each id.
+        """Return the decoder of the bodies of a schema, which get no id, to the columns. Called once for each id.
 
-        Raises UnusableSchemaError; the message follows "schema 7 of the registry".
+        Raises UnusableSchemaError; its message is put after "schema 7 of the registry".
         """
 
     def decode(self, bodies: Bodies) -> Decoded:

@@ -28,9 +28,10 @@ def prefix_of(schema_id: int) -> bytes:
 
 
 def latest_schema(settings: RegistrySettings, kind: str) -> tuple[int, RegisteredSchema]:
-    """Return id and schema of the latest version of the subject. Called when a job is built; waits for a registry that is away.
+    """Return id and schema of the latest version of the subject. Called when a job is built; it waits for a registry
+    that does not answer.
 
-    Raises OptionError when there is none, or it is of another kind (AVRO, PROTOBUF, JSON).
+    Raises OptionError if the subject has no version, or if its schema is of another kind (AVRO, PROTOBUF, JSON).
     """
     registry, subject = SchemaRegistry(settings), settings.subject
     assert subject is not None
@@ -68,7 +69,7 @@ class RegisteringEncoder(Encoder):
         self._encoder: Encoder | None = None
 
     def encode(self, frame: Any) -> Sequence[bytes]:
-        """Encode rows. Raises RetriableError while the registry is away, JobError when it refuses the schema."""
+        """Encode rows. Raises RetriableError while the registry does not answer, JobError if it refuses the schema."""
         return self._made().encode(frame)
 
     def encode_lines(self, frame: Any) -> bytes:

@@ -1,6 +1,6 @@
 """A small server of the registry's protocol on loopback, for tests of formats.
 
-It gives outages, log-ins and answers that a real one does not give on demand.
+It simulates outages, logins and answers that a real registry does not give on demand.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Connections to a database file, with the habits of drivers that ``headrace_changes.databases`` expects; names; errors."""
+"""Connections to a database file, with the interface that ``headrace_changes.databases`` expects of a driver; quoting
+of names; errors.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,8 @@ from headrace.foundation.errors import DataError, HeadraceError, JobError, Optio
 
 from headrace_sqlite.settings import SQLiteSinkSettings
 
-#: Errors that pass when others have ended what they do, and those of the disk, which people mend while the job waits.
+#: Errors that pass when other programs have finished, and errors of the disk, which people can correct while the job
+#: waits.
 _TEMPORARY = {
     sqlite3.SQLITE_BUSY: "another program writes the file: it should write in short transactions",
     sqlite3.SQLITE_LOCKED: None,
@@ -32,7 +35,9 @@ _HINTS = {
 
 
 class Cursor:
-    """A cursor that is a context. A statement that is given parameters has ``%s`` for each, and ``%%`` for a per cent sign."""
+    """A cursor that is a context manager. A statement with parameters has ``%s`` for each, and ``%%`` for a per cent
+    sign.
+    """
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._cursor = connection.cursor()
@@ -66,7 +71,7 @@ class Cursor:
 
 
 class Connection:
-    """A connection. The first statement that writes begins a transaction, which waits until no other one writes."""
+    """A connection. The first writing statement begins a transaction, which waits until no other transaction writes."""
 
     def __init__(self, settings: SQLiteSinkSettings) -> None:
         self._path = os.path.abspath(settings.database)
@@ -81,9 +86,10 @@ class Connection:
         self.closed = False
         try:
             if not self._of_driver.execute("PRAGMA page_count").fetchone()[0]:
-                # A file of our own: others can read it while it is written. A file of others stays as it is.
+                # In a file that we have created, other programs can read while we write. The mode of an existing file
+                # is not changed.
                 self._of_driver.execute("PRAGMA journal_mode = WAL").close()
-            # What is committed must be there after a power cut, because positions of sources go on.
+            # Committed rows must survive a power failure, because the positions of sources have moved on.
             self._of_driver.execute("PRAGMA synchronous = EXTRA").close()
             self._of_driver.execute("PRAGMA foreign_keys = ON").close()
             self._identity = self._identity_of_file()
@@ -100,7 +106,7 @@ class Connection:
         self._of_driver.close()
 
     def expect_file(self) -> None:
-        """Raise JobError when the path is not the file any more that this connection writes: rows would be lost."""
+        """Raise JobError if the path is no longer the file that this connection writes; rows would be lost."""
         if self._identity_of_file() != self._identity:
             raise JobError(
                 f"SQLite: {self._path} was moved, removed or replaced while the job wrote it", plugin="sqlite", option="database",
@@ -117,7 +123,7 @@ class Connection:
 
 @contextmanager
 def translating(settings: SQLiteSinkSettings) -> Iterator[None]:
-    """Turn the driver's errors into those of headrace."""
+    """Convert the driver's errors to those of headrace."""
     try:
         yield
     except (sqlite3.Error, OverflowError, OSError) as error:
@@ -127,11 +133,11 @@ def translating(settings: SQLiteSinkSettings) -> Iterator[None]:
 def translated(error: BaseException, settings: SQLiteSinkSettings) -> HeadraceError:
     """Return the error of headrace for one of the driver, naming file and table.
 
-    What the driver says of values is a DataError. An error that is not known stops the job, so that it never sends a whole stream to
+    An error about values is a DataError. An unknown error stops the job, so it never sends a whole stream to
     the dead letters.
     """
     text = f"SQLite file {settings.database}, table {settings.table}: {error}"
-    if isinstance(error, OverflowError):  # of the driver: a number does not fit 64 bits
+    if isinstance(error, OverflowError):  # the driver raises it for a number that does not fit 64 bits
         return DataError(text, plugin="sqlite")
     code = getattr(error, "sqlite_errorcode", None)
     primary = None if code is None else code & 0xFF
@@ -146,7 +152,7 @@ def translated(error: BaseException, settings: SQLiteSinkSettings) -> HeadraceEr
 
 
 def quoted(name: str, *, option: str | None = None) -> str:
-    """Return a name quoted. Raises OptionError for one that SQLite cannot have or keeps for itself."""
+    """Return a name in quotes. Raises OptionError for a name that SQLite does not allow or reserves."""
     if not name or "\0" in name or name.lower().startswith("sqlite_"):
         raise OptionError(
             f"{name!r} cannot be a name", plugin="sqlite", option=option,
@@ -156,5 +162,5 @@ def quoted(name: str, *, option: str | None = None) -> str:
 
 
 def listed(names: Iterable[str]) -> str:
-    """Return names quoted, with commas."""
+    """Return names in quotes, separated by commas."""
     return ", ".join(quoted(name) for name in names)

@@ -26,7 +26,8 @@ def _declared(kind: pl.DataType, in_key: bool) -> str:
 
 
 class SQLiteSink(TableSink):
-    """Writes rows to a table of a database file. Guarantee: exactly once, by positions kept in a table of the same file.
+    """Writes rows to a table of a database file. Guarantee: exactly once, by positions kept in a table of the same
+    file.
 
     See ``docs/connectors/sqlite.md`` for the conditions. May be pickled at any time; a copy makes its own connection.
     """
@@ -83,7 +84,8 @@ class SQLiteSink(TableSink):
         with self.translating(), connection.cursor() as cursor:
             cursor.execute("BEGIN IMMEDIATE")
             if describe(cursor, self.settings.table) is None:
-                # A table of that name may have existed before; with its old positions, new rows would count as replays.
+                # A table of that name may have existed before. With its old positions, new rows would be dropped as
+                # repeated ones.
                 self.offsets.forget(connection, commit=False)
                 cursor.execute(self.create_statement(schema, _declared))
             connection.commit()
@@ -133,7 +135,7 @@ class SQLiteSink(TableSink):
             cursor.execute_for_each(writing, rows)
 
     def _writing(self, table: Table, names: Sequence[str]) -> str:
-        """Return the statement that stores a row, by key if there is one."""
+        """Return the statement that stores a row, by key if the sink has one."""
         places = ", ".join(["?"] * len(names))
         insert = f"INSERT INTO {self.quoted_table} ({listed(names)}) VALUES ({places})"  # noqa: S608
         key = tuple(self.change_key())

@@ -1,4 +1,4 @@
-"""What a database file says of a table: its columns and its unique keys."""
+"""Reads the columns and the unique keys of a table from a database file."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class TableColumn:
     """A column of a table."""
 
     name: str
-    #: As the table's statement has it; may be empty, or any words.
+    #: The type in the CREATE TABLE statement; it may be empty, or any words.
     declared_type: str
     nullable: bool
     has_default: bool
@@ -32,7 +32,7 @@ class Table:
     columns: Mapping[str, TableColumn]
     #: Names of the columns of each unique key, by its name. The primary key comes first.
     unique_keys: Mapping[str, tuple[str, ...]]
-    #: The column that is the number of the row: SQLite makes one where NULL is given.
+    #: The column that is the row number: SQLite chooses a number for NULL.
     numbered: str | None = None
 
 
@@ -70,7 +70,9 @@ def table_names(cursor: Any) -> list[str]:
 
 
 def _unique_indexes(cursor: Any, name: str) -> dict[str, tuple[str, ...]]:
-    """Return the keys by which a row is found: whole indexes of columns that compare texts as they are, not without their case."""
+    """Return the keys that identify a row: indexes without a condition, over columns that compare texts
+    case-sensitively.
+    """
     cursor.execute(f"PRAGMA index_list({quoted(name)})")
     indexes = [row for row in cursor.fetchall() if row[2] and not row[4]]
     found = {}

@@ -1,4 +1,4 @@
-"""How values of a stream's types are stored in SQLite, and in which columns they stay as they are.
+"""How values of a stream's types are stored in SQLite, and which columns keep them unchanged.
 
 Source: https://www.sqlite.org/datatype3.html (storage classes, affinity).
 """
@@ -12,7 +12,7 @@ from headrace.foundation.errors import DataError
 
 from headrace_sqlite.tables import TableColumn
 
-#: Decimal digits that a number of SQLite keeps for certain, as text that becomes REAL and as INTEGER.
+#: Decimal digits that SQLite certainly keeps: of a text that becomes REAL, and of an INTEGER.
 _REAL_DIGITS, _INTEGER_DIGITS = 15, 18
 _TIMES = ("DATE", "TIME")
 _NESTED = (pl.List, pl.Array, pl.Struct)
@@ -31,7 +31,9 @@ def declared_type(kind: pl.DataType) -> str:
 
 
 def affinity(declared: str) -> str:
-    """Return which values a column makes others of: INTEGER, TEXT, REAL, NUMERIC, or BLOB, which changes none."""
+    """Return the affinity of a column, by which SQLite converts values: INTEGER, TEXT, REAL, NUMERIC, or BLOB, which
+    converts none.
+    """
     upper = declared.upper()
     if "INT" in upper:
         return "INTEGER"
@@ -53,7 +55,7 @@ def misfit(kind: pl.DataType, column: TableColumn) -> str | None:
         return None
     upper = column.declared_type.upper()
     if isinstance(kind, pl.Date | pl.Datetime | pl.Time) and any(word in upper for word in _TIMES):
-        return None  # NUMERIC, but these texts are no numbers
+        return None  # NUMERIC, but these texts are not numbers
     if isinstance(kind, _NESTED) and "JSON" in upper:
         return None
     return f"{type_name(kind)} values do not fit the column {column.name!r} {upper}"
@@ -75,7 +77,7 @@ def _accepting(kind: pl.DataType) -> set[str]:
 
 
 def stored(frame: pl.DataFrame) -> pl.DataFrame:
-    """Return the frame with values as they are stored: numbers, texts and bytes.
+    """Return the frame with the stored form of its values: numbers, texts and bytes.
 
     Raises DataError for NaN, which SQLite would store as NULL, and for values of types that it cannot hold.
     """

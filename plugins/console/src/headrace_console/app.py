@@ -124,7 +124,7 @@ def run(
         typer.Option("--backend", "-b", help="spark, light or another that is installed.", show_default="spark"),
     ] = None,
     until: Annotated[
-        Until, typer.Option(help="end: read what is there, then stop. never: continue until Ctrl-C or SIGTERM.")
+        Until, typer.Option(help="end: read the input that exists, then stop. never: continue until Ctrl-C or SIGTERM.")
     ] = Until.END,
     checkpoint: Annotated[
         Path | None,
@@ -239,7 +239,7 @@ def savepoint(
         typer.echo(savepoints.take(checkpoint, path, stop=stop))
 
 
-state_app = typer.Typer(name="state", help="Show what checkpoints and savepoints hold.", no_args_is_help=True)
+state_app = typer.Typer(name="state", help="Show the state in checkpoints and savepoints.", no_args_is_help=True)
 app.add_typer(state_app)
 
 
@@ -279,9 +279,10 @@ def show(
 def lint(
     file: Annotated[str, typer.Argument(metavar="FILE", help="A SQL text, a pipeline, …", show_default=False)],
     parameters: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Fills in ${KEY}; may be repeated.")
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="The value of ${KEY} in the text; may be repeated."),
     ] = None,
-    strict: Annotated[bool, typer.Option("--strict", help="A notice is a mistake too: exit code 2.")] = False,
+    strict: Annotated[bool, typer.Option("--strict", help="Treat notices as mistakes: exit code 2.")] = False,
     debug: Debug = False,
 ) -> None:
     """Check a job in a language (.sql, .yaml) without running it. Exit code 0: it can run; 2: it is wrong."""
@@ -319,7 +320,7 @@ def explain(
         Path | None,
         typer.Option(
             metavar="DIR",
-            help="As for run: dead letters without a sink of their own are stored beside it.",
+            help="The checkpoint of the run: dead letters without their own sink are stored beside it.",
             show_default=False,
         ),
     ] = None,

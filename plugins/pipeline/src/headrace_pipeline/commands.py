@@ -18,7 +18,8 @@ def run_tests(
         list[Path], typer.Argument(metavar="FILE…", help="Pipeline files, or folders of them.", show_default=False)
     ],
     parameters: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Fills in ${KEY}; may be repeated.")
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="The value of ${KEY} in the text; may be repeated."),
     ] = None,
     debug: Annotated[bool, typer.Option("--debug", help="Show the whole traceback of an error.")] = False,
 ) -> None:

@@ -9,7 +9,7 @@ import typer
 
 app = typer.Typer(
     name="rules",
-    help="Check rules, explain one on a message, see what each costs.",
+    help="Check rules, explain a rule on a message, measure the cost of each rule.",
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},
 )

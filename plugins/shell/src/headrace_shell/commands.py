@@ -18,10 +18,10 @@ app = typer.Typer(
 def sql(
     execute: Annotated[
         list[str] | None,
-        typer.Option("--execute", "-e", metavar="TEXT", help="Run these statements and leave; may be repeated."),
+        typer.Option("--execute", "-e", metavar="TEXT", help="Run these statements and exit; may be repeated."),
     ] = None,
     file: Annotated[
-        Path | None, typer.Option("--file", "-f", metavar="FILE", help="Run this file and leave.", show_default=False)
+        Path | None, typer.Option("--file", "-f", metavar="FILE", help="Run this file and exit.", show_default=False)
     ] = None,
     init: Annotated[
         Path | None,
@@ -34,21 +34,25 @@ def sql(
             "--output",
             "-o",
             metavar="FILE",
-            help="Write results to this file; its suffix may say the format.",
+            help="Write results to this file; its suffix chooses the format.",
             show_default=False,
         ),
     ] = None,
     backend: Annotated[
         str, typer.Option("--backend", "-b", help="light, spark or another that is installed.")
     ] = "light",
-    until: Annotated[str, typer.Option(help="auto, end or never: when jobs end.")] = "auto",
+    until: Annotated[
+        str,
+        typer.Option(help="When a job ends: end, never, or auto (as its sources decide)."),
+    ] = "auto",
     checkpoint: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Directory of the checkpoint of INSERTs.", show_default=False)
     ] = None,
     parameters: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Fills in ${KEY}; may be repeated.")
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="The value of ${KEY} in the text; may be repeated."),
     ] = None,
-    timing: Annotated[bool, typer.Option("--timing", help="Say how long statements take.")] = False,
+    timing: Annotated[bool, typer.Option("--timing", help="Show how long each statement takes.")] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Show the whole traceback of an error.")] = False,
 ) -> None:
     """Run SQL statements: in a shell on a terminal, or those of -e, -f or standard input.

@@ -46,7 +46,7 @@ def _arguments() -> _Arguments:
     made.add_argument("--backend", default="light", help="light (the default) or spark")
     made.add_argument(
         "--until", default="auto", choices=("auto", "end", "never"),
-        help="end: read what is there; never: until the cell is interrupted; auto: as the sources are",
+        help="end: read the input that exists; never: run until the cell is interrupted; auto: as the sources decide",
     )  # fmt: skip
     made.add_argument("--live", action="store_true", help="show the rows while the query runs")
     made.add_argument("--plot", action="store_true", help="show a picture of the rows while the query runs")

@@ -23,7 +23,7 @@ class RoleChoice(enum.StrEnum):
 
 
 Role = Annotated[
-    RoleChoice, typer.Option("--role", help="viewer: look. operator: start, stop, roll back. author: all.")
+    RoleChoice, typer.Option("--role", help="viewer: read. operator: also start, stop, roll back. author: everything.")
 ]
 Name = Annotated[str, typer.Argument(metavar="NAME", show_default=False)]
 
@@ -67,9 +67,11 @@ def list_tokens(as_json: AsJson = False, debug: Debug = False) -> None:
 
 @tokens_app.command("make")
 def make_token(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="What it is for.", show_default=False)],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="What the token is for.", show_default=False)],
     role: Role,
-    days: Annotated[float | None, typer.Option(min=0.001, help="How long it holds.", show_default="no end")] = None,
+    days: Annotated[
+        float | None, typer.Option(min=0.001, help="For how many days the token is valid.", show_default="no end")
+    ] = None,
     debug: Debug = False,
 ) -> None:
     """Make a token and print it, this once. A program sends it as Authorization: Bearer TOKEN."""
@@ -85,7 +87,9 @@ def make_token(
 
 @tokens_app.command("revoke")
 def revoke_token(
-    token_id: Annotated[str, typer.Argument(metavar="ID", help="As tokens list shows it.", show_default=False)],
+    token_id: Annotated[
+        str, typer.Argument(metavar="ID", help="The id of the token, from headrace tokens list.", show_default=False)
+    ],
     debug: Debug = False,
 ) -> None:
     """Revoke a token, from the next request on."""
@@ -95,10 +99,13 @@ def revoke_token(
 @audit_app.command()
 def audit(
     target: Annotated[
-        str | None, typer.Argument(metavar="JOB|USER|TOKEN", help="Only changes of it.", show_default="all")
+        str | None,
+        typer.Argument(
+            metavar="JOB|USER|TOKEN", help="Show only changes of this job, user or token.", show_default="all"
+        ),
     ] = None,
     lines: Annotated[int, typer.Option("--lines", "-n", min=1, max=1_000, help="How many of the last changes.")] = 20,
-    differences: Annotated[bool, typer.Option("--diff", help="Show what each has changed.")] = False,
+    differences: Annotated[bool, typer.Option("--diff", help="Show the differences of each change.")] = False,
     as_json: AsJson = False,
     debug: Debug = False,
 ) -> None:

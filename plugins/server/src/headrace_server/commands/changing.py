@@ -11,14 +11,15 @@ import typer
 from headrace_server.commands.showing import Debug, Job
 
 Select = Annotated[
-    str | None, typer.Argument(metavar="NAME|FOLDER/|LABEL=VALUE", help="Which jobs.", show_default=False)
+    str | None,
+    typer.Argument(metavar="NAME|FOLDER/|LABEL=VALUE", help="The jobs, by name, folder or label.", show_default=False),
 ]
 All = Annotated[bool, typer.Option("--all", help="All jobs of the server.")]
 start_app, stop_app, restart_app, pause_app, resume_app, submit_app, upgrade_app, rollback_app, shadow_app = (
     typer.Typer(add_completion=False) for _ in range(9)
 )
 offsets_app = typer.Typer(
-    name="offsets", help="Show the offsets of a job, or move those of a stopped one.", no_args_is_help=True
+    name="offsets", help="Show the offsets of a job, or move a stopped job to other offsets.", no_args_is_help=True
 )
 rules_app = typer.Typer(name="rules", no_args_is_help=True)
 
@@ -27,7 +28,9 @@ rules_app = typer.Typer(name="rules", no_args_is_help=True)
 def start(
     what: Annotated[
         str | None,
-        typer.Argument(metavar="NAME|FOLDER/|LABEL=VALUE|DIRECTORY", help="Which jobs.", show_default=False),
+        typer.Argument(
+            metavar="NAME|FOLDER/|LABEL=VALUE|DIRECTORY", help="The jobs, by name, folder or label.", show_default=False
+        ),
     ] = None,
     everything: All = False,
     detach: Annotated[
@@ -57,7 +60,11 @@ def stop(
     everything: All = False,
     data: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="Without jobs: whose server is stopped.", show_default="./headrace-data"),
+        typer.Option(
+            metavar="DIR",
+            help="Without jobs: the data directory of the server that is stopped.",
+            show_default="./headrace-data",
+        ),
     ] = None,
     debug: Debug = False,
 ) -> None:
@@ -168,9 +175,9 @@ def submit(
 def upgrade(
     name: Annotated[str | None, typer.Argument(metavar="NAME", help="The job.", show_default=False)] = None,
     everything: Annotated[
-        bool, typer.Option("--all", help="All jobs with a newer version, or with the headrace of an earlier server.")
+        bool, typer.Option("--all", help="All jobs that have a newer version, or still run with an earlier headrace.")
     ] = False,
-    version: Annotated[int | None, typer.Option("--version", help="Which.", show_default="the newest")] = None,
+    version: Annotated[int | None, typer.Option("--version", help="The version.", show_default="the newest")] = None,
     shadow: Annotated[
         bool,
         typer.Option(
@@ -206,8 +213,12 @@ def upgrade(
 @shadow_app.command()
 def shadow(
     name: Job,
-    version: Annotated[int | None, typer.Option("--version", help="The new one.", show_default="the newest")] = None,
-    against: Annotated[int | None, typer.Option("--against", help="The old one.", show_default="the present")] = None,
+    version: Annotated[
+        int | None, typer.Option("--version", help="The new version.", show_default="the newest")
+    ] = None,
+    against: Annotated[
+        int | None, typer.Option("--against", help="The version to compare with.", show_default="the current one")
+    ] = None,
     records: Annotated[
         int, typer.Option(min=1, max=1_000_000, help="How many of the last records of each queue.")
     ] = 10_000,
@@ -242,7 +253,9 @@ def _shadowed(name: str, version: int | None, against: int | None, records: int)
 @rollback_app.command()
 def rollback(
     name: Job,
-    version: Annotated[int | None, typer.Option("--version", help="Which.", show_default="the one before")] = None,
+    version: Annotated[
+        int | None, typer.Option("--version", help="The version.", show_default="the previous one")
+    ] = None,
     debug: Debug = False,
 ) -> None:
     """Go back to the version before."""
@@ -300,7 +313,8 @@ def show_offsets(name: Job, debug: Debug = False) -> None:
 def set_offsets(
     name: Job,
     offsets: Annotated[
-        list[str], typer.Argument(metavar="SOURCE/QUEUE=OFFSET", help="Where to continue.", show_default=False)
+        list[str],
+        typer.Argument(metavar="SOURCE/QUEUE=OFFSET", help="The next offset of each queue.", show_default=False),
     ],
     debug: Debug = False,
 ) -> None:
@@ -342,7 +356,7 @@ def put_rules(
     name: Job,
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A .yaml or .sql file of rules.", show_default=False)],
     node: Annotated[
-        str | None, typer.Option("--node", metavar="ID", help="Which verb, if the job has several.")
+        str | None, typer.Option("--node", metavar="ID", help="The verb, if the job has several rules verbs.")
     ] = None,
     debug: Debug = False,
 ) -> None:
@@ -364,7 +378,7 @@ def try_rules(
     name: Job,
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A .yaml or .sql file of rules.", show_default=False)],
     node: Annotated[
-        str | None, typer.Option("--node", metavar="ID", help="Which verb, if the job has several.")
+        str | None, typer.Option("--node", metavar="ID", help="The verb, if the job has several rules verbs.")
     ] = None,
     records: Annotated[
         int, typer.Option(min=1, max=100_000, help="How many of the last records of each queue.")

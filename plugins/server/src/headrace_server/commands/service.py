@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 service_app = typer.Typer(
     name="service", help="Run the server as a service: systemd, or launchd on macOS.", no_args_is_help=True
 )
-Name = Annotated[str, typer.Option("--name", metavar="NAME", help="The service; for a second server on this machine.")]
+Name = Annotated[
+    str, typer.Option("--name", metavar="NAME", help="The name of the service, for a second server on this machine.")
+]
 System = Annotated[
     bool, typer.Option("--system", help="A service of the whole machine.", show_default="a service of this user")
 ]
@@ -33,33 +35,38 @@ def install_service(
         typer.Option(
             "--data",
             metavar="DIR",
-            help="Where the server keeps all.",
+            help="The data directory of the server.",
             show_default="./headrace-data; with --system /var/lib/NAME",
         ),
     ] = None,
     on_stop: Annotated[
-        OnStop, typer.Option("--on-stop", help="leave: the processes of jobs go on when the server ends.")
+        OnStop, typer.Option("--on-stop", help="leave: the processes of jobs keep running when the server ends.")
     ] = OnStop.LEAVE,
     writable: Annotated[
         list[Path] | None,
         typer.Option("--writable", metavar="DIR", help="A directory into which jobs write; may be repeated."),
     ] = None,
     system: System = False,
-    run_as: Annotated[str | None, typer.Option("--run-as", metavar="USER", help="With --system: whose jobs.")] = None,
+    run_as: Annotated[
+        str | None,
+        typer.Option("--run-as", metavar="USER", help="With --system: the user of the server."),
+    ] = None,
     environment_file: Annotated[
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="NAME=VALUE lines, for secrets; mode 600.",
+            help="A file of NAME=VALUE lines with secrets; its mode must be 600.",
             show_default="~/.config/headrace/NAME.env; with --system /etc/headrace/NAME.env",
         ),
     ] = None,
     name: Name = "headrace",
     sandbox: Annotated[
-        bool, typer.Option("--sandbox/--no-sandbox", help="Let systemd take rights away from server and jobs.")
+        bool, typer.Option("--sandbox/--no-sandbox", help="Let systemd restrict the rights of the server and the jobs.")
     ] = True,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the file and change nothing.")] = False,
-    start: Annotated[bool, typer.Option("--start", help="Start it now and with the machine.")] = False,
+    start: Annotated[
+        bool, typer.Option("--start", help="Start the service now, and whenever the machine starts.")
+    ] = False,
     options: Annotated[
         list[str] | None,
         typer.Argument(metavar="[-- OPTIONS]", help="Further options of headrace serve.", show_default=False),

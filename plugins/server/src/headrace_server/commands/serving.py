@@ -31,7 +31,7 @@ def serve(
     jobs: Annotated[Path, typer.Option("--jobs", metavar="DIR", help="The directory of jobs.")] = Path("jobs"),
     data: Annotated[
         Path | None,
-        typer.Option("--data", metavar="DIR", help="Where the server keeps all.", show_default="./headrace-data"),
+        typer.Option("--data", metavar="DIR", help="The data directory of the server.", show_default="./headrace-data"),
     ] = None,
     registry: Annotated[
         str | None,
@@ -45,29 +45,39 @@ def serve(
     name: Annotated[
         str | None,
         typer.Option(
-            help="Its name among the servers of a registry.",
+            help="The name of this server in the registry.",
             show_default="the name of the machine, if a registry is given",
         ),
     ] = None,
     shared: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="What all servers of a registry reach: checkpoints, savepoints, rules."),
+        typer.Option(
+            metavar="DIR", help="A directory that all servers of a registry share: checkpoints, savepoints, rules."
+        ),
     ] = None,
     no_jobs: Annotated[
-        bool, typer.Option("--no-jobs", help="Run what other servers of the registry read, without a jobs directory.")
+        bool, typer.Option("--no-jobs", help="Run jobs that other servers of the registry read; no jobs directory.")
     ] = False,
     lease_duration: Annotated[
-        str, typer.Option(metavar="TIME", help="When jobs of a server that is silent go to others.")
+        str,
+        typer.Option(
+            metavar="TIME", help="After this time without a sign of life, the jobs of a server go to other servers."
+        ),
     ] = "8 s",
     ext: Annotated[
         Path | None,
-        typer.Option("--ext", metavar="DIR", help="Wheels of plug-ins.", show_default="ext/ beside the jobs"),
+        typer.Option(
+            "--ext", metavar="DIR", help="Directory of the wheels of plug-ins.", show_default="ext/ beside the jobs"
+        ),
     ] = None,
     log_format: Annotated[
         LogFormat, typer.Option("--log-format", help="How the server and the processes of jobs log.")
     ] = LogFormat.CONSOLE,
-    host: Annotated[str, typer.Option(help="A loopback address.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="0: any that is free.")] = 8731,
+    host: Annotated[
+        str,
+        typer.Option(help="The address to listen on."),
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="The port to listen on; 0 chooses a free port.")] = 8731,
     host_names: Annotated[
         list[str] | None,
         typer.Option(
@@ -75,26 +85,39 @@ def serve(
         ),
     ] = None,
     tls_certificate: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="The certificate and its chain, PEM: the port speaks https.")
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="The certificate of the server and its chain, PEM. The port then uses https."
+        ),
     ] = None,
     tls_key: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Its key, PEM. A password is in HEADRACE_TLS_KEY_PASSWORD.")
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="The key of the certificate, PEM. HEADRACE_TLS_KEY_PASSWORD has its password."
+        ),
     ] = None,
     tls_client_authority: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Who signs clients, PEM: only these may connect.")
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Authority of the certificates that clients must have, PEM.",
+        ),
     ] = None,
     behind_proxy: Annotated[
-        bool, typer.Option("--behind-proxy", help="A proxy on this machine speaks https to browsers.")
+        bool, typer.Option("--behind-proxy", help="A proxy on this machine uses https for browsers.")
     ] = False,
     health_port: Annotated[
         int | None,
         typer.Option(
-            min=0, max=65535, help="A further port with health and readiness alone, by plain http.", show_default="none"
+            min=0, max=65535, help="Another port for health and readiness only, with plain http.", show_default="none"
         ),
     ] = None,
-    health_host: Annotated[str, typer.Option(help="Its address.")] = "127.0.0.1",
+    health_host: Annotated[str, typer.Option(help="The address of the health port.")] = "127.0.0.1",
     on_stop: Annotated[
-        OnStop, typer.Option("--on-stop", help="stop: stop all jobs at a checkpoint. leave: their processes go on.")
+        OnStop,
+        typer.Option(
+            "--on-stop", help="stop: stop all jobs at a checkpoint. leave: the processes of jobs keep running."
+        ),
     ] = OnStop.STOP,
     debug: Debug = False,
 ) -> None:

@@ -21,7 +21,7 @@ _COLOURS = {"running": "green", "finished": "green", "failing": "red", "resting"
 @jobs_app.command()
 def jobs(
     select: Annotated[
-        str, typer.Argument(metavar="NAME|FOLDER/|LABEL=VALUE", help="Only these.", show_default="all")
+        str, typer.Argument(metavar="NAME|FOLDER/|LABEL=VALUE", help="Show only these jobs.", show_default="all")
     ] = "--all",
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Show changes until Ctrl-C.")] = False,
     as_json: AsJson = False,
@@ -185,9 +185,7 @@ def schedule(name: Job, as_json: AsJson = False, debug: Debug = False) -> None:
 @logs_app.command()
 def logs(
     name: Job,
-    follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="Go on with lines as they come, until Ctrl-C.")
-    ] = False,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Follow new lines until Ctrl-C.")] = False,
     lines: Annotated[int, typer.Option("--lines", "-n", min=0, max=10_000, help="How many of the last lines.")] = 100,
     debug: Debug = False,
 ) -> None:
