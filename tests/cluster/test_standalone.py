@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import socket
@@ -12,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pymysql
 import pyspark
 import pytest
@@ -35,12 +37,23 @@ ROWS, EVENTS = 400, 2000
 
 
 def submit(
-    cluster: SparkCluster, directory: Path, cases: Sequence[Case], options: Mapping[str, Any], *more: str
+    cluster: SparkCluster,
+    directory: Path,
+    cases: Sequence[Case],
+    options: Mapping[str, Any],
+    *more: str,
+    program_file: str | None = None,
 ) -> subprocess.CompletedProcess[str]:
-    """Run cases by spark-submit, as in a shell in which the virtual environment is activated."""
+    """Run cases by spark-submit, as in a shell in which the virtual environment is activated.
+
+    ``program_file``: the jar of a class that runs the program.
+    """
     command = [str(Path(pyspark.__file__).parent / "bin" / "spark-submit"), "--master", cluster.master, *more]
     command += [part for name, value in CONF.items() for part in ("--conf", f"{name}={value}")]
-    command += [str(ROOT / "tests/cluster/program.py"), "submitted", str(directory / "cluster")]
+    job_file = str(ROOT / "tests/cluster/program.py")
+    # Behind Spark's own class for Python files come the file and where modules are.
+    command += [job_file] if program_file is None else [program_file, job_file, str(ROOT)]
+    command += ["submitted", str(directory / "cluster")]
     environment = {**without_spark(), "PYTHONPATH": str(ROOT), VARIABLE: json.dumps(options)}
     environment["PATH"] = f"{Path(sys.executable).parent}:{environment['PATH']}"
     return subprocess.run(
@@ -137,6 +150,38 @@ def test_cluster_deploy_mode_is_refused_by_spark(spark_cluster: SparkCluster, tm
     assert "Cluster deploy mode is currently not supported for python applications on standalone clusters" in (
         ended.stderr + ended.stdout
     )
+
+
+@pytest.mark.slow
+def test_a_driver_on_a_worker_is_started_again_when_it_was_killed(spark_cluster: SparkCluster, tmp_path: Path) -> None:
+    """What docs/cluster.md does: Spark's class that runs Python files is what is submitted, with --supervise."""
+    cases = [case for case in larger_cases(ROWS) if case.name == "tumbling"]
+    lay_out(tmp_path, cases)
+    [jar] = (Path(pyspark.__file__).parent / "jars").glob("spark-core_*.jar")
+    submitted = submit(
+        spark_cluster, tmp_path, cases, {"rows": ROWS}, "--deploy-mode", "cluster", "--supervise",
+        "--driver-memory", "512m", "--conf", f"spark.pyspark.driver.python={sys.executable}",
+        "--conf", f"spark.pyspark.python={sys.executable}", "--class", "org.apache.spark.deploy.PythonRunner",
+        program_file=f"file:{jar}",
+    )  # fmt: skip
+    assert submitted.returncode == 0, submitted.stderr[-4000:]
+    eventually(lambda: completed(tmp_path, cases) > 1, "two micro-batches")
+    killed = drivers_of(spark_cluster)
+    assert len(killed) == 1
+    killed[0].kill()
+    # The program leaves this file when it has ended well.
+    eventually(lambda: (tmp_path / "cluster" / cases[0].name / "done").exists(), "the end of the second driver")
+    eventually(lambda: not drivers_of(spark_cluster), "the end of its process")
+    same_as_light(tmp_path, cases)
+
+
+def drivers_of(cluster: SparkCluster) -> list[psutil.Process]:
+    """Return the drivers that run on workers of a cluster."""
+    found = []
+    for process in cluster.executors():
+        with contextlib.suppress(psutil.NoSuchProcess):
+            found += [process] if "org.apache.spark.deploy.worker.DriverWrapper" in process.cmdline() else []
+    return found
 
 
 def failing(master: str, directory: Path, **environment: str) -> str:

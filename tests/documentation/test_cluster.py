@@ -58,7 +58,7 @@ def hadoop_version() -> str:
 def test_the_trial_cluster_runs_the_job_as_printed(tmp_path: Path) -> None:
     write_files(blocks_of(PAGE), tmp_path)
     blocks = shell_blocks()
-    steps = ["package", "packed", "submitted", "installed"]
+    steps = ["package", "packed", "submitted", "installed", "supervised"]
     script = "".join([blocks["laptop"], "rm -r trial-state\n", blocks["trial"]])
     for step in steps:
         script += f"{blocks[step]}if [ -d downloads ]; then cp -r downloads of-{step}; fi\n"
@@ -79,6 +79,6 @@ def test_the_trial_cluster_runs_the_job_as_printed(tmp_path: Path) -> None:
         release_ports(str(tmp_path))
     for step in steps[1:]:
         assert rows_in(tmp_path / f"of-{step}") == ROWS, step
-    # The workers of two of them used the package.
+    # The workers of three of them used the package.
     unpacked = list((tmp_path / "workers").glob("*/*/environment/headrace-package.json"))
-    assert len(unpacked) == 2
+    assert len(unpacked) == 3
