@@ -2,12 +2,12 @@
 
     python -m benchmarks.state_beyond_memory KEYS MEMORY [PLACE]     # "10_000_000" "100 MB": all phases, as JSON lines
     python -m benchmarks.state_beyond_memory phase PLACE KEYS MEMORY NAME UNTIL
-    python -m benchmarks.state_beyond_memory join LEFT RIGHT MEMORY      # rows of both sides: a join by key without bound, 32 shards
+    python -m benchmarks.state_beyond_memory join LEFT RIGHT MEMORY [PLACE]   # rows of both sides: a join by key without bound, 32 shards
 
 Every phase is a process of its own on light that goes on with the checkpoint of the one before, in PLACE: ``fill`` gives each key
 once, in no order; ``zipf`` and ``uniform`` update them; ``killed`` is ended by SIGKILL in the midst of updates, and ``restart``
 goes on after that. Rows come as columns and go nowhere, so that the figures are those of the state. MEMORY is ``state_memory``;
-"none": no limit.
+"none": no limit. The join has a checkpoint if it is given a PLACE for it.
 """
 
 from __future__ import annotations
@@ -159,7 +159,7 @@ def _run(place: str, keys: int, memory: str, name: str, until: int, kill_after: 
         process.communicate()
 
 
-def join(left: int, right: int, memory: str) -> dict[str, Any]:
+def join(left: int, right: int, memory: str, place: str | None) -> dict[str, Any]:
     """Join so many rows with so many, which all have different keys, of equal columns; return what that took."""
     import headrace as hr
     import numpy as np
@@ -193,7 +193,13 @@ def join(left: int, right: int, memory: str) -> dict[str, Any]:
     options: dict[str, Any] = {} if memory == "none" else {"state_memory": memory}
     before, begun = time.process_time(), time.monotonic()
     report = joined.to_blackhole().run(
-        "light", shards=32, max_batch_records=BATCH, checkpoint_interval=INTERVAL, show_progress=False, **options
+        "light",
+        checkpoint=place,
+        shards=32,
+        max_batch_records=BATCH,
+        checkpoint_interval=INTERVAL,
+        show_progress=False,
+        **options,
     )
     cpu = time.process_time() - before
     usage = resource.getrusage(resource.RUSAGE_SELF)
@@ -205,7 +211,8 @@ def join(left: int, right: int, memory: str) -> dict[str, Any]:
 
 def main() -> None:
     if sys.argv[1] == "join":
-        print(json.dumps(join(int(sys.argv[2]), int(sys.argv[3]), sys.argv[4])))
+        place = sys.argv[5] if len(sys.argv) > 5 else None
+        print(json.dumps(join(int(sys.argv[2]), int(sys.argv[3]), sys.argv[4], place)))
         return
     if sys.argv[1] == "phase":
         print(json.dumps(phase(sys.argv[2], int(sys.argv[3]), sys.argv[4], sys.argv[5], int(sys.argv[6]))))

@@ -14,8 +14,9 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 import pytest
+from headrace.foundation.clock import ManualClock
 from headrace.foundation.errors import JobError
-from headrace_dimension import loading, mapped_arrays, parted_rows
+from headrace_dimension import loading, lookup_join, mapped_arrays, parted_rows
 from headrace_dimension.lookup_join import LookupJoin
 from headrace_dimension.mapped_arrays import MappedArrays
 from headrace_dimension.parted_rows import PartedRows, can_part
@@ -143,6 +144,28 @@ def test_a_large_table_of_several_files_is_loaded_in_parts_and_refreshed(
     assert len(made) == 2
     assert spec.table() is not table
     assert len(table.find(pl.DataFrame({"name": ["user 0"]}))[0]) == 1  # who has the old one can use it
+
+
+def test_a_refresh_for_which_nobody_waits_uses_one_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    used: list[int] = []
+    load = lookup_join.load_table
+
+    def noted(*given: Any, threads: int, **options: Any) -> Any:
+        used.append(threads)
+        return load(*given, threads=threads, **options)
+
+    monkeypatch.setattr(lookup_join, "load_table", noted)
+    spec = LookupJoin(_users(tmp_path), "name", threads=3, refresh="1 h")
+    clock = ManualClock()
+    spec._table.clock = clock
+    spec.table()
+    clock.advance(3_600)
+    spec.table()
+    spec._table.wait()
+    assert used == [3, 1]
+    clock.advance(7_200)
+    spec.table()  # no row came for a whole interval: this one waits
+    assert used == [3, 1, 3]
 
 
 def test_a_small_table_is_loaded_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

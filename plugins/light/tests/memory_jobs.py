@@ -6,17 +6,23 @@ import json
 import resource
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import headrace as hr
+import numpy as np
+import polars as pl
+from headrace.flow.messages import Queue, ReadPosition
+from headrace.flow.schema import Schema
+from headrace_sql.operators.range_reader import RangeReader
 
 QUEUES, QUEUE_RECORDS = 10_000, 20
 LARGE_RECORDS, LARGE_BYTES = 3, 100_000_000
 WINDOW_KEYS, WINDOW_SECONDS, WINDOW_RECORDS = 50, 1_000, 10_000
 SLOW_RECORDS = 200_000
+JOIN_ROWS = 500_000
 
 
 class CountingSink(hr.Sink):
@@ -35,6 +41,8 @@ class CountingSink(hr.Sink):
 def write_input(kind: str, directory: Path) -> None:
     """Write the input of a job."""
     directory.mkdir(parents=True)
+    if kind == "join":
+        return
     if kind == "queues":
         lines = b"".join(b'{"n": %d, "t": "%s"}\n' % (n, b"x" * 1000) for n in range(QUEUE_RECORDS))
         for number in range(QUEUES):
@@ -79,15 +87,52 @@ def slow(stream: Any) -> tuple[Any, CountingSink]:
     return stream(schema={"n": "int64", "t": "string"}).where("n >= 0").to(sink), sink
 
 
+class JoinSource(hr.Source):
+    """Gives rows with a key each, in no order, as columns."""
+
+    bounded = True
+
+    def __init__(self, value: str, count: int) -> None:
+        self.settings, self._value, self._count = hr.Settings(), value, count
+
+    def schema(self) -> Schema | None:
+        return Schema.of({"k": "int64", self._value: "int64"})
+
+    def queues(self) -> Collection[Queue]:
+        return [Queue(self._value)]
+
+    def _rows(self, begin: int, end: int) -> pl.DataFrame:
+        numbers = np.arange(begin, end, dtype=np.int64)
+        return pl.DataFrame({"k": numbers * 2_654_435_761 % (4 * JOIN_ROWS), self._value: numbers})
+
+    def open(self, queue: Queue, start: Any) -> Any:
+        return RangeReader(self._rows, start.offset if isinstance(start, ReadPosition) else 0, self._count)
+
+
+def join(stream: Any) -> tuple[Any, CountingSink]:
+    """Rows of two sides, four to one: what is kept of them does not fit in the memory that the process has."""
+    pipe, sink = hr.stream("test", "join"), CountingSink()
+    orders, people = pipe.from_(JoinSource("v", 4 * JOIN_ROWS)), pipe.from_(JoinSource("w", JOIN_ROWS))
+    return orders.join(people, "k").to(sink), sink
+
+
 KINDS: dict[str, Callable[[Any], tuple[Any, CountingSink]]] = {
-    "queues": queues, "records": records, "windows": windows, "slow": slow,
+    "queues": queues, "records": records, "windows": windows, "slow": slow, "join": join,
 }  # fmt: skip
 
 
 def main(kind: str, directory: str, budget: str) -> None:
     pipe = hr.stream("test", kind, bad_records="stop")
     job, sink = KINDS[kind](lambda **options: pipe.from_file(f"{directory}/*", format="json", **options))
-    job.run("light", show_progress=False, **({"memory_max_bytes": budget} if budget != "none" else {}))
+    options: dict[str, Any] = {"memory_max_bytes": budget} if budget != "none" else {}
+    if kind == "join":
+        options = {
+            "state_memory": budget,
+            "checkpoint": f"{directory}-state",
+            "shards": 32,
+            "checkpoint_interval": "5 s",
+        }
+    job.run("light", show_progress=False, **options)
     print(sink.rows, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import headrace as hr
+import polars as pl
 import pytest
 from headrace.flow.messages import Queue, ReadPosition
 from headrace.foundation.errors import CheckpointError, PlanError
@@ -204,6 +205,47 @@ def test_a_state_directory_gives_back_what_the_checkpoint_knows(tmp_path: Path) 
     store.remove("key_by/0", before=9)
     assert list(store.load("key_by/0")) == [(2, b"ab", True)]
     assert list(store.load("key_by/2")) == []
+
+
+def test_a_shard_is_stored_before_the_next_one_is_packed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    happened = run_join(tmp_path / "state", monkeypatch)
+    assert happened.count("stored") > 8
+    # The rows of both sides are two frames.
+    assert max(map(len, "".join(happened).replace("packed", "p").split("stored"))) == 2
+
+
+def test_nothing_is_packed_where_nothing_is_stored(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert run_join(None, monkeypatch) == []
+
+
+def run_join(checkpoint: Path | None, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Join two streams in four shards, with many checkpoints; return when a frame was packed and a version stored."""
+    happened: list[str] = []
+    pack, save = pl.DataFrame.write_ipc, DirectoryStateStore.save
+
+    def packed(self: pl.DataFrame, *given: Any, **options: Any) -> Any:
+        happened.append("packed")
+        return pack(self, *given, **options)
+
+    def stored(self: DirectoryStateStore, *given: Any, **options: Any) -> None:
+        happened.append("stored")
+        save(self, *given, **options)
+
+    monkeypatch.setattr(pl.DataFrame, "write_ipc", packed)
+    monkeypatch.setattr(DirectoryStateStore, "save", stored)
+    stream, sink = hr.stream("test", "join"), MemorySink()
+    sides = [
+        stream.from_(
+            MemorySource({"queue": [b'{"k": %d, "%s": %d}' % (number, name.encode(), number) for number in range(400)]}),
+            format="json", schema={"k": "int64", name: "int64"},
+        )
+        for name in ("v", "w")
+    ]  # fmt: skip
+    sides[0].join(sides[1], "k").to(sink).run(
+        "light", checkpoint=checkpoint, shards=4, checkpoint_interval="0 s", max_batch_records=50, show_progress=False
+    )
+    assert len(sink.rows) == 400
+    return happened
 
 
 def test_the_plan_shows_stages_shuffles_and_state(tmp_path: Path) -> None:

@@ -72,6 +72,14 @@ class TestRunningAggregate(OverClicks):
         return Aggregate(("user",), {"n": "count(*)", "s": "sum(ms)", "hi": "max(ms)"})
 
 
+@pytest.mark.slow
+class TestTimeToLive(OverClicks):
+    """Restored behind, keys are forgotten when they come."""
+
+    def make_spec(self) -> StatefulSpec:
+        return Aggregate(("user",), {"n": "count(*)", "s": "sum(ms)"}, ttl="3 s")
+
+
 class TestDistinct(OverClicks):
     def make_spec(self) -> StatefulSpec:
         return Distinct(("user",))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from typing import Any
 from unittest import mock
@@ -26,7 +26,7 @@ SCHEMA = {"k": pl.String(), "n": pl.Int64()}
 KEYS = [None, "", "a", "b", "ab", "c"]
 ROW = st.tuples(st.sampled_from(KEYS), st.integers(0, 3))
 STEP = st.tuples(
-    st.sampled_from(["append", "append", "remove", "remove_equal", "mark", "delta", "snapshot", "tidy"]),
+    st.sampled_from(["append", "append", "remove", "remove_equal", "mark", "delta", "snapshot", "frozen", "tidy"]),
     st.lists(ROW, max_size=8),
     st.randoms(use_true_random=False),
 )
@@ -58,6 +58,7 @@ def _of_two_values(frame: pl.DataFrame, keys: Sequence[str]) -> NDArray[np.uint6
 def run(steps: list[Any]) -> None:
     log, copy = RowLog(SCHEMA, ("k",), ("m",)), RowLog(SCHEMA, ("k",), ("m",))
     model: list[list[Any]] = []
+    on_their_way: list[Callable[[], dict[str, pl.DataFrame]]] = []
     for what, rows, random in steps:
         frame = pl.DataFrame(rows, schema=SCHEMA, orient="row")
         places = log.places()
@@ -81,11 +82,14 @@ def run(steps: list[Any]) -> None:
             log.set_mark("m", places[chosen], np.array(chosen, dtype=np.int64) * 10)
             for at in chosen:
                 model[at][2] = at * 10
+        elif what == "frozen":
+            on_their_way.append(log.frozen(whole=False)[0])
         elif what == "delta":
+            apply_all(copy, on_their_way)
             copy.apply(log.delta())
         elif what == "snapshot":
             copy = RowLog(SCHEMA, ("k",), ("m",))
-            copy.apply(log.snapshot())
+            on_their_way[:] = [log.frozen(whole=True)[0]]
         elif what == "tidy":
             log.tidy()
         assert contents(log) == [tuple(row) for row in model]
@@ -95,9 +99,17 @@ def run(steps: list[Any]) -> None:
         assert found_rows == [
             (owner, tuple(other[:2])) for owner, row in enumerate(rows) for other in model if other[0] == row[0]
         ]
+    apply_all(copy, on_their_way)
     copy.apply(log.delta())
     assert contents(copy) == contents(log)
     assert log.delta() == {}
+
+
+def apply_all(copy: RowLog, on_their_way: list[Callable[[], dict[str, pl.DataFrame]]]) -> None:
+    """Make what was frozen before other things came, and take it."""
+    for make in on_their_way:
+        copy.apply(make())
+    on_their_way.clear()
 
 
 TURN = st.tuples(

@@ -174,6 +174,9 @@ class Behind:
         slots = self.table.find(frame)
         self.table.remove(np.unique(slots[slots >= 0]))
 
+    def forget_below(self, bound: int) -> None:
+        self.table.remove(self.table.slots_to_forget("v", bound))
+
 
 @given(histories(), st.data(), st.booleans())
 @settings(max_examples=examples(80), deadline=None)
@@ -185,7 +188,12 @@ def test_a_table_restored_behind_is_a_dict(
     with hashes_cut_to(3 << 62) if collide else nullcontext():
         behind = Behind(schema, {"v": pl.Int64(), "t": pl.String()})
         model: dict[tuple[Any, ...], int] = {}
+        bound = 0
         for clock, (what, rows) in enumerate(steps):
+            # As with a time to live: each entry begins with the time, and forgets what is old.
+            bound = max(bound, data.draw(st.sampled_from([0, 0, clock - 1, clock])))
+            behind.forget_below(bound)
+            model = {key: value for key, value in model.items() if value >= bound}
             keys = [tuple(plain(value) for value in row) for row in rows]
             frame = pl.DataFrame(rows, schema=schema, orient="row")
             if what == "insert" and rows:
@@ -199,6 +207,7 @@ def test_a_table_restored_behind_is_a_dict(
                 behind.store(data.draw(st.integers(0, 4)), whole=what == "snapshot" or clock == 0)
                 if data.draw(st.booleans()):
                     behind.move()
+                    behind.forget_below(bound)
             slots = behind.table.find(frame)
             assert [bool(slot >= 0) for slot in slots] == [key in model for key in keys]
             assert behind.table.take(slots[slots >= 0])["v"].to_list() == [model[key] for key in keys if key in model]
@@ -206,6 +215,26 @@ def test_a_table_restored_behind_is_a_dict(
         slots = behind.table.index.slots()
         found = zip(behind.table.keys(slots).rows(), behind.table.take(slots)["v"].to_list(), strict=True)
         assert {tuple(plain(value) for value in key): number for key, number in found} == model
+
+
+def test_rows_whose_time_has_passed_are_forgotten_when_they_are_restored() -> None:
+    behind = Behind({"k": pl.Int64()}, {"v": pl.Int64(), "t": pl.String()})
+    for clock in range(4):
+        behind.insert(pl.DataFrame({"k": range(clock * 20, clock * 20 + 20)}), clock)
+    behind.store(4, whole=True)
+    behind.move()
+    behind.forget_below(1)
+    assert (behind.table.find(pl.DataFrame({"k": [3, 19]})) < 0).all()
+    behind.insert(pl.DataFrame({"k": [3]}), 5)
+    behind.forget_below(3)
+    assert (behind.table.find(pl.DataFrame({"k": [21, 59, 60, 3]})) >= 0).tolist() == [False, False, True, True]
+    behind.table.need_all()
+    assert sorted(behind.table.keys(behind.table.index.slots())["k"].to_list()) == [3, *range(60, 80)]
+    # They are gone in the stored state, too.
+    behind.store(2, whole=False)
+    behind.move()
+    behind.table.need_all()
+    assert sorted(behind.table.keys(behind.table.index.slots())["k"].to_list()) == [3, *range(60, 80)]
 
 
 def test_a_slot_of_two_keys_is_refused() -> None:
@@ -326,6 +355,20 @@ def test_frozen_rows_that_nobody_asks_for_are_forgotten() -> None:
             table.put(table.find_or_insert(rows)[0], rows)
             make, _ = table.frozen(whole=False)
         assert make()["set"]["v"].to_list() == [2, 2]
+
+
+def test_frozen_rows_that_are_dropped_are_not_copied_before_they_change() -> None:
+    table = SlotTable({"k": pl.Int64()}, {"v": pl.Int64()})
+    rows = pl.DataFrame({"k": [1, 2], "v": [0, 0]})
+    with little_tables():
+        slots, _ = table.find_or_insert(rows)
+        table.put(slots, rows)
+        table.frozen(whole=False)
+        table.drop_frozen()
+        with mock.patch.object(table, "_rows", side_effect=AssertionError("a row was copied")):
+            table.put(slots, rows)
+        assert table.delta()["set"]["k"].to_list() == [1, 2]
+        assert table.delta() == {}
 
 
 def test_slots_move_to_a_larger_table_little_by_little(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -82,18 +82,24 @@ class StateContent:
             return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
+def _nothing() -> None:
+    """Nothing is kept for a state whose bytes nobody needs."""
+
+
 @dataclass(frozen=True, slots=True)
 class FrozenState:
     """Makes the bytes of a snapshot or delta later. ``make`` is called once, perhaps by another thread while the
     operator takes rows.
 
     ``rows``: about how many rows the state has. ``write``: a function that appends the same bytes to a content; if it
-    is given, it is called in place of ``make``.
+    is given, it is called in place of ``make``. ``drop``: called in place
+    of both if nobody needs the bytes.
     """
 
     make: Callable[[], bytes]
     rows: int
     write: Callable[[StateContent], None] | None = None
+    drop: Callable[[], None] = _nothing
 
     @classmethod
     def of(cls, content: bytes) -> FrozenState:
@@ -101,15 +107,17 @@ class FrozenState:
         return cls(lambda: content, len(content) // 32)
 
     @classmethod
-    def written(cls, write: Callable[[StateContent], None], rows: int) -> FrozenState:
-        """Return a state whose bytes ``write`` appends to a content."""
+    def written(
+        cls, write: Callable[[StateContent], None], rows: int, drop: Callable[[], None] = _nothing
+    ) -> FrozenState:
+        """Return a state whose bytes ``write`` appends to a content. ``drop`` is called in its place if nobody needs them."""
 
         def make() -> bytes:
             content = StateContent(large=rows >= LARGE_ROWS_MIN)
             write(content)
             return content.end()
 
-        return cls(make, rows, write)
+        return cls(make, rows, write, drop)
 
     def put(self, content: StateContent) -> None:
         """Append the bytes to a content. Called at most once, and not after ``make``."""

@@ -10,6 +10,7 @@ import io
 import mmap
 import os
 import tempfile
+import threading
 import weakref
 from collections import deque
 from collections.abc import Callable
@@ -34,7 +35,7 @@ _STEP_BYTES, _LEFT = 1 << 24, 0.75
 class MappedMemory:
     """Gives out arrays and frames in mapped files, and releases their resident pages if these are too many.
 
-    A backend makes it; one thread uses it. ``bytes_max``: about how many bytes of the files may be resident after
+    A backend makes it; one thread uses it, except for ``trim``. ``bytes_max``: about how many bytes of the files may be resident after
     ``trim``. ``stored`` repeats an action until the disk accepts it, or raises an error that ends the job.
     """
 
@@ -58,6 +59,7 @@ class MappedMemory:
         #: Resident memory of other files, mostly those of libraries; measured again when all arrays were released.
         self._others = _resident_of_files()
         self._at = (0, 0)
+        self._trimming = threading.Lock()
         #: Bytes in use, resident or not.
         self.size_bytes = 0
 
@@ -105,9 +107,16 @@ class MappedMemory:
     def trim(self) -> None:
         """Release resident pages if they are too many. Pages that are used again come from the system's cache, or from
         the disk.
+
+        May be called by any thread.
         """
-        if not self._files:
-            return
+        if self._files and self._trimming.acquire(blocking=False):
+            try:
+                self._trim()
+            finally:
+                self._trimming.release()
+
+    def _trim(self) -> None:
         resident = _resident_of_files() - self._others
         if resident <= self._bytes_max:
             return

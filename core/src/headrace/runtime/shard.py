@@ -264,6 +264,12 @@ class Shard:
 
         return FrozenState(make, rows)
 
+    def forget_changes(self) -> None:
+        """Do as if a ``delta`` had been taken, which nobody needs: operators must not keep for ever what has changed."""
+        self._touched = False
+        for each in self._lane.stateful_operators.values():
+            each.frozen(whole=False).drop()
+
     def apply(self, state: bytes) -> None:
         """Take a snapshot or a delta, in the order in which they were made. Raises CheckpointError."""
         if not state:

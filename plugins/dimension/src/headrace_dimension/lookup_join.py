@@ -46,8 +46,8 @@ class LookupJoin(OperatorSpec):
     ``{"column": ("low", "high")}``, both included; ``match="prefix"`` with ``{"ip": "network"}`` for the longest prefix.
     ``how``: "inner" leaves out rows without a match, "left" keeps them with NULLs. ``refresh``: the table is loaded again
     after this time ("10 min", seconds, or a timedelta), in the background. ``suffix`` is added to the names of table columns
-    that the stream also has. ``threads``: how many queues of the table are loaded at a time. ``show_progress``: whether a
-    progress bar is shown while the table is loaded.
+    that the stream also has. ``threads``: how many queues of the table are loaded at a time; a refresh for which no row waits
+    loads one. ``show_progress``: whether a progress bar is shown while the table is loaded.
 
     A row is joined with the table as it is when the row is processed. If a row is processed again after a crash, the table
     may be another one. A bad record in the table ends the job. Raises JobError when the job is built if options or columns
@@ -182,9 +182,9 @@ class LookupJoin(OperatorSpec):
 
     def _load(self) -> Table:
         title = f"loading {self._plan.job_name}"
-        return load_table(
-            self._plan, self._lookup, threads=self._threads, title=title, show_progress=self._show_progress
-        )
+        # Each thread has rows in memory beside both tables; behind a table that is in use nobody waits for them.
+        threads = self._threads if self._table.is_awaited else 1
+        return load_table(self._plan, self._lookup, threads=threads, title=title, show_progress=self._show_progress)
 
     def _shared(self) -> SharedTable:
         sharing = sharing_for(self._token, dict(self._table_schema), self._lookup)

@@ -79,6 +79,11 @@ class SharedTable:
         """Load the table again now and replace it. Raises what ``load`` raises; then the old one stays in use."""
         self._renew(load, at_once=True)
 
+    @property
+    def is_awaited(self) -> bool:
+        """Whether lookups wait for the table that is loaded now: for the first one, or because theirs is too old."""
+        return self._table is None or self._awaited
+
     def wait(self) -> None:
         """Wait until a refresh that is under way has ended."""
         thread = self._refreshing

@@ -90,7 +90,6 @@ class LocalStages(Stages):
         self._entries_lost = False
         #: Whether the job begins with nothing: no checkpoint, no entries.
         self._begins = True
-        self._keeps_state = not isinstance(store, NoStateStore)
         #: Whether the shards got the end of input, and no records came since.
         self._at_end = False
         self._waiting = host.storing.waiting(away=self._tell_away, back=self._tell_back)
@@ -365,8 +364,10 @@ class LocalStages(Stages):
         found = self._begin_save(checkpoint_id, savepoints, last=last)
 
         def store() -> Mapping[str, list[tuple[int, str]]]:
-            for each in found:
-                each.store()
+            while found:  # each has rows of its own: they can go when they are stored
+                found.pop(0).store()
+                if self._memory is not None:
+                    self._memory.trim()
             self._count_stored()
             return {shard.queue.id: self._storage.chain(shard) for shard in self._all()}
 
@@ -392,7 +393,7 @@ class LocalStages(Stages):
                     each.add_state(shard.queue.source, shard.number, state)
                 continue
             # Without a store, operators are asked for changes now and then, so that they need not keep them.
-            if self._keeps_state or not self._at_end:
+            if self._storage.keeps or not self._at_end:
                 with waiting(self._waiting):
                     # Snapshots are due together: of a large state only one is made in a checkpoint.
                     waits = snapshot_rows > 0 and snapshot_rows + shard.state_rows() > _SNAPSHOT_ROWS_MAX
@@ -407,7 +408,7 @@ class LocalStages(Stages):
         self._count_stored()
 
     def _count_stored(self) -> None:
-        if self._keeps_state:
+        if self._storage.keeps:
             self._plan.meter.add(CHECKPOINT_IO, self._storage.bytes_written)
             self._plan.meter.set(STATE_SIZE, self._storage.stored_bytes())
         self._storage.bytes_written = 0

@@ -12,6 +12,8 @@ from headrace.foundation.errors import CheckpointError
 from headrace.interfaces.state_store import KeyedStateStore, ReadableStateStore, StateStore, StoredVersion
 from headrace.runtime.shard import Shard
 
+from headrace_light.state_directory import NoStateStore
+
 logger = logging.getLogger(__name__)
 #: Deltas of a shard are replaced by a snapshot when there are so many, or when they are larger than the snapshot.
 _DELTAS_MAX = 100
@@ -106,6 +108,8 @@ class ShardStorage:
     ) -> None:
         self._store = store
         self._until_stored = until_stored or _once
+        #: Whether anything is stored.
+        self.keeps = not isinstance(store, NoStateStore)
         self._keyed = store if quick_start and isinstance(store, KeyedStateStore) else None
         self._header_bytes = header_bytes
         self._stored: dict[str, StoredVersions] = {}
@@ -275,6 +279,9 @@ class ShardStorage:
         as small as it can be; the next process makes a snapshot where one is due. It is not put off for ever. ``may_wait``: a snapshot
         that is due is made by one of the next checkpoints, unless it was put off too often.
         """
+        if not self.keeps and not shard.spills:  # rows that are on the disk are told by their versions, stored or not
+            shard.forget_changes()
+            return ShardSaving(lambda: None, 0, whole=False)
         name = shard.queue.id
         stored = self._stored.setdefault(name, StoredVersions())
         times = _PUT_OFF_MAX if last or may_wait else 1

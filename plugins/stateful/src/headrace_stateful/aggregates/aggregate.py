@@ -16,7 +16,7 @@ from headrace.flow import changelog
 from headrace.flow.messages import WATERMARK, Batch, ChangeKind, SystemMessage, Tick, watermark_times
 from headrace.flow.schema import Schema, per_schema
 from headrace.foundation.errors import PlanError
-from headrace.interfaces.frozen_state import FrozenState
+from headrace.interfaces.frozen_state import FrozenState, StateContent
 from headrace.interfaces.key_shares import KeyShare
 from headrace.interfaces.mapped_memory import MappedMemory
 from headrace.interfaces.operator import Changes, Derivation, RejectedRows, StatefulOperator
@@ -194,7 +194,7 @@ class RunningAggregate(PartedTable):
         if isinstance(message, Tick):
             self._now_us = message.time_us
             if self._ttl_us is not None:
-                self._forget(self._table.slots_where_below(_TICK, self._now_us - self._ttl_us + 1))
+                self._forget(self._table.slots_to_forget(_TICK, self._now_us - self._ttl_us + 1))
         return ()
 
     def _merged(
@@ -297,8 +297,7 @@ class RunningAggregate(PartedTable):
 
     @property
     def restores_behind(self) -> bool:
-        # With a time to live every entry looks at all keys, and rows that are kept are not divided by key.
-        return self._ttl_us is None and self._log is None
+        return self._log is None  # rows that are kept are not divided by key
 
     def delta(self) -> bytes:
         frames = keyed_rows.prefixed("keys", self._table.delta())
@@ -313,13 +312,16 @@ class RunningAggregate(PartedTable):
         return pack("snapshot", frames)
 
     def frozen(self, *, whole: bool) -> FrozenState:
-        if self._log is not None:
-            return super().frozen(whole=whole)
         make, rows = self._table.frozen(whole=whole)
-        if not rows and not whole:
+        make_log, log_rows = (dict[str, pl.DataFrame], 0) if self._log is None else self._log.frozen(whole=whole)
+        if not rows and not log_rows and not whole:
             return FrozenState.of(b"")
-        kind = "snapshot" if whole else "delta"
-        return FrozenState.written(lambda content: pack_into(content, kind, keyed_rows.prefixed("keys", make())), rows)
+
+        def write(content: StateContent) -> None:
+            frames = {**keyed_rows.prefixed("keys", make()), **keyed_rows.prefixed("rows", make_log())}
+            pack_into(content, "snapshot" if whole else "delta", frames)
+
+        return FrozenState.written(write, rows + log_rows, drop=self._table.drop_frozen)
 
     def apply(self, state: bytes) -> None:
         _, frames, _ = unpack(state)

@@ -30,26 +30,30 @@ class JoinLogs(MappedOperator):
             log.use_mapped(memory)
 
     def delta(self) -> bytes:
-        frames = self._changed()
-        return pack("delta", frames) if frames else b""
+        return self.frozen(whole=False).make()
 
     def snapshot(self) -> bytes:
-        return pack("snapshot", self._all())
+        return self.frozen(whole=True).make()
 
     def frozen(self, *, whole: bool) -> FrozenState:
-        if not whole:
-            return super().frozen(whole=False)
-        found = [(name, *log.frozen()) for name, log in zip(SIDES, self._logs, strict=True)]
-        values = self._snapshot_values()
+        found = [(name, *log.frozen(whole=whole)) for name, log in zip(SIDES, self._logs, strict=True)]
+        rows = sum(count for _, _, count in found)
+        values = self._values(changed=bool(rows) or whole)
+        if values is None:
+            return FrozenState.of(b"")
 
         def write(content: StateContent) -> None:
-            pack_into(content, "snapshot", {f"{name}.added": rows() for name, rows, _ in found}, values)
+            frames = {f"{name}.{what}": frame for name, make, _ in found for what, frame in make().items()}
+            pack_into(content, "snapshot" if whole else "delta", frames, values)
 
-        return FrozenState.written(write, sum(count for _, _, count in found))
+        return FrozenState.written(write, rows)
 
-    def _snapshot_values(self) -> dict[str, Any]:
-        """Return the part of a snapshot that is not rows."""
-        return {}
+    def _values(self, *, changed: bool) -> dict[str, Any] | None:
+        """Return the part of a snapshot or delta that is not rows; they are stored from now on. ``changed``: there are rows.
+
+        None: there is nothing to store.
+        """
+        return {} if changed else None
 
     def apply(self, state: bytes) -> None:
         self._take(unpack(state)[1])
@@ -66,14 +70,6 @@ class JoinLogs(MappedOperator):
 
     def state_rows(self) -> int:
         return sum(len(log) for log in self._logs)
-
-    def _changed(self) -> dict[str, pl.DataFrame]:
-        return {
-            f"{name}.{what}": f for name, log in zip(SIDES, self._logs, strict=True) for what, f in log.delta().items()
-        }
-
-    def _all(self) -> dict[str, pl.DataFrame]:
-        return {f"{name}.added": log.snapshot()["added"] for name, log in zip(SIDES, self._logs, strict=True)}
 
     def _take(self, frames: Mapping[str, pl.DataFrame]) -> None:
         for name, log in zip(SIDES, self._logs, strict=True):
@@ -93,17 +89,9 @@ class TimedJoinLogs(JoinLogs):
         self._closed_written = NEVER
         self._late = 0
 
-    def delta(self) -> bytes:
-        frames = self._changed()
-        if not frames and self._closed_us == self._closed_written:
-            return b""
-        self._closed_written = self._closed_us
-        return pack("delta", frames, {"closed_us": self._closed_us})
-
-    def snapshot(self) -> bytes:
-        return pack("snapshot", self._all(), self._snapshot_values())
-
-    def _snapshot_values(self) -> dict[str, Any]:
+    def _values(self, *, changed: bool) -> dict[str, Any] | None:
+        if not changed and self._closed_us == self._closed_written:
+            return None
         self._closed_written = self._closed_us
         return {"closed_us": self._closed_us}
 

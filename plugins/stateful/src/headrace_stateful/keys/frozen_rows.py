@@ -38,6 +38,13 @@ class FrozenRows:
             self._wanted[slots] = False
             self._kept.append(self._take(slots))
 
+    def drop(self) -> None:
+        """Nobody requests the frames any more."""
+        with self.lock:
+            self._wanted[:] = False
+            self._kept.clear()
+            self.ended = True
+
     def frames(self) -> Iterator[pl.DataFrame]:
         """Yield each frozen row once, in no order; at least one frame. Called once, by any thread."""
         yield self._take(np.zeros(0, dtype=np.int64))

@@ -39,10 +39,11 @@ class KeptRows(MappedOperator):
         return pack("snapshot", self._log.snapshot())
 
     def frozen(self, *, whole: bool) -> FrozenState:
-        if not whole:
-            return super().frozen(whole=False)
-        make, rows = self._log.frozen()
-        return FrozenState.written(lambda content: pack_into(content, "snapshot", {"added": make()}), rows)
+        make, rows = self._log.frozen(whole=whole)
+        if not rows and not whole:
+            return FrozenState.of(b"")
+        kind = "snapshot" if whole else "delta"
+        return FrozenState.written(lambda content: pack_into(content, kind, make()), rows)
 
     def apply(self, state: bytes) -> None:
         self._log.apply(unpack(state)[1])

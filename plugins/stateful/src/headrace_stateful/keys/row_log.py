@@ -249,16 +249,15 @@ class RowLog:
 
     def delta(self) -> dict[str, pl.DataFrame]:
         """Return the rows that were added, removed, and whose marks changed since the last ``delta`` or ``snapshot``."""
-        count = self._frame.height
-        begin = int(np.searchsorted(self._numbers[:count], self._written))
-        added = np.flatnonzero(self._live[begin:count]) + begin
-        made = {"added": self._rows(added)}
+        return self._frozen_changes()[0]()
+
+    def _removed_and_changed(self) -> dict[str, pl.DataFrame]:
+        made = {}
         if self._removed:
             made["removed"] = pl.DataFrame({self.NUMBER: np.concatenate(self._removed)})
         if self._changed:
             changed = self._places_now(np.unique(np.concatenate(self._changed)))
             made["changed"] = self._rows(changed).select(self.NUMBER, *map(_column, self._marks))
-        self._mark_written()
         return {name: frame for name, frame in made.items() if frame.height}
 
     def snapshot(self) -> dict[str, pl.DataFrame]:
@@ -266,21 +265,44 @@ class RowLog:
         self._mark_written()
         return {"added": self._rows(self.places())}
 
-    def frozen(self) -> tuple[Callable[[], pl.DataFrame], int]:
-        """Return what makes the rows of ``snapshot`` of now, perhaps in another thread, and their number."""
+    def frozen(self, *, whole: bool) -> tuple[Callable[[], dict[str, pl.DataFrame]], int]:
+        """Return what makes the frames of ``snapshot`` or ``delta`` of now, perhaps in another thread, and their number of rows.
+
+        The rows themselves are not copied now: their frames do not change.
+        """
+        if not whole:
+            return self._frozen_changes()
         self._mark_written()
         places = self.places()
         count = self._frame.height
-        numbers, whole = self._numbers[:count].copy(), self._frame.whole
+        numbers, rows = self._numbers[:count].copy(), self._frame.whole
         marks = {_column(name): values[:count].copy() for name, values in self._marks.items()}
 
-        def make() -> pl.DataFrame:
+        def make() -> dict[str, pl.DataFrame]:
             beside = pl.DataFrame(
                 {self.NUMBER: numbers[places], **{name: each[places] for name, each in marks.items()}}
             )
-            return pl.concat([beside, whole[places] if places.size else whole.clear()], how="horizontal")
+            return {"added": pl.concat([beside, rows[places] if places.size else rows.clear()], how="horizontal")}
 
         return make, places.size
+
+    def _frozen_changes(self) -> tuple[Callable[[], dict[str, pl.DataFrame]], int]:
+        count = self._frame.height
+        begin = int(np.searchsorted(self._numbers[:count], self._written))
+        # Numbers of rows that are there stay as they are, in this array; flags and marks change in place.
+        numbers, rows = self._numbers[begin:count], self._frame.whole[begin:count]
+        live = self._live[begin:count].copy()
+        marks = {_column(name): values[begin:count].copy() for name, values in self._marks.items()}
+        others = self._removed_and_changed()
+        self._mark_written()
+
+        def make() -> dict[str, pl.DataFrame]:
+            if not live.any():
+                return others
+            added = pl.concat([pl.DataFrame({self.NUMBER: numbers, **marks}), rows], how="horizontal")
+            return {"added": added if live.all() else added.filter(pl.Series(live)), **others}
+
+        return make, int(np.count_nonzero(live)) + sum(each.height for each in others.values())
 
     def apply(self, frames: Mapping[str, pl.DataFrame]) -> None:
         """Take what ``delta`` or ``snapshot`` gave."""

@@ -35,12 +35,12 @@ class SlotOperator(PartedTable):
         if isinstance(message, Tick):
             self._now_us = message.time_us
             if self._ttl_us is not None:
-                self._table.remove(self._table.slots_where_below(TICK, self._now_us - self._ttl_us + 1))
+                self._table.remove(self._table.slots_to_forget(TICK, self._now_us - self._ttl_us + 1))
         return ()
 
     @property
     def restores_behind(self) -> bool:
-        return self._ttl_us is None  # else every entry looks at all keys
+        return True
 
     def delta(self) -> bytes:
         frames = self._table.delta()
@@ -54,7 +54,7 @@ class SlotOperator(PartedTable):
         if not rows and not whole:
             return FrozenState.of(b"")
         kind = "snapshot" if whole else "delta"
-        return FrozenState.written(lambda content: pack_into(content, kind, make()), rows)
+        return FrozenState.written(lambda content: pack_into(content, kind, make()), rows, self._table.drop_frozen)
 
     def apply(self, state: bytes) -> None:
         self._table.apply(unpack(state)[1])

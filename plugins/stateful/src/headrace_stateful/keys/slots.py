@@ -326,6 +326,8 @@ class SlotTable:
         self._gone: list[tuple[Places, NDArray[np.uint64]]] = []
         self._written: Flags = np.zeros(0, dtype=bool)
         self._restore: Restore | None = None
+        #: While it is restored: rows with a value below this one in a column are forgotten as soon as they come.
+        self._forgotten: tuple[str, int] | None = None
         self._coming = ComingRows(self.index.hashes)
         self._memory: MappedMemory | None = None
         self._frozen: FrozenRows | None = None
@@ -368,7 +370,16 @@ class SlotTable:
     def slots_where_below(self, name: str, bound: int) -> Places:
         """Return the slots in use whose value in a column of whole numbers, never NULL, is less than ``bound``."""
         self.need_all()
-        slots = self.index.slots()
+        return self._with_less(self.index.slots(), name, bound)
+
+    def slots_to_forget(self, name: str, bound: int) -> Places:
+        """Do what ``slots_where_below`` does, for rows that are removed then. Rows that are not restored yet are removed when they are."""
+        if self._restore is None:
+            return self.slots_where_below(name, bound)
+        self._forgotten = name, bound
+        return self._with_less(self.index.slots(), name, bound)
+
+    def _with_less(self, slots: Places, name: str, bound: int) -> Places:
         return slots[self._values.numbers(name)[slots] < bound]
 
     def keys(self, slots: Places) -> pl.DataFrame:
@@ -419,9 +430,7 @@ class SlotTable:
         self._written[:end] |= wanted
         self._touched[:] = False
         self._gone.clear()
-        if self._frozen is not None:  # its frames were not requested, and the frozen rows no longer belong to the table
-            for _ in self._frozen.frames():
-                pass
+        self.drop_frozen()  # if its frames were not requested
         frozen = self._frozen = FrozenRows(wanted, self._rows)
 
         def make() -> dict[str, pl.DataFrame]:
@@ -429,6 +438,12 @@ class SlotTable:
             return made | ({"gone": pl.DataFrame({self.SLOT: gone})} if gone.size else {})
 
         return make, count + gone.size
+
+    def drop_frozen(self) -> None:
+        """The frames of what was frozen last are not requested any more: rows need not be copied before they change."""
+        frozen, self._frozen = self._frozen, None
+        if frozen is not None:
+            frozen.drop()
 
     @contextmanager
     def _changing(self, slots: Places) -> Iterator[None]:
@@ -509,10 +524,12 @@ class SlotTable:
             self.index.place_hashed(slots, rows, rows[HASH].to_numpy())
             self._values.put(slots, rows)
         self._written[slots] = True
+        if self._forgotten is not None:
+            self.remove(self._with_less(slots, *self._forgotten))
 
     def end_restore(self) -> None:
         """All rows are here."""
-        self._restore = None
+        self._restore = self._forgotten = None
         self.index.know_free_slots()
 
     def need_all(self) -> None:

@@ -19,13 +19,14 @@ import numpy as np
 import polars as pl
 from headrace.flow.messages import CHANGE, COMBINED, INDEX, OFFSET, ChangeKind, with_column
 from headrace.foundation.errors import CheckpointError
+from headrace.interfaces.frozen_state import FrozenState
 from headrace.interfaces.key_shares import KeyShare
 from headrace.interfaces.mapped_memory import MappedMemory
 from headrace.interfaces.operator import MappedOperator
 
 from headrace_stateful.aggregates.changing_groups import ChangingGroups
 from headrace_stateful.keys.shares import Reached, rows_of, snapshots, together
-from headrace_stateful.keys.state_bytes import pack, unpack
+from headrace_stateful.keys.state_bytes import frozen_frames, pack, unpack
 from headrace_stateful.keys.watermark import event_times_us
 from headrace_stateful.windows.partial_log import END, PartialLog
 from headrace_stateful.windows.window_operator import Arrived, WindowOperator
@@ -409,21 +410,20 @@ class AlignedWindows(WindowOperator, MappedOperator):
     # --------------------------------------------------------------------------------------------------- state
 
     def delta(self) -> bytes:
-        if not self.touched:
-            return b""
-        self.touched = False
-        self._aggregate_pending()
-        frames = {name: log.unstored() for name, log in self._logs().items()}
-        values = {**self._marks(), "moved": sorted(self._moved)}
-        self._moved = set()
-        return pack("delta", {name: frame for name, frame in frames.items() if frame.height}, values)
+        return self.frozen(whole=False).make()
 
     def snapshot(self) -> bytes:
+        return self.frozen(whole=True).make()
+
+    def frozen(self, *, whole: bool) -> FrozenState:
+        if not self.touched and not whole:
+            return FrozenState.of(b"")
         self.touched = False
         self._aggregate_pending()
+        frames = {name: log.whole() if whole else log.unstored() for name, log in self._logs().items()}
+        values = self._marks() if whole else {**self._marks(), "moved": sorted(self._moved)}
         self._moved = set()
-        frames = {name: log.whole() for name, log in self._logs().items()}
-        return pack("snapshot", {name: frame for name, frame in frames.items() if frame.height}, self._marks())
+        return frozen_frames({name: f for name, f in frames.items() if f.height}, values, whole=whole)
 
     def apply(self, state: bytes) -> None:
         if not state:

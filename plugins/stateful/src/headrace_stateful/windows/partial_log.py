@@ -120,17 +120,21 @@ class PartialLog:
 
     def unstored(self) -> pl.DataFrame:
         """Return the rows since the last call, merged; they count as stored from now on."""
-        frame = self._joined([part.frame for part in self._fresh])
+        frame = self._kept(self._joined([part.frame for part in self._fresh]))
         self._fresh = []
         self.append(frame, stored=True)
         return frame
 
     def whole(self) -> pl.DataFrame:
         """Return all rows, merged; they count as stored from now on."""
-        frame = self._joined([part.frame for part in (*self._stored, *self._fresh)])
+        frame = self._kept(self._joined([part.frame for part in (*self._stored, *self._fresh)]))
         self._stored, self._fresh = [], []
         self.append(frame, stored=True)
         return frame
+
+    def _kept(self, frame: pl.DataFrame) -> pl.DataFrame:
+        """Return a frame that waits until a checkpoint has stored it: with a limit for memory, in a file."""
+        return frame if self._memory is None else self._memory.frame(frame)
 
     def _joined(self, frames: list[pl.DataFrame]) -> pl.DataFrame:
         frames = [frame for frame in frames if frame.height]

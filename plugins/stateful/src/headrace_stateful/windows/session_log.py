@@ -151,17 +151,21 @@ class SessionLog:
         elif self._taken:
             # Without keys there is one group, and all of it was taken: any row says so.
             taken = pl.DataFrame({START: [0]})
-        rows = self._joined(self._fresh)
+        rows = self._kept(self._joined(self._fresh))
         self._fresh, self._taken = [], []
         self.append(rows, stored=True)
         return {"taken": taken, "rows": rows}
 
     def whole(self) -> pl.DataFrame:
         """Return all rows, merged; they count as stored from now on."""
-        rows = self._joined([*self._stored, *self._fresh])
+        rows = self._kept(self._joined([*self._stored, *self._fresh]))
         self._stored, self._fresh, self._taken = [], [], []
         self.append(rows, stored=True)
         return rows
+
+    def _kept(self, frame: pl.DataFrame) -> pl.DataFrame:
+        """Return a frame that waits until a checkpoint has stored it: with a limit for memory, in a file."""
+        return frame if self._memory is None else self._memory.frame(frame)
 
     def apply(self, taken: pl.DataFrame | None, rows: pl.DataFrame | None) -> None:
         """Take a delta: let go of keys, then append rows."""

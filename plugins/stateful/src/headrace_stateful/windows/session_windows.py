@@ -14,12 +14,13 @@ from typing import Any
 import numpy as np
 import polars as pl
 from headrace.foundation.errors import CheckpointError
+from headrace.interfaces.frozen_state import FrozenState
 from headrace.interfaces.key_shares import KeyShare
 from headrace.interfaces.mapped_memory import MappedMemory
 from headrace.interfaces.operator import MappedOperator
 
 from headrace_stateful.keys.shares import Reached, joined, rows_of, snapshots
-from headrace_stateful.keys.state_bytes import pack, unpack
+from headrace_stateful.keys.state_bytes import frozen_frames, pack, unpack
 from headrace_stateful.windows.aligned_windows import MOST_PENDING
 from headrace_stateful.windows.partial_log import END
 from headrace_stateful.windows.session_log import SessionLog, key_numbers, sessions
@@ -247,16 +248,18 @@ class SessionWindows(WindowOperator, MappedOperator):
     # --------------------------------------------------------------------------------------------------- state
 
     def delta(self) -> bytes:
-        if not self.touched:
-            return b""
-        self.touched = False
-        self._aggregate_pending()
-        return pack("delta", self._log.delta(), self._marks())
+        return self.frozen(whole=False).make()
 
     def snapshot(self) -> bytes:
+        return self.frozen(whole=True).make()
+
+    def frozen(self, *, whole: bool) -> FrozenState:
+        if not self.touched and not whole:
+            return FrozenState.of(b"")
         self.touched = False
         self._aggregate_pending()
-        return pack("snapshot", {"rows": self._log.whole()}, self._marks())
+        frames = {"rows": self._log.whole()} if whole else self._log.delta()
+        return frozen_frames(frames, self._marks(), whole=whole)
 
     def apply(self, state: bytes) -> None:
         if not state:
