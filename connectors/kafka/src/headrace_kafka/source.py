@@ -38,6 +38,9 @@ class KafkaSource(GroupSource):
 
     Settings: ClassVar[type[Settings]] = KafkaSourceSettings
     table_options = SOURCE_TABLES
+    group_options: ClassVar[frozenset[str]] = frozenset(
+        {"group", "instance_id", "session_timeout", "metadata_interval"}
+    )
 
     def __init__(self, settings: KafkaSourceSettings) -> None:
         self.settings: KafkaSourceSettings = settings

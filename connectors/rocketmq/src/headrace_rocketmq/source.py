@@ -43,6 +43,7 @@ class RocketMQSource(GroupSource):
 
     Settings: ClassVar[type[Settings]] = RocketMQSourceSettings
     table_options = SOURCE_TABLES
+    group_options: ClassVar[frozenset[str]] = frozenset({"group", "allocation", "exclusive"})
 
     def __new__(cls, settings: RocketMQSourceSettings) -> RocketMQSource:
         if settings.driver == "native":

@@ -172,6 +172,8 @@ class RawBatch:
     headers: Sequence[Mapping[str, bytes]] | None = None
     #: The names of the fields of all bodies, in their order, where the source knows them: from the header of a csv file.
     fields: tuple[str, ...] | None = None
+    #: Decodes the bodies once for several jobs (``headrace.interfaces.codec.SharedDecoding``); None: the lane decodes them.
+    decoding: Any = None
 
     def __len__(self) -> int:
         return len(self.offsets)
@@ -195,11 +197,26 @@ class RawBatch:
             self,
             offsets=self.offsets[:count],
             next_position=end,
+            decoding=None,
             bodies=None if self.bodies is None else self.bodies.take(rows),
             frame=None if self.frame is None else self.frame.head(count),
             times=None if self.times is None else self.times[:count],
             keys=None if self.keys is None else self.keys[:count],
             headers=None if self.headers is None else self.headers[:count],
+        )
+
+    def of_rows(self, rows: NDArray[np.int64]) -> RawBatch:
+        """Return a batch of bodies with only these of its records."""
+        assert self.bodies is not None
+        listed = rows.tolist()
+        return replace(
+            self,
+            offsets=self.offsets[rows],
+            decoding=None,
+            bodies=self.bodies.take(rows),
+            times=None if self.times is None else self.times[rows],
+            keys=None if self.keys is None else [self.keys[row] for row in listed],
+            headers=None if self.headers is None else [self.headers[row] for row in listed],
         )
 
     @classmethod

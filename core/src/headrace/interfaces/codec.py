@@ -42,6 +42,17 @@ class Decoded:
     bad: Sequence[BadBody] = field(default_factory=tuple)
 
 
+class SharedDecoding(ABC):
+    """A batch whose bodies are decoded once for several jobs; a reader puts it beside the bodies (``RawBatch.decoding``)."""
+
+    @abstractmethod
+    def decoded(self, raw: RawBatch, columns: Sequence[str], own: Decoder) -> Decoded:
+        """Return exactly what ``own.decode_records(raw)`` gives: the decoder of one job, to these columns.
+
+        Called by the lane of each job, which may run in several threads. Raises what ``own`` raises.
+        """
+
+
 class Decoder(ABC):
     """Decodes batches of bodies to the columns it was made for.
 

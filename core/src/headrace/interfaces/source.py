@@ -278,6 +278,12 @@ class GroupSource(Source):
     ``queues``/``open``.
     """
 
+    #: The names of options that concern only the group, not which records the queues have. Jobs of one process whose sources have
+    #: equal options but for these may share what is read (``shared_reading`` of light).
+    group_options: ClassVar[frozenset[str]] = frozenset({"group"})
+    #: False: the runtime must not join the group, and the job reads all queues.
+    joins_group: ClassVar[bool] = True
+
     @abstractmethod
     def join(self, listener: GroupListener) -> None:
         """Become a member of the group. The listener is called during ``poll_group`` or a reader's ``poll``. Raises

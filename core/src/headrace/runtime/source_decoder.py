@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from headrace.flow import dead_letters
@@ -31,18 +30,19 @@ class SourceDecoder:
         self._order = list(columns)
         self._changes = node.changes is not None
         self._decoder: Decoder | None = None
+        self._of_codec: dict[str, str] = {}
         self._body_filter = node.body_filter
         if node.codec is not None:
             assert node.body_schema is not None
-            of_codec = {name: what for name, what in wanted.items() if what not in METADATA_FIELDS}
-            self._decoder = node.codec.record_decoder(node.body_schema, self._columns, of_codec)
+            self._of_codec = {name: what for name, what in wanted.items() if what not in METADATA_FIELDS}
+            self._decoder = node.codec.record_decoder(node.body_schema, self._columns, self._of_codec)
 
     def decode(self, queue: Queue, raw: RawBatch) -> tuple[Batch, Batch | None]:
         """Return the good rows, and the dead letters if there are any."""
         rows, bad = None, None
         if self._body_filter is not None and raw.bodies is not None:
             wanted = self._body_filter.rows(queue, raw)
-            raw = raw if wanted is None else _with_rows(raw, wanted)
+            raw = raw if wanted is None else raw.of_rows(wanted)
         if raw.frame is not None:
             given = raw.frame
             frame = given.select(self._columns)
@@ -68,6 +68,9 @@ class SourceDecoder:
             raise JobFailedError(
                 "the source returns bodies, but the job names no format to decode them", plugin=self._source_id
             )
+        if raw.decoding is not None and not self._of_codec:
+            found: Decoded = raw.decoding.decoded(raw, self._columns, self._decoder)
+            return found
         return self._decoder.decode_records(raw)
 
     def _bad_bodies(self, queue: Queue, raw: RawBatch, decoded: Decoded) -> Batch | None:
@@ -119,20 +122,6 @@ class SourceDecoder:
 
                 made.append(pl.Series(name, [json.encode(t).decode() for t in texts], dtype=pl.String))
         return frame.with_columns(made).select(self._order) if frame.width else pl.DataFrame(made).select(self._order)
-
-
-def _with_rows(raw: RawBatch, rows: NDArray[np.int64]) -> RawBatch:
-    """Return only these records of a batch of bodies."""
-    assert raw.bodies is not None
-    listed = rows.tolist()
-    return replace(
-        raw,
-        offsets=raw.offsets[rows],
-        bodies=raw.bodies.take(rows),
-        times=None if raw.times is None else raw.times[rows],
-        keys=None if raw.keys is None else [raw.keys[row] for row in listed],
-        headers=None if raw.headers is None else [raw.headers[row] for row in listed],
-    )
 
 
 def _kinds(frame: pl.DataFrame, count: int) -> pl.Series:

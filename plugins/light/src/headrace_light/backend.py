@@ -134,6 +134,12 @@ class LightBackend(Backend):
     def start(self, plan: Plan, options: RunOptions) -> JobHandle:
         assert isinstance(self.settings, LightSettings)
         keep_freed_memory(KEPT_BYTES_MAX)
+        if self.settings.shared_reading:
+            from headrace_light.shared_reading.source import with_shared_sources  # here: most jobs read by themselves
+
+            given, plan = plan, with_shared_sources(plan)
+            if self._ahead is not None and self._ahead[0] is given:
+                self._ahead = plan, self._ahead[1]
         engine = Engine(
             plan,
             options,

@@ -148,7 +148,7 @@ class Engine:
             for source_id, source_node in self._plan.sources.items():
                 own = {q: p for q, p in self._checkpoint.positions.items() if q.source == source_id}
                 source_node.source.restore(own)
-                if isinstance(source_node.source, GroupSource) and in_group:
+                if isinstance(source_node.source, GroupSource) and source_node.source.joins_group and in_group:
                     member = partial(Membership, source_id, source_node.source, self._clock, self._retry_seconds)
                     self._groups[source_id] = wait_for(f"source {source_id}", member)
             wait_for("its sinks", self._outlets.open)

@@ -63,6 +63,13 @@ class LightSettings(Settings, frozen=True, kw_only=True):
             "it is lost when a shard moves; default: not shared, one process runs the job"
         ),
     ] = None
+    shared_reading: Annotated[
+        bool,
+        option(
+            "whether jobs of this process that read the same topics fetch and decode records once; such a job is no member of its consumer "
+            "group, so only one process may run it"
+        ),
+    ] = False
     quick_start: Annotated[
         bool,
         option(
@@ -76,6 +83,13 @@ class LightSettings(Settings, frozen=True, kw_only=True):
     ] = msgspec.field(default_factory=dict)
 
     def validate(self) -> None:
+        for name, other in (("workers", self.workers != 1), ("reliability", self.reliability is not None)):
+            if self.shared_reading and other:
+                raise OptionError(
+                    f"cannot be used together with {name}: jobs share what one process reads, and it reads all of it",
+                    option="shared_reading",
+                    hint=f"leave out {name} or shared_reading",
+                )
         size = self.state_memory_bytes
         if size is not None and size < _STATE_MEMORY_MIN:
             raise OptionError(
