@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 import yaml
+from headrace_light.settings import LightSettings
 from headrace_server.jobs_directory.settings import JobSettings, schedule_of, settings_of
 from headrace_server.schedules import ScheduleSettings
 from typer.main import get_command
@@ -45,9 +46,13 @@ def test_the_page_names_every_setting_with_its_default(tmp_path: Path) -> None:
     )
     defaults = msgspec.structs.asdict(JobSettings())
     assert (defaults["stop_timeout"], defaults["health_timeout"], defaults["health_window"]) == (60.0, 60.0, 5.0)
-    example, spark, plugins, schedule = [block for kind, _, block in blocks_of(PAGE) if kind == "yaml"]
+    example, shared, spark, plugins, schedule = [block for kind, _, block in blocks_of(PAGE) if kind == "yaml"]
     (tmp_path / "job.yaml").write_text(example)
     assert settings_of(tmp_path, "alerts").health_window == 30.0
+    (tmp_path / "job.yaml").write_text(shared)
+    assert LightSettings.of(
+        {"shared_reading": settings_of(tmp_path, "alerts").options["shared_reading"]}
+    ).shared_reading
     (tmp_path / "job.yaml").write_text(spark)
     assert settings_of(tmp_path, "alerts").options["conf"] == {"spark.executor.memory": "4g", "spark.cores.max": 8}
     (tmp_path / "job.yaml").write_text(plugins)
