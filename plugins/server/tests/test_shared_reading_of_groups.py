@@ -27,7 +27,7 @@ VERBS = {
     "numbers": '.where("n >= 0").select("n")',
     "texts": '.where("t IS NOT NULL").select("n", "t")',
     "rules": '.rules([{"id": "all", "expression": "n >= 0"}]).select("n")',
-    "counts": '.with_columns(k="n % 3").key_by("k").deduplicate(by="n", keep="first").select("n")',
+    "counts": '.with_columns(k="n % 3").key_by("k").distinct().select("n")',
 }
 
 
