@@ -8,13 +8,11 @@ TESTS := $(wildcard $(addsuffix /tests,$(PACKAGES)) tests)
 SERVER_CONTRACTS := $(foreach name,kafka rocketmq mysql postgres elasticsearch,$(wildcard connectors/$(name)/tests/*contract*.py)) contrib/redis/tests/test_redis_contracts.py contrib/mqtt/tests/test_mqtt_contracts.py tests/cluster
 SERVER_CHOICE := (ConfluentSource or RedisSource or RedisStreamSink or MqttSink or ConfluentTransactionalSink or RocketMQSource or IdempotentSink or Upsert or Scan or RowIds or Shards or cluster_gives) and not outage
 
-# What `make unit` runs: these tests of all folders, or of the files that `make test` gives it. Those of Spark run in one process beside
-# the others: a Spark that has run many jobs needs a third less of the processor for each than four that have run few.
+# What `make unit` runs: these tests of all folders. Those of Spark run in one process beside the others: a Spark that has run many jobs
+# needs a third less of the processor for each than four that have run few. tests.file_parts: a process reads only the files that it runs,
+# since reading all of them takes as long as running a twentieth of them.
 MARKS_OF_UNIT := not slow and not servers
-FILES_OF_UNIT := .venv/files-of-unit
-FILES_OF_SPARK := .venv/files-of-spark
 UNIT_TESTS ?= $(TESTS)
-SPARK_TESTS ?= $(UNIT_TESTS)
 
 # Test processes: more than cores, since tests of kills, servers and disks wait half of their time; up to 4, as with more of them they
 # wait for each other. Tests of workers and of savepoints want memory: two more than cores with 12 GB, else one more.
@@ -29,7 +27,7 @@ MEMORY_FILES := $(shell if [ -z "$$TMPDIR" ] && [ -w /dev/shm ] && [ "$$(df -Pk 
 # Images of containers often set it. Tests start hundreds of processes, and each would compile every module anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup clean demo docs wheels test lint types unit plain-unit spark-unit whole-unit contracts spark-classes test-modules
+.PHONY: setup clean demo docs wheels test lint types unit plain-unit spark-unit whole-unit contracts spark-classes
 .PHONY: test-servers test-python test-lowest bench bench-peers bench-spark bench-sql nightly chaos damage soak
 .PHONY: simulate simulate-mutations fuzz fuzz-servers fuzz-flink fuzz-records fuzz-guided fuzz-expressions flink-programs published-sql sigma
 
@@ -57,8 +55,7 @@ docs: setup  ## the site of docs/, in site/
 	$(BIN)/python -m website.build $(VERSION)
 
 test: setup lint  ## what CI runs
-	$(MAKE) -j 2 spark-classes test-modules
-	$(MAKE) -j 4 spark-unit plain-unit contracts types UNIT_TESTS=@$(FILES_OF_UNIT) SPARK_TESTS=@$(FILES_OF_SPARK)
+	$(MAKE) -j 4 plain-unit spark-unit contracts types
 	@$(if $(MEMORY_FILES),rm -rf $(MEMORY_FILES))
 
 lint: setup
@@ -76,13 +73,15 @@ plain-unit spark-unit: export TMPDIR := $(or $(MEMORY_FILES),$(TMPDIR))
 unit:  ## what needs no server
 	$(MAKE) -j 2 spark-unit plain-unit
 
+# NOTED=--note-seconds writes down which files take long, by which the files are divided among the processes.
+NOTED ?=
 plain-unit: setup  ## of `make unit`, what needs no Spark
 	@$(if $(MEMORY_FILES),mkdir -p $(MEMORY_FILES))
-	$(BIN)/python -m pytest -m "$(MARKS_OF_UNIT) and not spark" -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations=25 $(UNIT_TESTS)
+	$(BIN)/python -m pytest -m "$(MARKS_OF_UNIT) and not spark" -p tests.file_parts -n $(WORKERS) --durations=25 $(NOTED) $(UNIT_TESTS)
 
-spark-unit: setup  ## of `make unit`, what needs Spark
+spark-unit: setup spark-classes  ## of `make unit`, what needs Spark
 	@$(if $(MEMORY_FILES),mkdir -p $(MEMORY_FILES))
-	$(BIN)/python -m pytest -m "$(MARKS_OF_UNIT) and spark" --durations=10 $(SPARK_TESTS)
+	$(BIN)/python -m pytest -m "$(MARKS_OF_UNIT) and spark" -p tests.file_parts --durations=10 $(UNIT_TESTS)
 
 whole-unit:  ## `make unit` with all examples of generated tests
 	$(MAKE) unit HEADRACE_TEST_EFFORT=1
@@ -91,17 +90,11 @@ whole-unit:  ## `make unit` with all examples of generated tests
 spark-classes: setup  ## the archive of classes with which Spark's Java starts in a third of the time
 	$(BIN)/python -m tests.spark_classes
 
-# Where pytest has not read a module of tests before, it rewrites its assertions, which takes longer than the rest of reading it: here
-# once, not in each of the test processes, which start at the same time. And each of them reads all files that it is given: those
-# without a test to run are left out.
-test-modules: setup  ## reads all modules of tests, as a first run of pytest does, and notes which have tests for `make unit`
-	@$(BIN)/python -m tests.reading_tests $(FILES_OF_UNIT) $(FILES_OF_SPARK) "$(MARKS_OF_UNIT)" $(TESTS)
-
 # auto: a server is left out, with the reason, where the machine has no program or no way to fetch it. One that does not start fails
 # the tests. HEADRACE_TEST_SERVERS=required: leaves out none.
 contracts: export HEADRACE_TEST_SERVERS := $(or $(HEADRACE_TEST_SERVERS),auto)
 contracts: export TMPDIR := $(or $(MEMORY_FILES),$(TMPDIR))
-contracts: setup  ## connectors against real servers, which it starts; what a machine cannot provide is skipped with the reason
+contracts: setup spark-classes  ## connectors against real servers, which it starts; what a machine cannot provide is skipped with the reason
 	@$(if $(MEMORY_FILES),mkdir -p $(MEMORY_FILES))
 	$(BIN)/python -m pytest -m "not slow and servers and not spark" -n 2 --dist loadfile \
 	  -k "$(SERVER_CHOICE)" $(SERVER_CONTRACTS)

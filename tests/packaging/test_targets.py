@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -21,11 +20,7 @@ SLOW = re.compile(r"\bmark\.slow\b")
 def paths_of(target: str, marks: str) -> list[Path]:
     """Return the paths that a target gives to pytest for tests with these marks, as make would run it."""
     # As a person calls it: `make test`, which these tests may be part of, hands down variables of its own.
-    plain = {
-        name: text
-        for name, text in os.environ.items()
-        if not name.startswith(("MAKE", "MFLAGS", "UNIT_TESTS", "SPARK_TESTS"))
-    }
+    plain = {name: text for name, text in os.environ.items() if not name.startswith(("MAKE", "MFLAGS", "UNIT_TESTS"))}
     done = subprocess.run(
         ["make", "--dry-run", target], cwd=ROOT, capture_output=True, text=True, check=True, env=plain
     )
@@ -86,7 +81,7 @@ def test_every_suite_is_part_of_what_ci_or_the_nightly_run_calls() -> None:
     targets = " ".join(re.findall(r"^\.PHONY: (.*)$", text, re.MULTILINE))
     [nightly] = re.findall(r"^NIGHTLY := (.*)$", text, re.MULTILINE)
     test = " ".join(re.findall(r"^\t\$\(MAKE\) -j [234] (.*)$", text, re.MULTILINE))
-    called = set(re.findall(r"[a-z][a-z-]+", f"{nightly} {test}")) | {"lint"}
+    called = set(re.findall(r"[a-z][a-z-]+", f"{nightly} {test}")) | {"lint", "spark-classes"}  # prerequisites of those
     assert set(targets.split()) - called == BY_HAND
 
 
@@ -99,27 +94,3 @@ def test_the_nightly_run_has_every_kind_of_simulated_histories_and_every_fuzzer_
     assert re.search(r"^TARGETS \?=$", text, re.MULTILINE), "without names, all targets are fuzzed"
     assert {name for group in BY_KIND.values() for name in group} == set(MUTATIONS)
     assert set(BY_KIND) <= {"one", *KINDS}
-
-
-def test_make_test_gives_unit_only_files_with_tests_to_run(tmp_path: Path) -> None:
-    """Each of the test processes reads all files that it is given; a third of all have slow tests or such of servers only."""
-    files = [
-        "tests/packaging/test_links.py",
-        "tests/chaos/test_kill_storm.py",
-        "tests/conformance/test_metrics.py",
-        "tests/documentation/test_first_steps.py",
-    ]
-    places = [tmp_path / "plain", tmp_path / "spark"]
-    command = [sys.executable, "-m", "tests.reading_tests", *map(str, places), "not slow and not servers"]
-    subprocess.run([*command, *files], cwd=ROOT, check=True)
-    plain, spark = (place.read_text().splitlines() for place in places)
-    assert sorted(plain) == [files[2], files[3], files[0]]
-    assert sorted(spark) == [files[2], files[3]]
-    broken = subprocess.run([*command, "tests/there_is_none.py"], cwd=ROOT, capture_output=True, text=True, check=False)
-    assert broken.returncode == 1
-    assert "there_is_none.py" in broken.stderr
-    done = subprocess.run(["make", "--dry-run", "test"], cwd=ROOT, capture_output=True, text=True, check=True)
-    marks = "not slow and not servers"
-    assert re.search(rf'pytest -m "{marks} and not spark" .*@\.venv/files-of-unit$', done.stdout, re.MULTILINE)
-    assert re.search(rf'pytest -m "{marks} and spark" .*@\.venv/files-of-spark$', done.stdout, re.MULTILINE)
-    assert re.search(rf'tests\.reading_tests \.venv/files-of-unit \.venv/files-of-spark "{marks}" ', done.stdout)
