@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +12,13 @@ import fastavro
 import headrace as hr
 import polars as pl
 import pytest
-from confluent_kafka import Producer
 from headrace.flow.messages import Bodies
 from headrace.testing import MemorySource
 from headrace_avro.confluent import AvroConfluentCodec
 from headrace_avro.registry_settings import ConfluentSettings
 from headrace_schemaregistry import SchemaRegistry
 
+from tests.mixed_versions import BACKENDS, UNKNOWN_ID, framed, read_on
 from tests.servers.fixtures import StartSchemaRegistryServer
 from tests.servers.kafka import KafkaServer
 from tests.servers.schema_registry import SchemaRegistryServer
@@ -76,13 +75,7 @@ def test_schemas_that_change_through_kafka(
     assert rows_read == [(1, "one", None), (2, None, None), (3, None, "newer")]
 
 
-@pytest.mark.parametrize(
-    ("backend", "options"),
-    [
-        ("light", {"workers": 2}),
-        pytest.param("spark", {"max_micro_batch_records": 7}, marks=[pytest.mark.slow, pytest.mark.spark]),
-    ],
-)
+@pytest.mark.parametrize(("backend", "options"), BACKENDS)
 def test_mixed_versions_on_each_backend(
     schema_registry_server: SchemaRegistryServer,
     registry: SchemaRegistry,
@@ -99,36 +92,26 @@ def test_mixed_versions_on_each_backend(
         schema_of(name=["null", "string"], id="long"),
     ]
     ids = [registry.register(f"{topic}-value", text) for text in texts]
-    producer = Producer({"bootstrap.servers": kafka_server.bootstrap})
+    bodies = []
     for number in range(60):
         file, version = io.BytesIO(), number % 3
         fastavro.schemaless_writer(
             file, fastavro.parse_schema(json.loads(texts[version])), {"id": number, "name": f"n{number}"}
         )
-        known = ids[version] if number % 10 else 2**31 - 1
-        producer.produce(topic, b"\x00" + known.to_bytes(4, "big") + file.getvalue())
-    assert producer.flush(30) == 0
-    stream = hr.stream("test", "mixed").from_kafka(
-        topic,
-        servers=kafka_server.bootstrap,
+        bodies.append(framed(ids[version] if number % 10 else UNKNOWN_ID, file.getvalue()))
+    good, reasons = read_on(
+        backend,
+        options,
+        kafka=kafka_server,
+        topic=topic,
+        bodies=bodies,
+        place=tmp_path,
         format="avro-confluent",
         schema={"id": "int64", "name": "string"},
         registry_url=schema_registry_server.url,
     )
-    letters = partial(_to_json, tmp_path / "bad")
-    stream.dead_letters(letters).to_file(tmp_path / "good", format="json").run(backend, show_progress=False, **options)
-    good = sorted(_rows(tmp_path / "good"), key=lambda row: int(row["id"]))
     assert good == [{"id": number, "name": f"n{number}" if number % 3 else None} for number in range(60) if number % 10]
-    reasons = [row["reason"] for row in _rows(tmp_path / "bad")]
-    assert reasons == ["the schema registry does not know the id 2147483647"] * 6
-
-
-def _to_json(place: Path, stream: hr.Stream) -> Any:
-    return stream.to_file(place, format="json")
-
-
-def _rows(place: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for part in place.rglob("*.json") for line in part.read_text().splitlines()]
+    assert reasons == [f"the schema registry does not know the id {UNKNOWN_ID}"] * 6
 
 
 def test_bodies_of_others(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import headrace as hr
@@ -12,8 +13,10 @@ import pytest
 from headrace.flow.messages import Bodies
 from headrace.testing import MemorySource
 from headrace_jsonschema.confluent import JsonSchemaConfluentCodec
+from headrace_schemaregistry import SchemaRegistry
 from headrace_schemaregistry.testing import SmallRegistry, small_registry
 
+from tests.mixed_versions import BACKENDS, UNKNOWN_ID, framed, read_on
 from tests.registry_contract import RegistryCodecContract
 from tests.servers.kafka import KafkaServer
 from tests.servers.schema_registry import SchemaRegistryServer
@@ -114,3 +117,69 @@ def test_a_real_registry_and_kafka(
     )
     assert stream.schema == hr.Schema.of({"id": "int64", "name": "string"})
     assert stream.collect().sort("id").rows() == [(1, "one"), (2, None)]
+
+
+VERSIONS = [
+    {
+        "type": "object",
+        "properties": {"id": {"type": "integer", "maximum": 57}},
+        "required": ["id"],
+        "additionalProperties": False,
+    },
+    {
+        "type": "object",
+        "properties": {"id": {"type": "integer"}, "name": {"type": "string"}},
+        "required": ["id", "name"],
+    },
+    {
+        "type": "object",
+        "properties": {"name": {"type": ["string", "null"]}, "id": {"type": "integer"}, "size": {"type": "number"}},
+    },
+]
+
+
+@pytest.mark.parametrize(("backend", "options"), BACKENDS)
+def test_mixed_versions_on_each_backend(
+    schema_registry_server: SchemaRegistryServer,
+    kafka_server: KafkaServer,
+    topic: str,
+    tmp_path: Path,
+    backend: Any,
+    options: dict[str, Any],
+) -> None:
+    """Each body must conform to its own version: what is missing or too much in one is allowed in another."""
+    settings = JsonSchemaConfluentCodec.Settings.of({"registry_url": schema_registry_server.url})
+    registry = SchemaRegistry(settings)  # type: ignore[arg-type]
+    ids = [registry.register(f"{topic}-value", json.dumps(text), "JSON") for text in VERSIONS]
+    bodies, expected, wrong = [], [], []
+    for number in range(60):
+        version = number % 3
+        values: dict[str, Any] = {"id": number}
+        if version:
+            values["name"] = f"n{number}"
+        if version == 2:
+            values |= {"name": None if number % 4 else values["name"], "size": number / 4}
+        if number % 10 == 4:
+            values.pop("name", None)  # only the second version needs it
+        body = framed(ids[version] if number % 10 else UNKNOWN_ID, json.dumps(values).encode())
+        bodies.append(body)
+        if number % 10 == 0:
+            wrong.append(f"the schema registry does not know the id {UNKNOWN_ID}")
+        elif version == 1 and "name" not in values:
+            wrong.append('does not conform to the schema: "name" is a required property')
+        else:
+            expected.append({"id": number, "name": values.get("name"), "size": values.get("size")})
+    good, reasons = read_on(
+        backend,
+        options,
+        kafka=kafka_server,
+        topic=topic,
+        bodies=bodies,
+        place=tmp_path,
+        format="json-schema-confluent",
+        schema={"id": "int64", "name": "string", "size": "float64"},
+        registry_url=schema_registry_server.url,
+    )
+    assert good == expected
+    assert len(wrong) > 6
+    assert sorted(reasons) == sorted(wrong)

@@ -10,6 +10,7 @@ import pytest
 from headrace.testing import MemorySource
 from headrace_logpresets.presets import Choices, presets
 from headrace_logpresets.sigma import sigma_fields
+from headrace_pipeline.testing import run_cases
 from preset_lines import GOLDEN
 
 EVENTS = {
@@ -40,6 +41,30 @@ def test_a_rule_matches(preset: str, tmp_path: Path) -> None:
         .collect()
     )
     assert found.height == 1
+
+
+def test_rules_ask_the_format_for_the_columns(tmp_path: Path) -> None:
+    """``fields`` is the name of the format, so that a pipeline in YAML needs no code."""
+    (tmp_path / "rule.yml").write_text(
+        "title: found\nlogsource: {product: windows, category: process_creation}\n"
+        "detection:\n  selection: {Image|endswith: '\\cmd.exe'}\n  condition: selection\n"
+    )
+    (tmp_path / "job.yaml").write_text(
+        "name: sigma\nsources:\n  events: {connector: file, path: events, format: windows-sysmon}\nsteps:\n"
+        "  - rules: {file: '${HERE}/rule.yml', sigma: {fields: windows-sysmon, logsource: windows}, output: first}\n"
+        "  - select: [rule_id, image]\nsinks:\n  out: {connector: print}\ncases:\n  - name: a command line\n    in:\n"
+        "      events:\n        - {provider: Microsoft-Windows-Sysmon, channel: Microsoft-Windows-Sysmon/Operational,\n"
+        "           event_id: 1, image: 'C:\\cmd.exe'}\n        - {image: 'C:\\cmd.exe', event_id: 3}\n"
+        "    out:\n      out: [{rule_id: found, image: 'C:\\cmd.exe'}]\n"
+    )
+    (result,) = run_cases(tmp_path / "job.yaml", {})
+    assert result.differences == ()
+
+
+def test_a_format_that_does_not_tell_its_fields_is_refused() -> None:
+    rows = hr.stream("t", "sigma").from_(MemorySource({"q": []}), format="json", schema={"a": "string"})
+    with pytest.raises(hr.OptionError, match="'json' does not tell which fields of Sigma its columns are"):
+        rows.rules("rules/*.yml", sigma={"fields": "json"})
 
 
 @pytest.mark.parametrize("preset", sorted(presets()))

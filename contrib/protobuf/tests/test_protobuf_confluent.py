@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,11 +16,13 @@ from headrace.testing import MemorySource
 from headrace_contract import CodecContract
 from headrace_protobuf.confluent import ProtobufConfluentCodec
 from headrace_protobuf.proto_texts import messages_of, read, written
+from headrace_schemaregistry import SchemaRegistry
 from headrace_schemaregistry.testing import SmallRegistry, small_registry
 from hypothesis import given
 from hypothesis import strategies as st
 from messages import add_message, file_of, write
 
+from tests.mixed_versions import BACKENDS, UNKNOWN_ID, framed, read_on
 from tests.servers.kafka import KafkaServer
 from tests.servers.schema_registry import SchemaRegistryServer
 
@@ -194,3 +197,65 @@ def test_a_real_registry_and_kafka(
         topic, servers=kafka_server.bootstrap, format="protobuf-confluent", **shared
     )
     assert stream.collect().sort("id").select("id", "text", "flag").rows() == [(1, "one", None), (2, None, None)]
+
+
+#: Versions of a message: the writers of the second have another message before it, those of the third have left a field out.
+VERSIONS = [
+    'syntax = "proto3";\npackage test;\nmessage Row { optional int32 id = 1; }\n',
+    'syntax = "proto3";\npackage test;\nmessage Before { }\nmessage Row { optional int64 id = 1; optional string text = 2; }\n',
+    'syntax = "proto3";\npackage test;\n'
+    "message Row { optional double amount = 3; optional int64 id = 1; optional string added = 9; message Within { } }\n",
+]
+
+
+@pytest.mark.parametrize(("backend", "options"), BACKENDS)
+def test_mixed_versions_on_each_backend(
+    schema_registry_server: SchemaRegistryServer,
+    kafka_server: KafkaServer,
+    topic: str,
+    files: Path,
+    backend: Any,
+    options: dict[str, Any],
+) -> None:
+    """Bodies of three versions come in turns, with ids that nobody knows and other messages of the same schema among them."""
+    shared = {
+        "registry_url": schema_registry_server.url,
+        "descriptor_file": str(files / "test.desc"),
+        "message": "test.Row",
+    }
+    registry = SchemaRegistry(ProtobufConfluentCodec.Settings.of(shared))  # type: ignore[arg-type]
+    ids = [registry.register(f"{topic}-value", text, "PROTOBUF") for text in VERSIONS]
+    id_of, text_of, amount_of, added = b"\x08", b"\x12\x02", b"\x19", b"\x4a\x01x"
+    bodies, expected, wrong = [], [], []
+    for number in range(60):
+        version = number % 3
+        place = written((1,)) if version == 1 else written((0,))
+        value = id_of + bytes([number])
+        if version == 1:
+            value += text_of + f"{number:02}".encode()
+        elif version == 2:
+            value = amount_of + struct.pack("<d", number / 8) + value + added
+        if number % 10 == 0:
+            wrong.append(f"the schema registry does not know the id {UNKNOWN_ID}")
+        elif number % 10 == 4 and version == 1:
+            place, _ = written((0,)), wrong.append("the body is a message test.Before, not test.Row")
+        elif number % 10 == 5 and version == 2:
+            place, _ = written((0, 0)), wrong.append("the body is a message test.Row.Within, not test.Row")
+        else:
+            text, amount = f"{number:02}" if version == 1 else None, number / 8 if version == 2 else None
+            expected.append({"id": number, "text": text, "amount": amount})
+        bodies.append(framed(ids[version] if number % 10 else UNKNOWN_ID, place + value))
+    good, reasons = read_on(
+        backend,
+        options,
+        kafka=kafka_server,
+        topic=topic,
+        bodies=bodies,
+        place=files,
+        format="protobuf-confluent",
+        schema={"id": "int64", "text": "string", "amount": "float64"},
+        **shared,
+    )
+    assert good == expected
+    assert len(set(wrong)) == 3
+    assert sorted(reasons) == sorted(wrong)

@@ -61,6 +61,13 @@ class PresetCodec(ReadOnlyCodec):
             options.fields != "plain", header, options.timezone, options.year, options.max_body_bytes
         )
 
+    @classmethod
+    def sigma_fields(cls) -> dict[str, str]:
+        """Return the columns by the fields of Sigma that they are. Rules ask for it: ``sigma={"fields": "nginx-access"}``."""
+        from headrace_logpresets.sigma import sigma_fields
+
+        return sigma_fields(cls.name)
+
     def default_schema(self) -> hr.Schema:
         """Return all columns of the preset."""
         return self._preset.columns(self._choices)

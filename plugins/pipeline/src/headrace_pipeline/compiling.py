@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,8 +11,9 @@ from typing import Any
 import headrace as hr
 from headrace.foundation.errors import JobError, did_you_mean
 
-from headrace_pipeline.connectors import Connectors, Ends
+from headrace_pipeline.connectors import Connectors, Ends, check_sink
 from headrace_pipeline.document import Scalar, Section, Value, is_nothing, read
+from headrace_pipeline.errors import PipelineError, all_of
 from headrace_pipeline.keys import PIPELINE, check_section
 from headrace_pipeline.placing import placed
 from headrace_pipeline.steps import Step, append, outputs_of, verb_of
@@ -63,6 +65,10 @@ class _Result:
     is_read: bool = False
 
 
+class _WrongBeforeError(Exception):
+    """What a step or sink reads is wrong itself, so that nothing can be said about it."""
+
+
 class _Compiler:
     def __init__(self, root: Section, ends: Ends) -> None:
         self._root = root
@@ -70,20 +76,31 @@ class _Compiler:
         #: Sources, steps and outputs by their names, and all of them in their order.
         self._named: dict[str, _Result] = {}
         self._results: list[_Result] = []
-        #: The result of the last step.
+        #: The result of the last step; and whether that step is wrong, so that it has none.
         self._last: _Result | None = None
+        self._last_is_wrong = False
+        #: What is wrong, and the names of sources and steps that it leaves without a result.
+        self._errors: list[PipelineError] = []
+        self._wrong: set[str] = set()
 
     def job(self) -> hr.Job:
+        """Return the job. Raises PipelineError with all that is wrong; what reads a wrong part is not judged."""
         pipeline = self._pipeline()
         for name, entry in self._root.required("sources", of="a pipeline").section().entries.items():
-            self._name(name, entry.key, self._ends.source(pipeline, name, entry.value.section()))
+            with self._judged(name):
+                self._name(name, entry.key, self._ends.source(pipeline, name, entry.value.section()))
+        self._last_is_wrong = bool(self._wrong)
         steps = self._root.get("steps")
         for step in [] if steps is None or is_nothing(steps) else steps.items():
-            self._append(step.section())
-        jobs = []
+            section = step.section()
+            with self._judged(*_names_of(section), is_step=True):
+                self._append(section)
+        jobs: list[hr.Job] = []
         for name, entry in self._root.required("sinks", of="a pipeline").section().entries.items():
-            section = entry.value.section()
-            jobs.append(self._ends.sink(self._from(section, of=f"sink {name!r}"), name, section))
+            with self._judged():
+                self._sink(name, entry.value.section(), jobs)
+        if self._errors:
+            raise all_of(self._errors)
         given = self._root.get("dead_letters")
         bad_records = self._root.get("bad_records")
         bad = None
@@ -93,6 +110,29 @@ class _Compiler:
             given.fail("with bad_records: stop there are no dead letters", option="dead_letters")
         self._check_that_all_is_read()
         return hr.job(*jobs, *([] if bad is None else [bad]))
+
+    @contextmanager
+    def _judged(self, *names: str, is_step: bool = False) -> Iterator[None]:
+        """Keep what is wrong with a part of the file, so that the others are judged too. ``names``: of its results."""
+        try:
+            yield
+        except PipelineError as error:
+            self._errors.append(error)
+        except _WrongBeforeError:
+            pass
+        else:
+            self._last_is_wrong = self._last_is_wrong and not is_step
+            return
+        self._wrong.update(names)
+        self._last_is_wrong = self._last_is_wrong or is_step
+
+    def _sink(self, name: str, section: Section, jobs: list[hr.Job]) -> None:
+        try:
+            stream = self._from(section, of=f"sink {name!r}")
+        except _WrongBeforeError:
+            check_sink(section, name)
+            raise
+        jobs.append(self._ends.sink(stream, name, section))
 
     def _pipeline(self) -> hr.Pipeline:
         root = self._root
@@ -155,6 +195,8 @@ class _Compiler:
         """Return the stream of a name."""
         name = value.text()
         found = self._named.get(name)
+        if found is None and name in self._wrong:
+            raise _WrongBeforeError
         if found is None:
             hint = did_you_mean(name, self._named, known="sources and steps with a name")
             value.fail(f"nothing before this is called {name!r}", hint=hint)
@@ -166,6 +208,8 @@ class _Compiler:
         named = section.get("from")
         if named is not None:
             return self._stream_of(named)
+        if self._last_is_wrong:
+            raise _WrongBeforeError
         found = self._last
         if found is None:
             if len(self._results) > 1:
@@ -179,3 +223,14 @@ class _Compiler:
         for each in self._results:
             if not each.is_read:
                 each.place.fail(f"nothing reads {each.what}", hint="name it in a step or sink: from: NAME")
+
+
+def _names_of(step: Section) -> list[str]:
+    """Return the names that the results of a step would have, as far as they are there."""
+    named, route = step.get("as"), step.get("route")
+    found = [] if named is None else [each.source for each in named.scalars()]
+    if isinstance(route, Section):
+        outputs, default = route.get("outputs"), route.get("default")
+        found += list(outputs.entries) if isinstance(outputs, Section) else []
+        found += [] if default is None else [each.source for each in default.scalars()]
+    return found

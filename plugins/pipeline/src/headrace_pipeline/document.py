@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 import yaml
 from headrace.foundation.errors import did_you_mean
 
-from headrace_pipeline.errors import PipelineError, Place
+from headrace_pipeline.errors import PipelineError, Place, all_of
 from headrace_pipeline.variables import Variables
 
 #: A pipeline is written by people. More is a mistake, or an attack by aliases.
@@ -19,6 +19,8 @@ _SIZE_MAX_BYTES = 4 * 1024 * 1024
 _NESTING_MAX = 50
 _VALUES_MAX = 200_000
 _TAG = "tag:yaml.org,2002:"
+#: A variable without quotes within braces or brackets, where YAML takes its own brace for the begin of a mapping.
+_IN_BRACES = re.compile(r"[{\[].*[:,\[{]\s*[^\s\"',]*\$\{")
 
 
 class _Loader(yaml.SafeLoader):
@@ -235,11 +237,14 @@ class Section(Value):
         return found
 
     def check_keys(self, known: Collection[str], *, of: str) -> None:
-        """Raise PipelineError for the first key that is not known, with the nearest one that is."""
-        for key, entry in self.entries.items():
-            if key not in known:
-                hint = did_you_mean(key, known, known="keys")
-                entry.key.fail(f"{of} has no key {key!r}", option=key, hint=hint)
+        """Raise PipelineError for keys that are not known, each with the nearest one that is."""
+        wrong = [
+            entry.key.error(f"{of} has no key {key!r}", option=key, hint=did_you_mean(key, known, known="keys"))
+            for key, entry in self.entries.items()
+            if key not in known
+        ]
+        if wrong:
+            raise all_of(wrong)
 
     def plain(self) -> Any:
         return {key: entry.value.plain() for key, entry in self.entries.items()}
@@ -277,7 +282,10 @@ def read(path: Path, given: Mapping[str, str]) -> Section:
         place = Place(mark.line, mark.column) if mark is not None else None
         said = error.problem or error.context or "this is not YAML"
         # The error of the library quotes the file, and there may be secrets in it.
-        raise PipelineError(f"this is not YAML: {said}", file=name, place=place, lines=file.lines) from None
+        hint = None
+        if place is not None and place.line < len(file.lines) and _IN_BRACES.search(file.lines[place.line]):
+            hint = 'within braces and brackets a variable is in quotes: {password: "${NAME}"}'
+        raise PipelineError(f"this is not YAML: {said}", file=name, place=place, lines=file.lines, hint=hint) from None
     except yaml.YAMLError as error:
         raise PipelineError(f"this is not YAML: {' '.join(str(error).split())}", file=name) from None
     finally:

@@ -57,6 +57,25 @@ class PipelineError(JobError):
         return text + sign + hint
 
 
+class SeveralErrors(PipelineError):
+    """Several parts of a pipeline file are wrong: ``errors``, in their order. Its own place is that of the first."""
+
+    def __init__(self, errors: Sequence[PipelineError]) -> None:
+        first = errors[0]
+        super().__init__(f"{len(errors)} parts are wrong", file=first.file)
+        self.errors = tuple(errors)
+        self.line, self.column, self.shown = first.line, first.column, first.shown
+
+    def __str__(self) -> str:
+        return "\n".join(map(str, self.errors))
+
+
+def all_of(errors: Sequence[PipelineError]) -> PipelineError:
+    """Return one error for all that is wrong; there is at least one."""
+    each = [one for error in errors for one in (error.errors if isinstance(error, SeveralErrors) else [error])]
+    return each[0] if len(each) == 1 else SeveralErrors(each)
+
+
 def _shown(lines: Sequence[str], at: int, until: int | None) -> str:
     """Return a line of the file. The value of a secret option is replaced by stars, also if it is on the line after its
     key.

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from headrace.foundation.errors import OptionError, did_you_mean
+from headrace.interfaces.registry import default_registry
 
 from headrace_rules.sigma_sources import LogSource, is_left_out, sources_of
 from headrace_rules.sigma_values import (
@@ -64,6 +65,8 @@ class SigmaOptions:
                 raise OptionError(f"unknown option {name!r} of Sigma rules", plugin="rules", option="sigma",
                                   hint=did_you_mean(str(name), known, known="options"))  # fmt: skip
         made = {name: value for name, value in given.items() if value is not None}
+        if isinstance(made.get("fields"), str):
+            made["fields"] = _fields_of_format(made["fields"])
         for name in ("fields", "placeholders"):
             if not isinstance(made.get(name, {}), Mapping):
                 raise _wrong(f"{name} of sigma is a mapping, not {made[name]!r:.80}")
@@ -84,6 +87,22 @@ class SigmaOptions:
         """Return the columns of a field, as SQL names. Raises SigmaError for a name that cannot be a column."""
         given = self.fields.get(name, name)
         return [column_of(one) for one in ([given] if isinstance(given, str) else given)]
+
+
+def _fields_of_format(name: str) -> Mapping[str, str]:
+    """Return the columns of a format by the fields of Sigma that they are, which its codec tells: ``sigma_fields()``.
+
+    Raises OptionError for a format that is not installed, or does not tell them.
+    """
+    told: Callable[[], Mapping[str, str]] | None = getattr(default_registry().find("codec", name), "sigma_fields", None)
+    if told is None:
+        raise OptionError(
+            f"the format {name!r} does not tell which fields of Sigma its columns are",
+            plugin="rules",
+            option="sigma",
+            hint="fields is a mapping of fields to columns, or the name of a log preset such as 'windows-sysmon'",
+        )
+    return told()
 
 
 #: Fields are columns, and there are no keywords and no placeholders.
