@@ -57,8 +57,10 @@ def test_records_wait_on_disk_until_upstream_answers(tmp_path: Path, monkeypatch
     assert "127.0.0.1:8089" in text
     made: dict[str, Any] = {}
     exec(compile(text.replace("8088", str(incoming)).replace("8089", str(outgoing)), "edge.md", "exec"), made)
-    job = made["job"]
-    handle = job.start("light", checkpoint="state", checkpoint_interval="100 ms")
+    start = block("start").strip()
+    assert start.endswith(").wait()")
+    exec("handle = " + start.replace(").wait()", ', checkpoint_interval="100 ms")'), made)
+    handle = made["handle"]
     address = f"http://127.0.0.1:{incoming}/"
     try:
         with urllib3.PoolManager(retries=False) as pool:
