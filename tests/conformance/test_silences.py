@@ -32,7 +32,7 @@ def run_with_silences(name: str, place: Path, request: pytest.FixtureRequest, ba
     silent = SILENT[name](place, request)
     append_steadily(place, [])
     job = job_of(name, silent, place)
-    of_silent, steady = [*rows_at(0, 0, "silent")], [*rows_at(0, 1_000, "steady")]
+    of_silent, steady = rows_at(1, 0, "silent"), rows_at(0, 1_000, "steady")
     started: dict[str, Any] = {"checkpoint": place / "state", **options}
 
     def given(wanted: Counter[str]) -> None:
@@ -40,10 +40,10 @@ def run_with_silences(name: str, place: Path, request: pytest.FixtureRequest, ba
 
     with job.start(backend, **started) as handle:
         silent.ready()
-        silent.send(of_silent[1:] if name == "redis" else of_silent)
-        # A source that is read later than the other one would be late: nobody knows of it before.
-        eventually(lambda: handle.status().records_read >= len(of_silent), "the silent source is read")
+        # In the order of their times: a source of which nobody knows yet, or that is idle, holds up nothing.
         append_steadily(place, steady)
+        eventually(lambda: handle.status().records_read >= len(steady), "what comes steadily is read")
+        silent.send(of_silent)
         eventually(lambda: handle.status().records_read >= len(of_silent) + len(steady), "what was sent is read")
         silent.disturb()
         append_steadily(place, rows_at(3, 2_000, "steady"))  # three hours later, and nothing of the other source
