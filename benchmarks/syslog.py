@@ -1,17 +1,19 @@
-"""Messages of syslog that one core takes and decodes: ``python -m benchmarks.syslog [messages]``.
+"""Messages of syslog that one core takes and decodes: ``python -m benchmarks.syslog [messages] [--udp-seconds 60]``.
 
 First the format alone, over batches of 20,000. Then whole jobs: a sender in another process sends over TCP, TLS or UDP to a job in this
 process, which puts the messages into the buffer on disk, decodes them to all columns, and counts them. This process runs on one core,
-the sender on the others; the figures are also given for a second of processor time. Messages have about 160 bytes.
+the sender on the others; the figures are also given for a second of processor time. Messages have about 160 bytes. Datagrams are sent for 5
+seconds, or as long as is said.
 """
 
 from __future__ import annotations
 
+import argparse
+import itertools
 import multiprocessing
 import os
 import socket
 import ssl
-import sys
 import tempfile
 import threading
 import time
@@ -65,12 +67,12 @@ def decoded(what: str, messages: list[bytes]) -> None:
     print(f"{'decode ' + what:<52} {rows / seconds:>12,.0f} messages per CPU second", flush=True)
 
 
-def send(protocol: str, port: int, messages: list[bytes], files: Certificates, rate: int) -> None:
-    """Send messages; datagrams at a rate. Runs in a process of its own."""
+def send(protocol: str, port: int, messages: list[bytes], files: Certificates, rate: int, rounds: int) -> None:
+    """Send messages; datagrams so many times, at a rate. Runs in a process of its own."""
     if protocol == "udp":
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
             begun = time.perf_counter()
-            for number, message in enumerate(messages):
+            for number, message in enumerate(itertools.chain.from_iterable(itertools.repeat(messages, rounds))):
                 if number % 100 == 0:
                     time.sleep(max(0.0, begun + number / rate - time.perf_counter()))
                 sender.sendto(message, ("127.0.0.1", port))
@@ -99,11 +101,20 @@ class Count(hr.Sink):
             self.done.set()
 
 
-def job(what: str, protocol: str, messages: list[bytes], directory: Path, files: Certificates, rate: int = 0) -> None:
+def job(
+    what: str,
+    protocol: str,
+    messages: list[bytes],
+    directory: Path,
+    files: Certificates,
+    rate: int = 0,
+    rounds: int = 1,
+) -> None:
     """Print how many messages a job takes and decodes."""
+    count = len(messages) * rounds
     with socket.create_server(("127.0.0.1", 0)) as found:
         port = found.getsockname()[1]
-    sink = Count(len(messages))
+    sink = Count(count)
     ports = {"udp": "udp_port", "tls": "tls_port"}
     secured = {"ssl_certificate": str(files.server), "ssl_key": str(files.server_key)} if protocol == "tls" else {}
     stream = hr.stream("benchmarks", "syslog").from_syslog(
@@ -111,26 +122,28 @@ def job(what: str, protocol: str, messages: list[bytes], directory: Path, files:
         buffer_max_bytes="4 GiB",
     )  # fmt: skip
     handle = stream.to(sink).start("light", checkpoint=str(directory / f"state {what}"), checkpoint_interval="1 s")
-    process = multiprocessing.get_context("fork").Process(target=_send, args=(protocol, port, messages, files, rate))
+    process = multiprocessing.get_context("fork").Process(
+        target=_send, args=(protocol, port, messages, files, rate, rounds)
+    )
     try:
         time.sleep(1)  # it listens
         begun, used = time.perf_counter(), time.process_time()
         process.start()
-        sink.done.wait(60 if protocol != "udp" else len(messages) / rate + 3)
+        sink.done.wait(60 if protocol != "udp" else count / rate + 3)
         seconds, used = time.perf_counter() - begun, time.process_time() - used
     finally:
         handle.stop()
         process.join()
-    lost = f", {len(messages) - sink.rows:,} lost" if sink.rows < len(messages) else ""
+    lost = f", {count - sink.rows:,} of {count:,} lost" if sink.rows < count else f", all of {count:,}"
     print(
         f"{what:<52} {sink.rows / seconds:>12,.0f} messages/s {sink.rows / used:>12,.0f} per CPU second{lost}",
         flush=True,
     )
 
 
-def _send(protocol: str, port: int, messages: list[bytes], files: Certificates, rate: int) -> None:
+def _send(protocol: str, port: int, messages: list[bytes], files: Certificates, rate: int, rounds: int) -> None:
     os.sched_setaffinity(0, _other_cores())
-    send(protocol, port, messages, files, rate)
+    send(protocol, port, messages, files, rate, rounds)
 
 
 def _other_cores() -> set[int]:
@@ -139,7 +152,11 @@ def _other_cores() -> set[int]:
 
 
 def main() -> None:
-    count = int(sys.argv[1]) if len(sys.argv) > 1 else 500_000
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("messages", type=int, nargs="?", default=500_000)
+    parser.add_argument("--udp-seconds", type=int, default=5)
+    given = parser.parse_args()
+    count = given.messages
     os.sched_setaffinity(0, {0})
     few = min(count, 200_000)
     decoded("RFC 3164", older(few))
@@ -152,7 +169,7 @@ def main() -> None:
         job("job over TCP, lines, RFC 3164", "lines", older(count), directory, files)
         job("job over TLS, counted, RFC 5424", "tls", newer(count), directory, files)
         for rate in (50_000, 100_000):
-            job(f"job over UDP at {rate:,}/s, RFC 3164", "udp", older(min(count, 5 * rate)), directory, files, rate)
+            job(f"job over UDP at {rate:,}/s, RFC 3164", "udp", older(rate), directory, files, rate, given.udp_seconds)
 
 
 if __name__ == "__main__":

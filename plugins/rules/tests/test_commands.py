@@ -106,6 +106,15 @@ def test_profile(place: Path) -> None:
     assert table["bash"][1:3] == ["0", "0"]
 
 
+def test_profile_decodes_what_the_rules_read(place: Path) -> None:
+    """As the job does: a number where a text is declared is no matter of rules that do not read it."""
+    on, rules = place / "some.ndjson", place / "rules.yaml"
+    on.write_text('{"process": "bash", "user": 5}\n{"process": 5, "user": "ann"}\n')
+    rules.write_text("- {id: bash, expression: process = 'bash'}")
+    found = headrace("profile", "--on", on, "--rules", rules, "--columns", COLUMNS)
+    assert "1 rules on 1 messages (1 could not be decoded)" in found.stdout, found.output
+
+
 def test_profile_tells_what_a_scan_before_parsing_would_save(place: Path) -> None:
     rules, on = place / "rules.yaml", place / "some.ndjson"
     messages = ["nothing here"] * 90 + ["alpha"] * 6 + ["alpha beta"] * 2 + ["caf\u00e9", "\u0444"] * 3

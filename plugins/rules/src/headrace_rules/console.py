@@ -27,7 +27,7 @@ from headrace_rules.loading import check_rules, load
 from headrace_rules.model import Rejection, Rule, RulesError, RuleSet
 from headrace_rules.prepared import Preparer
 from headrace_rules.raw_scan import saved
-from headrace_rules.verb import Rules
+from headrace_rules.verb import Rules, columns_of
 
 _SAMPLE_MESSAGES = 1000
 #: Copies of the message on which a rule is evaluated to measure its cost.
@@ -109,7 +109,9 @@ def profile(*, on: Path, rules: str | None, job: str | None, columns: str | None
         say(f"a rule is left out: {rejection}", style="yellow")
     texts = [rule.expression for rule in good]
     engine = RuleEngine(texts, subject.schema, subject.functions, EngineOptions(background=False), preparer)
-    frame, bad = _messages(on, subject.schema)
+    # As a job does, it decodes what the rules read: a bad value elsewhere is no matter of theirs.
+    read = columns_of(RuleSet(good), preparer) or frozenset(subject.schema)
+    frame, bad = _messages(on, Schema({name: kind for name, kind in subject.schema.items() if name in read}))
     if not frame.height:
         raise JobError(f"{on}: no message could be decoded", hint=str(bad[0]) if bad else "the file is empty")
     engine.evaluate(frame)  # chooses triggers
@@ -305,6 +307,5 @@ def _types(on: Path) -> dict[str, pl.DataType]:
 
 
 def _messages(on: Path, schema: Schema) -> tuple[pl.DataFrame, list[str]]:
-    known = Schema({name: kind for name, kind in schema.items()})
-    decoded = JsonCodec().decoder(known).decode(Bodies.of(_lines(on)))
+    decoded = JsonCodec().decoder(schema).decode(Bodies.of(_lines(on)))
     return decoded.frame, [one.reason for one in decoded.bad]
