@@ -155,5 +155,5 @@ def test_explain_tells_which_of_many_messages_it_is_about(place: Path) -> None:
 
 def test_the_command_is_offered(place: Path) -> None:
     shown = CliRunner().invoke(app, ["--help"]).stdout
-    assert "Check rules, explain one on a message" in shown
+    assert "Check rules, explain a rule on a message" in shown
     assert CliRunner().invoke(app, ["rule"]).exit_code == 2
