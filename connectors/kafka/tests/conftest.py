@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import sys
+import warnings
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -16,14 +18,21 @@ from kafka_world import KafkaWorld
 from tests.servers.kafka import KafkaServer
 
 DRIVERS = ("confluent", "kafka-python")
+_UNCLOSED = r"unclosed <socket.*laddr=\('(0\.0\.0\.0|127\.0\.0\.1)'"
 
 
 def pytest_configure(config: pytest.Config) -> None:
     # kafka-python reads its schemas in a way that Python 3.11 calls out of date.
     config.addinivalue_line("filterwarnings", "ignore:.* is deprecated. Use files:DeprecationWarning")
     # It leaves it to the garbage collector to close sockets that could not connect, or that were just connecting when it was closed.
-    address = r"(0\.0\.0\.0|127\.0\.0\.1)"
-    config.addinivalue_line("filterwarnings", rf"ignore:unclosed <socket.*laddr=\('{address}':ResourceWarning")
+    config.addinivalue_line("filterwarnings", f"ignore:{_UNCLOSED}:ResourceWarning")
+
+
+def pytest_sessionfinish() -> None:
+    """Free such sockets now: pytest frees the last ones after all tests, when none of the filters of tests hold any more."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", _UNCLOSED, ResourceWarning)
+        gc.collect()
 
 
 @pytest.fixture(params=DRIVERS)
