@@ -29,6 +29,8 @@ VARIABLE = "HEADRACE_TEST_CLUSTER"
 CONF = {
     "spark.driver.host": "127.0.0.1",
     "spark.executor.memory": "512m",
+    # As the driver: executors of tests live for seconds, in which Java would compile most of what they run.
+    "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     # The functions of the cases are in modules of the tests, which no worker has.
     "spark.executorEnv.PYTHONPATH": str(ROOT),
 }

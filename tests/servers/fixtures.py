@@ -96,13 +96,13 @@ def _shared_by_name(kind: type[ServerT], name: str, options: Any = None) -> Iter
 
 
 @contextmanager
-def _shared(kind: type[ServerT]) -> Iterator[ServerT]:
+def _shared(kind: type[ServerT], options: Any = None) -> Iterator[ServerT]:
     """The server that the kind's variable names, else the one that this run shares."""
     address = os.environ.get(kind.variable)
     if address:
         yield kind.from_variable(address)
     else:
-        with _shared_by_name(kind, kind.kind) as server:
+        with _shared_by_name(kind, kind.kind, options) as server:
             yield server
 
 
@@ -283,8 +283,8 @@ def start_mosquitto_server() -> Iterator[StartMosquittoServer]:
 
 @pytest.fixture(scope="session")
 def spark_cluster() -> Iterator[SparkCluster]:
-    """A Spark standalone cluster of three workers, or the one that HEADRACE_TEST_SPARK_CLUSTER=host:port names."""
-    with _shared(SparkCluster) as cluster:
+    """A Spark standalone cluster of two workers, or the one that HEADRACE_TEST_SPARK_CLUSTER=host:port names."""
+    with _shared(SparkCluster, SparkClusterOptions(workers=2)) as cluster:
         yield cluster
 
 
