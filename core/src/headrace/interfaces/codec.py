@@ -170,6 +170,13 @@ class Codec(ABC):
         """Return the schema to use when the user gives none, or None when one must be given."""
         return None
 
+    @classmethod
+    def sigma_fields(cls) -> Mapping[str, str] | None:
+        """Return the columns of the format by the fields of Sigma rules that they hold; None, the default: it does not
+        tell. Called when a job with such rules is built: ``rules(…, sigma={"fields": "FORMAT"})``.
+        """
+        return None
+
     def framing(self) -> FormatFraming:
         """Return how a source of files finds the records of this format. Called when the job is built.
 

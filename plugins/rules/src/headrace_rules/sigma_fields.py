@@ -94,7 +94,7 @@ def _fields_of_format(name: str) -> Mapping[str, str]:
 
     Raises OptionError for a format that is not installed, or does not tell them.
     """
-    told: Callable[[], Mapping[str, str]] | None = getattr(default_registry().find("codec", name), "sigma_fields", None)
+    told: Mapping[str, str] | None = default_registry().find("codec", name).sigma_fields()
     if told is None:
         raise OptionError(
             f"the format {name!r} does not tell which fields of Sigma its columns are",
@@ -102,7 +102,7 @@ def _fields_of_format(name: str) -> Mapping[str, str]:
             option="sigma",
             hint="fields is a mapping of fields to columns, or the name of a log preset such as 'windows-sysmon'",
         )
-    return told()
+    return told
 
 
 #: Fields are columns, and there are no keywords and no placeholders.
