@@ -5,9 +5,11 @@ from __future__ import annotations
 import platform
 import shutil
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from hashlib import sha256
 from pathlib import Path
 
+from tests.eventually import eventually
 from tests.servers.directories import cache_directory, locked
 from tests.servers.errors import MissingDownloadError, MissingProgramError, TestServerError
 from tests.servers.programs import require_program
@@ -15,7 +17,7 @@ from tests.servers.programs import require_program
 #: In the order in which they are loaded: each needs only those before it.
 _MODULES = (
     "virtio_ring", "virtio", "virtio_pci_legacy_dev", "virtio_pci_modern_dev", "virtio_pci", "netfs", "fscache", "9pnet",
-    "9pnet_virtio", "9p", "overlay",
+    "9pnet_virtio", "9p", "overlay", "virtio_blk", "crc32c_generic", "crc16", "mbcache", "jbd2", "ext4",
 )  # fmt: skip
 #: Units of systemd that look at every file of the disk, or write what is gone anyway.
 _MASKED = ("systemd-tmpfiles-setup", "systemd-journal-flush", "systemd-update-utmp", "systemd-sysusers")
@@ -49,19 +51,19 @@ TimeoutStartSec=infinity
 
 
 class Machine:
-    """A virtual machine that is started for each script. ``share`` is its directory ``/share``; what is in it stays."""
+    """A virtual machine that is started for each script. ``share`` is its directory ``/share``; what is in it stays.
 
-    def __init__(self, share: Path) -> None:
+    ``disk`` is a file that it has as the disk ``/dev/vda``.
+    """
+
+    def __init__(self, share: Path, disk: Path | None = None) -> None:
         self.share = share
+        self.disk = disk
         self._image = _image()
 
     def run(self, script: str, *, timeout_seconds: float = 1700.0) -> str:
         """Start the machine, run a script of bash as root, switch it off. Returns what the script printed. Raises TestServerError."""
-        (self.share / "machine.target").write_text(_TARGET)
-        (self.share / "machine.service").write_text(_SERVICE)
-        (self.share / "script").write_text(script)
-        for name in ("output", "errors", "code"):
-            (self.share / name).unlink(missing_ok=True)
+        self._prepare(script)
         try:
             done = subprocess.run(self._command(), stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace",
                                   timeout=timeout_seconds, check=False)  # fmt: skip
@@ -79,6 +81,33 @@ class Machine:
             )
         return said["output"]
 
+    def cut_power(self, script: str, moment: Callable[[], bool]) -> None:
+        """Start the machine with a script, and end it when ``moment`` is true: what its kernel has not written is lost."""
+        self._prepare(script)
+        with (self.share / "console").open("wb") as console:
+            process = subprocess.Popen(self._command(), stdin=subprocess.DEVNULL, stdout=console, stderr=console)
+        try:
+            eventually(
+                lambda: moment() or self._ended(process), "the moment of the cut", seconds=1700.0, pause_seconds=0.02
+            )
+        finally:
+            process.kill()
+            process.wait()
+
+    def _ended(self, process: subprocess.Popen[bytes]) -> bool:
+        if process.poll() is not None:
+            raise TestServerError(
+                "\n".join(self._read(name)[-4000:] for name in ("output", "errors", "code", "console"))
+            )
+        return False
+
+    def _prepare(self, script: str) -> None:
+        (self.share / "machine.target").write_text(_TARGET)
+        (self.share / "machine.service").write_text(_SERVICE)
+        (self.share / "script").write_text(script)
+        for name in ("output", "errors", "code"):
+            (self.share / name).unlink(missing_ok=True)
+
     def _read(self, name: str) -> str:
         try:
             return (self.share / name).read_text(errors="replace")
@@ -95,6 +124,7 @@ class Machine:
             "-device", "virtio-9p-pci,fsdev=host,mount_tag=host",
             "-fsdev", f"local,id=share,path={self.share},security_model=none,multidevs=remap",
             "-device", "virtio-9p-pci,fsdev=share,mount_tag=share",
+            *(() if self.disk is None else ("-drive", f"file={self.disk},format=raw,if=virtio,cache=writeback")),
         ]  # fmt: skip
 
 
@@ -104,7 +134,8 @@ def _image() -> Path:
         raise MissingProgramError("the virtual machine has Debian's kernel for x86_64, which apt-get fetches")
     busybox = require_program("busybox", "busybox-static")
     cpio = require_program("cpio", "cpio")
-    place = cache_directory() / "machine"
+    kind = sha256(f"{_MODULES}{_INIT}".encode()).hexdigest()[:10]
+    place = cache_directory() / f"machine-{kind}"
     with locked(cache_directory() / "machine.lock"):
         if not (place / "initrd").exists():
             shutil.rmtree(place, ignore_errors=True)
