@@ -62,6 +62,12 @@ def install(environment: Path, *packages: str | Path) -> None:
         run(interpreter, "-m", "pip", "install", "-q", "--disable-pip-version-check", *packages)
 
 
+def uninstall(environment: Path, distribution: str) -> None:
+    """Take a project out of an environment: its files are removed with the test, and what is left could not be loaded."""
+    python = environment / "bin" / "python"
+    run(python, "-m", "pip", "uninstall", "-q", "-y", "--disable-pip-version-check", distribution)
+
+
 def run(*command: str | Path, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
     # Nothing of the environment that these tests run in may help.
     left_out = ("PYTHONPATH", "VIRTUAL_ENV", "PYTEST_ADDOPTS")
@@ -82,6 +88,7 @@ def test_a_new_project_installs_and_passes_its_tests_at_once(kind: str, environm
     assert " passed" in last
     assert "failed" not in last
     shown = run(environment / "bin" / "headrace", "plugins", identifier_of(kind)).stdout
+    uninstall(environment, f"headrace-fresh-{kind}")
     assert shown.startswith(f"{identifier_of(kind)}  headrace-fresh-{kind} 0.1.0")
     assert identifier_of(kind) in shown.partition("\n")[2]
 
@@ -126,6 +133,7 @@ def test_the_printed_steps_work_from_a_clone_without_an_index(
         script.replace("  pytest\n", "  python -m pytest -p no:cacheprovider\n"),
         cwd=tmp_path,
     )
+    uninstall(second_environment, f"headrace-offline-{kind}")
     last = done.stdout.strip().splitlines()[-1]
     assert " passed" in last
     assert "failed" not in last
