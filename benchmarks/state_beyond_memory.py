@@ -21,6 +21,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Collection
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -169,6 +170,8 @@ def join(left: int, right: int, memory: str, place: str | None) -> dict[str, Any
     from headrace.interfaces.source import Source
     from headrace_sql.operators.range_reader import RangeReader
 
+    asked: list[float] = []
+
     class Rows(Source):
         bounded = True
 
@@ -182,6 +185,7 @@ def join(left: int, right: int, memory: str, place: str | None) -> dict[str, Any
             return [Queue(self._name)]
 
         def rows(self, begin: int, end: int) -> pl.DataFrame:
+            asked.append(time.monotonic())
             numbers = np.arange(begin, end, dtype=np.int64)
             return pl.DataFrame({"k": numbers * 2_654_435_761 % (4 * right), self._name: numbers})
 
@@ -203,7 +207,10 @@ def join(left: int, right: int, memory: str, place: str | None) -> dict[str, Any
     )
     cpu = time.process_time() - before
     usage = resource.getrusage(resource.RUSAGE_SELF)
+    gaps = sorted(after - at for at, after in pairwise(asked))
     return {
+        "until_first_row_s": round(asked[0] - begun, 2) if asked else None,
+        "longest_gaps_ms": [round(each * 1000) for each in gaps[-5:]],
         "join": [left, right], "pairs": sum(report.rows_written.values()), "rss_mb": usage.ru_maxrss // 1024,
         "per_cpu_second": round((left + right) / cpu), "cpu_s": round(cpu), "clock_s": round(time.monotonic() - begun),
     }  # fmt: skip

@@ -24,10 +24,10 @@ job = (hr.stream("teams", {name!r})
        .to_file({out!r}, format="json"))
 """
 VERBS = {
-    "numbers": '.where("n >= 0").select("n")',
+    "amounts": '.where("n >= 0").select("n")',
     "texts": '.where("t IS NOT NULL").select("n", "t")',
     "rules": '.rules([{"id": "all", "expression": "n >= 0"}]).select("n")',
-    "counts": '.with_columns(k="n % 3").key_by("k").distinct().select("n")',
+    "counts": '.with_columns(k="n % 3").key_by("k").distinct().select(n="k")',
 }
 
 
@@ -77,11 +77,11 @@ def test_each_job_of_a_group_has_its_rows_once_whatever_happens_to_the_others(
     assert len(pids) == 1
     arrive(*VERBS)
 
-    assert server.command("stop", "numbers").returncode == 0
+    assert server.command("stop", "amounts").returncode == 0
     send(50)
     arrive("texts", "rules", "counts")
-    assert server.command("start", "numbers").returncode == 0
-    arrive("numbers")
+    assert server.command("start", "amounts").returncode == 0
+    arrive("amounts")
 
     server.client.ask("PUT", "/v1/jobs/rules/rules", {"text": "- {id: new, expression: n >= 0 AND n < 1000000}"})
     assert server.command("restart", "texts").returncode == 0
