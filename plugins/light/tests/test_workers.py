@@ -391,6 +391,17 @@ def test_a_worker_that_is_killed_before_it_is_told_its_job_is_replaced(
         made.close()
 
 
+def test_a_worker_that_is_still_starting_does_not_keep_a_short_job_waiting() -> None:
+    stream = hr.stream("test", "workers").from_(MemorySource({"q": []}), format="json", schema={"n": "int64"})
+    made = LaneWorkers(stream.where("n > 1").to(MemorySink(), name="out").plan(), 1)
+    [worker] = made._workers
+    worker.start(made._beginning)
+    process = worker.process
+    assert process is not None
+    made.close()
+    assert process.returncode == -signal.SIGKILL
+
+
 def _deadly(row: dict[str, Any]) -> dict[str, Any]:
     if row["n"] == 15:
         os.kill(os.getpid(), signal.SIGKILL)

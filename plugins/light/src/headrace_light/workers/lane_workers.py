@@ -120,7 +120,8 @@ class LaneWorkers:
     def close(self) -> None:
         """End all processes at once; their unfinished work is dropped. May be called twice."""
         for worker in self._workers:
-            worker.end()
+            # One that is still starting has done nothing, and would notice its end only when everything is imported.
+            worker.end(at_once=not worker.ready)
 
     def _free(self) -> _Worker | None:
         ready = [each for each in self._workers if each.ready and len(each.waiting) < WAITING_MAX]
@@ -242,15 +243,15 @@ class _Worker:
         )
         self.channel.send_bytes(Message.put(number, slot, self.requests, request, buffers_of(raw)))
 
-    def end(self) -> int:
-        """End the process if it has not ended, and return its exit status."""
+    def end(self, *, at_once: bool = False) -> int:
+        """End the process if it has not ended, and return its exit status. ``at_once``: it is not waited for."""
         code = 0
         if self.channel is not None:
             self.channel.close()
             self.channel = None
         if self.process is not None:
             if self.process.poll() is None:
-                self._let_end()
+                self._let_end(at_once=at_once)
             code = self.process.wait()
             self.process = None
         for slot in (*self.requests, *self.answers):
@@ -258,9 +259,9 @@ class _Worker:
         self.requests = self.answers = ()
         return code
 
-    def _let_end(self) -> None:
+    def _let_end(self, *, at_once: bool) -> None:
         assert self.process is not None
         try:
-            self.process.wait(0 if self.waiting else _END_SECONDS)
+            self.process.wait(0 if self.waiting or at_once else _END_SECONDS)
         except subprocess.TimeoutExpired:
             self.process.kill()
