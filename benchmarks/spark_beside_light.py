@@ -4,6 +4,7 @@
     python -m benchmarks.spark_beside_light make PLACE [--events N]   # only the input, for several measurements:
     python -m benchmarks.spark_beside_light --place PLACE --jobs where rules
     python -m benchmarks.spark_beside_light --place PLACE --output /dev/shm   # results into memory: without the waits for the disk
+    python -m benchmarks.spark_beside_light views PLACE NEW COUNT     # as root, on Linux: COUNT times the input in the memory of one
     python -m benchmarks.spark_beside_light run BACKEND JOB PLACE OUTPUT      # one job, as JSON
     python -m benchmarks.spark_beside_light start PLACE               # a session: its first rows, its second query, micro-batches
 
@@ -13,7 +14,9 @@ event of a quarter of them with its user. The events are in sixteen files, those
 building the job to the last row on disk. CPU seconds are those of all processes of the run; ``others_cpu_seconds`` are those of everything
 else on the machine, the kernel's own work included: where they are not small, the ratios say little. Both backends must write the same
 number of rows. Input must fit into the memory that the system has for caching files: 80,000,000 events are 4.7 GB, and the 10,000,000 of
-the rules 6.1 GB.
+the rules 6.1 GB. ``views`` makes a place for ``where`` and ``rules`` with more: it mounts the directories of events several times
+(as overlays), so that each file is there under several device numbers and is read several times, but is in memory once. Not for
+``windows``: the same events would come again. ``views PLACE NEW 0`` unmounts them.
 """
 
 from __future__ import annotations
@@ -23,6 +26,7 @@ import json
 import os
 import shutil
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
@@ -83,6 +87,24 @@ def make(place: Path, events: int) -> None:
         path.unlink()
 
 
+def views(place: Path, new: Path, count: int) -> None:
+    """Make ``new`` with ``count`` times the events of ``place`` for ``where`` and ``rules``: the same files on several mounts."""
+    for kind in ("events", "security"):
+        for mounted in new.glob(f"mounts/{kind}-*"):
+            subprocess.run(["umount", str(mounted)], check=True)
+            mounted.rmdir()
+        shutil.rmtree(new / kind, ignore_errors=True)
+        (new / kind).mkdir(parents=True)
+        for number in range(count):
+            at, empty = new / "mounts" / f"{kind}-{number}", new / "mounts" / "empty"
+            at.mkdir(parents=True)
+            empty.mkdir(exist_ok=True)
+            options = f"ro,lowerdir={(place / kind).resolve()}:{empty.resolve()}"
+            subprocess.run(["mount", "-t", "overlay", "overlay", "-o", options, str(at)], check=True)
+            for place_of_file, path in enumerate(sorted(at.glob("*.ndjson"))):
+                (new / kind / f"{number * FILES + place_of_file:02}.ndjson").symlink_to(path.resolve())
+
+
 def _one_file(place: Path) -> None:
     """Write all events into one file, if that was not done."""
     if not (place / "one").exists():
@@ -99,10 +121,11 @@ def job_of(name: str, place: Path, out: Path, files: str = "*") -> Any:
 
     pipe = hr.stream("benchmark", name)
     if name == "rules":
-        stream = pipe.from_file(f"{place}/security/{files}.ndjson", format="json", schema=COLUMNS)
+        stream = pipe.from_file(f"{place}/security/{files}.ndjson", format="json", schema=COLUMNS, follow_symlinks=True)
         return stream.rules(rule_set("selective", 41)).to_file(out, format="json")
     directory = {"join": "quarter", "small": "small", "one": "one"}.get(name.partition("-")[0], "events")
-    stream = pipe.from_file(f"{place}/{directory}/{files}.ndjson", format="json", schema=EVENTS)
+    # Files of `views` are links.
+    stream = pipe.from_file(f"{place}/{directory}/{files}.ndjson", format="json", schema=EVENTS, follow_symlinks=True)
     kind = name.rpartition("-")[2]
     if kind == "windows":
         stream = stream.key_by("key").window(hr.tumbling("10 s", on="ts"), late="5 s").agg(n="count(*)", s="sum(v)")
@@ -210,6 +233,8 @@ def beside(place: Path, names: Sequence[str], output: Path) -> None:
 def main() -> None:
     if sys.argv[1:2] == ["run"]:
         print(json.dumps(run(sys.argv[2], sys.argv[3], Path(sys.argv[4]), Path(sys.argv[5]))))
+    elif sys.argv[1:2] == ["views"]:
+        views(Path(sys.argv[2]), Path(sys.argv[3]), int(sys.argv[4]))
     elif sys.argv[1:2] == ["start"]:
         print(json.dumps(start(Path(sys.argv[2]))))
     else:

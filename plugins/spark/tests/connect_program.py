@@ -29,7 +29,7 @@ def refusal(start: Callable[[], object]) -> str:
 
 def main(place: str) -> dict[str, Any]:
     """Run what docs/dataframes.md says of Spark Connect."""
-    spark: Any = SparkSession.builder.remote("local[2]").config("spark.sql.shuffle.partitions", "2").getOrCreate()  # type: ignore[attr-defined]
+    spark: Any = SparkSession.builder.remote("local[2]").config("spark.sql.shuffle.partitions", "2").getOrCreate()
     rows = [(n % 3, n, BEGIN + timedelta(seconds=n)) for n in range(120)]
     batch = spark.createDataFrame(rows, "k INT, v BIGINT, ts TIMESTAMP")
     batch.write.parquet(f"{place}/in")

@@ -8,7 +8,7 @@ instants and booleans by splitmix64's finalizer (Steele, Lea, Flood: "Fast split
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     import numpy as np
     import polars as pl
     from numpy.typing import NDArray
+
+    #: Takes the bytes of all texts, and where each begins and the last one ends; returns the polynomial of each.
+    TextSums = Callable[[NDArray[np.uint8], NDArray[np.int64]], NDArray[np.uint64]]
 
 #: It gives the bytes of texts without a copy. Installed beside most packages, but core does not require it.
 _HAS_ARROW = find_spec("pyarrow") is not None
@@ -36,9 +39,10 @@ _BY_PLACE_ROWS_MIN = 512
 _BY_PLACE_LONGEST_MAX = 2
 
 
-def key_hashes(frame: pl.DataFrame, keys: Sequence[str]) -> NDArray[np.uint64]:
+def key_hashes(frame: pl.DataFrame, keys: Sequence[str], sums: TextSums | None = None) -> NDArray[np.uint64]:
     """Return one 64-bit hash per row over the key columns. Equal keys have equal hashes; NULL equals NULL, NaN NaN.
 
+    ``sums`` is a faster form of ``text_sums``. Callers above this room take ``interfaces.key_hashing``, which has it.
     Raises PlanError for a column of a type that cannot be a key.
     """
     import numpy as np
@@ -46,11 +50,11 @@ def key_hashes(frame: pl.DataFrame, keys: Sequence[str]) -> NDArray[np.uint64]:
     result = np.zeros(frame.height, dtype=np.uint64)
     with np.errstate(over="ignore"):
         for name in keys:
-            result = _mixed(result * np.uint64(31) + _column_hashes(frame[name]))
+            result = _mixed(result * np.uint64(31) + _column_hashes(frame[name], sums or text_sums))
     return result
 
 
-def _column_hashes(column: pl.Series) -> NDArray[np.uint64]:
+def _column_hashes(column: pl.Series, sums: TextSums) -> NDArray[np.uint64]:
     import numpy as np
     import polars as pl
 
@@ -58,7 +62,7 @@ def _column_hashes(column: pl.Series) -> NDArray[np.uint64]:
     if kind in (pl.String, pl.Binary) and len(column) <= _FEW and column.estimated_size() <= _FEW_BYTES:
         hashes = _hashes_of_few(column.to_list())
     elif kind in (pl.String, pl.Binary, pl.Categorical, pl.Enum):
-        hashes = _text_hashes(column if kind == pl.Binary else column.cast(pl.String).cast(pl.Binary))
+        hashes = _text_hashes(column if kind == pl.Binary else column.cast(pl.String).cast(pl.Binary), sums)
     elif kind in (pl.Float32, pl.Float64):
         values = column.cast(pl.Float64).fill_null(0.0).to_numpy()
         values = np.where(values == 0.0, 0.0, values)  # -0.0 is 0.0
@@ -67,12 +71,12 @@ def _column_hashes(column: pl.Series) -> NDArray[np.uint64]:
     elif kind.is_integer() or kind.is_temporal() or kind == pl.Boolean:
         whole = column.cast(pl.Int64) if kind not in (pl.UInt64, pl.Int128) else column.cast(pl.String)
         if whole.dtype == pl.String:
-            return _column_hashes(whole)
+            return _column_hashes(whole, sums)
         hashes = _mixed(whole.fill_null(0).to_numpy().astype(np.int64).view(np.uint64))
     elif kind == pl.Null:
         hashes = np.zeros(len(column), dtype=np.uint64)
     elif isinstance(kind, pl.Decimal | pl.Struct | pl.List | pl.Array):
-        return _column_hashes(_as_text(column))
+        return _column_hashes(_as_text(column), sums)
     else:
         raise PlanError(f"column {column.name!r} of type {kind} cannot be a key")
     if column.null_count():
@@ -103,25 +107,39 @@ def _hashes_of_few(values: Sequence[str | bytes | None]) -> NDArray[np.uint64]:
     return _mixed(sums)
 
 
-def _text_hashes(column: pl.Series) -> NDArray[np.uint64]:
-    """Return a polynomial hash of each value's bytes: sum of byte[i] * BASE**i, made from prefix sums, then mixed."""
+def _text_hashes(column: pl.Series, sums: TextSums) -> NDArray[np.uint64]:
+    """Return a polynomial hash of each value's bytes: sum of byte[i] * BASE**i, and its length, then mixed."""
     import numpy as np
 
     count, first = len(column), column.first() if len(column) > _FEW else None
     if first is not None and first == column.last() and (column == column[:1]).all() and not column.null_count():
-        return np.repeat(_text_hashes(column[:1]), count)  # the day of all rows, for example
+        return np.repeat(_text_hashes(column[:1], sums), count)  # the day of all rows, for example
     if count == 0:
         return np.zeros(0, dtype=np.uint64)
     lengths = column.bin.size().fill_null(0).to_numpy().astype(np.uint64)
     data, offsets = _bytes_of(column)
+    return _mixed(lengths * np.uint64(_MULTIPLIER) + sums(data, offsets))
+
+
+def text_sums(data: NDArray[np.uint8], offsets: NDArray[np.int64]) -> NDArray[np.uint64]:
+    """Return the polynomial of each value: sum of (byte[i] + 1) * BASE**i modulo 2**64, made from prefix sums.
+
+    ``offsets`` says where each value begins in ``data``, and where the last one ends.
+    """
+    import numpy as np
+
+    count = len(offsets) - 1
+    result = np.zeros(count, dtype=np.uint64)
+    if count == 0:
+        return result
     total = int(offsets[-1] - offsets[0])
     powers = _powers(int(np.diff(offsets).max()))  # behind NULL there may be bytes, too: of a decimal that was cast
-    result = lengths * np.uint64(_MULTIPLIER)
     step = max(1, _BLOCK_BYTES * count // max(total, count))
-    for begin in range(0, count, step):
-        ends = offsets[begin : begin + step + 1]
-        result[begin : begin + step] += _polynomials(data[ends[0] : ends[-1]], ends - ends[0], powers)
-    return _mixed(result)
+    with np.errstate(over="ignore"):
+        for begin in range(0, count, step):
+            ends = offsets[begin : begin + step + 1]
+            result[begin : begin + step] = _polynomials(data[ends[0] : ends[-1]], ends - ends[0], powers)
+    return result
 
 
 def _bytes_of(column: pl.Series) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:

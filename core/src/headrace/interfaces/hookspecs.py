@@ -71,7 +71,8 @@ def headrace_accelerators() -> Mapping[str, Callable[[], Callable[..., Any] | No
     """Offer faster forms of functions of headrace that work on whole buffers: ``{"find_byte": make}``.
 
     headrace calls ``make`` once in a process. It returns a function with the same results as headrace's own for all
-    arguments, or None. ``find_byte(buffer, byte, begin)`` returns the places of a byte as int64, in order. It is not
+    arguments, or None. ``find_byte(buffer, byte, begin)`` returns the places of a byte as int64, in order;
+    ``text_sums(data, offsets)`` the polynomials of texts for the hash of keys (``flow.key_hashes.text_sums``). It is not
     called if ``HEADRACE_DECODERS=plain`` is set.
     """
 

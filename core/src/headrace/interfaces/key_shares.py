@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from headrace.flow.key_hashes import key_hashes
 from headrace.foundation.errors import CheckpointError
+from headrace.interfaces.key_hashing import key_hashes
 
 if TYPE_CHECKING:
     import numpy as np

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from headrace.flow.key_hashes import key_hashes
 from headrace.flow.messages import Queue
+from headrace.interfaces.key_hashing import key_hashes
 
 if TYPE_CHECKING:
     import polars as pl

@@ -9,13 +9,14 @@ pub mod description;
 pub mod moments;
 pub mod objects;
 pub mod scan;
+pub mod sums;
 
 use columns::{Column, Values};
 use objects::{read_bodies, Fields};
 use std::any::Any;
 use std::panic::{catch_unwind, AssertUnwindSafe};
 
-/// Changed with every change of this interface.
+/// Changed when a function changes or goes. The package looks for functions that came later.
 const INTERFACE_VERSION: i64 = 3;
 
 /// A buffer that the caller owns.
@@ -101,6 +102,25 @@ pub unsafe extern "C" fn headrace_turbo_find_byte(
 #[no_mangle]
 pub unsafe extern "C" fn headrace_turbo_count_byte(buffer: *const u8, byte: u8, begin: usize, end: usize) -> usize {
     bytes::count(std::slice::from_raw_parts(buffer.add(begin), end - begin), byte)
+}
+
+/// Writes the polynomial of each text to `sums`: of the bytes from `offsets[n]` to `offsets[n + 1]`. False: these are not in `data`.
+///
+/// # Safety
+/// `data` points to `bytes` readable bytes, `offsets` to one number more than `count`, and `sums` has room for `count` numbers.
+#[no_mangle]
+pub unsafe extern "C" fn headrace_turbo_text_sums(
+    data: *const u8,
+    bytes: usize,
+    offsets: *const i64,
+    count: usize,
+    sums: *mut u64,
+) -> bool {
+    if count == 0 {
+        return true;
+    }
+    let data = if bytes == 0 { &[] } else { std::slice::from_raw_parts(data, bytes) };
+    sums::write(data, std::slice::from_raw_parts(offsets, count + 1), std::slice::from_raw_parts_mut(sums, count))
 }
 
 /// Makes a decoder of a description (see description.rs). NULL: the description is not understood.

@@ -17,4 +17,5 @@ def headrace_accelerators() -> Mapping[str, str]:
     return {
         "find_byte": "headrace_turbo.byte_search:faster_find_byte",
         "count_byte": "headrace_turbo.byte_search:faster_count_byte",
+        "text_sums": "headrace_turbo.text_sums:faster_text_sums",
     }

@@ -17,7 +17,6 @@ import msgspec
 import numpy as np
 import polars as pl
 import pyarrow as pa
-from headrace.flow.key_hashes import key_hashes
 from headrace.flow.messages import (
     HEADER_COLUMNS,
     WATERMARK,
@@ -29,6 +28,7 @@ from headrace.flow.messages import (
     RawBatch,
     ReadPosition,
 )
+from headrace.interfaces.key_hashing import key_hashes
 from headrace.runtime import shuffle
 from headrace.runtime.lane import DEAD_LETTERS, Delivery, Lane, Shipment
 from headrace.runtime.shard import numbered

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import polars as pl
-from headrace.flow.key_hashes import key_hashes
+from headrace.interfaces.key_hashing import key_hashes
 from headrace_columnar.rowwise import by_series
 from numpy.typing import NDArray
 

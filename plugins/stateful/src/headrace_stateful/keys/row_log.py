@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-from headrace.flow.key_hashes import key_hashes
+from headrace.interfaces.key_hashing import key_hashes
 from headrace.interfaces.mapped_memory import MappedMemory
 from numpy.typing import NDArray
 

@@ -12,8 +12,8 @@ from contextlib import contextmanager
 
 import numpy as np
 import polars as pl
-from headrace.flow.key_hashes import key_hashes
 from headrace.foundation.errors import CheckpointError
+from headrace.interfaces.key_hashing import key_hashes
 from headrace.interfaces.mapped_memory import MappedMemory
 from headrace.interfaces.state_parts import Restore
 from numpy.typing import NDArray
