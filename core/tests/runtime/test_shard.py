@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import UTC, datetime
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 
 import headrace as hr
 import polars as pl
@@ -94,6 +95,29 @@ def test_when_all_queues_are_silent_nothing_is_waited_for(order: tuple[Queue, Qu
     assert step(shard, 5, rows(FIRST, 31, first=1), mark(FIRST, 31)) == []
     assert step(shard, 6, mark(FIRST, 50)) == [], "the other queue is awake and at 30 seconds"
     assert step(shard, 7, mark(SECOND, 40)) == [(7, 0, 1)]
+
+
+def test_a_queue_that_is_heard_again_is_waited_for_on_both_sides() -> None:
+    """Else the rows of one side of a stream that is joined with itself make those of the other side late, which come with them."""
+    events = hr.stream("test", "shard").from_(MemorySource(), format="json", schema=SCHEMA, name="in").watermark("ts")
+    joined = events.join(
+        events.select("k", other="ts"), on="k", within=(timedelta(0), timedelta(0)), time=("ts", "other")
+    )
+    shard = made(joined.select("k").to(MemorySink(), name="out").plan())
+
+    def given(side: int, *seconds: int, first: int = 0) -> list[ShardMessage]:
+        message = rows(FIRST, *seconds, first=first)
+        assert message.frame is not None
+        frame = message.frame.rename({"ts": "other"}) if side else message.frame
+        return [replace(message, side=side, frame=frame), replace(mark(FIRST, seconds[-1]), side=side)]
+
+    shard.process(1, 1, [*given(0, 1), *given(1, 1)])
+    shard.process(2, 2, [ShardMessage("idle", FIRST, side=side) for side in (0, 1)])
+    shard.process(3, 3, given(0, 60, 90, first=1))
+    assert shard.watermark_us == SECOND_US
+    output = shard.process(4, 4, given(1, 60, 90, first=1))
+    assert sum(len(each.batch) for each in output.deliveries) == 2
+    assert shard.watermark_us == 90 * SECOND_US
 
 
 def test_rows_that_come_again_are_dropped() -> None:

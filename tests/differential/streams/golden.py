@@ -1,7 +1,8 @@
 """Golden streaming cases: what once differed, shrunk, with the rows that are right.
 
 A case is ``golden/NAME.json``: ``why`` (what was wrong), ``dialect`` and ``text`` (the lines of the job), ``tables`` (queues and delay),
-``arrivals`` (table, queue, values in the order of the columns) and ``rows``, what every output comes to.
+``arrivals`` (table, queue, values in the order of the columns), ``silences`` (before which arrivals nothing comes for long) and ``rows``,
+what every output comes to.
 
     python -m tests.differential.streams.golden NAME FAMILY SEED "what was wrong"    # keeps the shrunk case of a seed
 """
@@ -50,7 +51,8 @@ def load(name: str) -> GoldenCase:
         Arrival(table, queue, {each: _read(value, COLUMNS[each]) for each, value in zip(COLUMNS, values, strict=True)})
         for table, queue, values in case["arrivals"]
     ]
-    return GoldenCase(case["dialect"], "\n".join(case["text"]), Plan(tuple(tables), tuple(arrivals), {}), case["rows"])
+    plan = Plan(tuple(tables), tuple(arrivals), {}, silences=frozenset(case.get("silences", ())))
+    return GoldenCase(case["dialect"], "\n".join(case["text"]), plan, case["rows"])
 
 
 def written(rows: Mapping[str, list[Row]]) -> dict[str, list[Row]]:
@@ -83,6 +85,7 @@ def save(name: str, why: str, dialect: str, plan: Plan, rows: Mapping[str, list[
             table.name: {"queues": table.queues, "delay_ms": table.delay // timedelta(milliseconds=1)} for table in plan.tables
         },
         "arrivals": [[each.table, each.queue, [_written(each.row[column]) for column in COLUMNS]] for each in plan.arrivals],
+        "silences": sorted(plan.silences),
         "rows": written(rows),
     }  # fmt: skip
     path = DIRECTORY / f"{name}.json"

@@ -75,6 +75,10 @@ class Script:
         #: Those that are still to come, and how often each queue has been polled in this one.
         self._silences = set(silences)
         self._polls: Counter[Place] = Counter()
+        #: Queues that have given nothing since a silence, and those of them that were asked in vain since another one has given rows. Light
+        #: looks at them before it lets rows of another queue move event time on, and nothing has come there yet.
+        self._silent: set[Place] = set()
+        self._asked_since: set[Place] = set()
         self._ends_at_last = until is None
         counts: Counter[Place] = Counter()
         #: The place of each arrival, and the how manieth of its queue it is.
@@ -111,10 +115,16 @@ class Script:
         count = 0
         if self.exhausted or self._is_silent(place):
             return 0
+        if place in self._silent and place not in self._asked_since:
+            self._asked_since.add(place)
+            return 0
         for at, (other, number) in enumerate(self._arrivals[self._next :], self._next):
             if count == min(self._batch, most) or other != place or number != begin + count or at in self._silences:
                 break
             count += 1
+        if count and self._silent:
+            self._silent.discard(place)
+            self._asked_since.clear()
         return count
 
     def _is_silent(self, place: Place) -> bool:
@@ -130,6 +140,7 @@ class Script:
         if after == 2 * _POLLS:
             self._polls.clear()
             self._silences -= due
+            self._silent = set(self.positions)
         return True
 
     def _fewest_polls(self) -> int:

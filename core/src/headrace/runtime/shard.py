@@ -148,12 +148,12 @@ class Shard:
             upstream.idle = False
         elif message.kind == "watermark":
             assert message.time_us is not None
-            upstream.idle = False
+            self._end_idleness(message.queue)
             upstream.watermark_us = max(upstream.watermark_us, message.time_us)
             self._advance()
         elif message.kind == "rows":
             assert message.frame is not None
-            upstream.idle = False
+            self._end_idleness(message.queue)
             frame = _after(message.frame, upstream.last)
             self._entry_rows += frame.height
             if frame.height:
@@ -161,6 +161,15 @@ class Shard:
                 frame = self._with_watermarks(frame, place, upstream)
                 batch = Batch(self.queue, frame, self._side_names[message.side])
                 self._collect(self._lane.process_batch(batch))
+
+    def _end_idleness(self, queue: Queue) -> None:
+        """Wait for a queue again, on all sides. Of a stream that is joined with itself, the rows of one side would else move event time
+        past the same rows of the other side, which come behind them.
+        """
+        for side in range(len(self._side_names)):
+            upstream = self._upstreams.get((queue, side))
+            if upstream is not None:
+                upstream.idle = False
 
     def _with_watermarks(self, frame: pl.DataFrame, place: tuple[Queue, int], upstream: _Upstream) -> pl.DataFrame:
         """Put on each row the shard's watermark before it: the minimum of its own queue's and of all others'."""
