@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import signal
 import subprocess
 import sys
 import threading
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import headrace as hr
 import pytest
@@ -22,10 +23,11 @@ import headrace as hr
 job = (hr.stream("tests", "traces")
        .from_file("app.log", format="raw", first_line=r"^\\d+ ", read_bytes=1024, schema={"text": "string"})
        .to_file("out", format="json"))
+workers = int(sys.argv[2])
 if sys.argv[1] == "start":
-    job.start("light", checkpoint="state", checkpoint_interval="20 ms").wait()
+    job.start("light", checkpoint="state", checkpoint_interval="20 ms", workers=workers).wait()
 else:
-    job.run("light", checkpoint="state", show_progress=False)
+    job.run("light", checkpoint="state", show_progress=False, workers=workers)
 """
 
 
@@ -39,35 +41,53 @@ def rows(directory: Path) -> list[str]:
 
 
 class Writer:
-    """Appends records in pieces of a few bytes, so that a read ends within lines and within records."""
+    """Appends records in pieces of a few bytes, so that a read ends within lines and within records.
 
-    def __init__(self, path: Path) -> None:
+    ``rotated_after``: the log is renamed after so many records, as a program does that writes each record to one file.
+    """
+
+    def __init__(self, path: Path, rotated_after: int | None = None) -> None:
         self.count = 0
         self._ended = threading.Event()
         self._path = path
+        self._rotated_after = rotated_after
         path.touch()
         self._thread = threading.Thread(target=self._write, daemon=True)
         self._thread.start()
 
     def _write(self) -> None:
-        with self._path.open("a", buffering=1) as file:
-            while not self._ended.wait(0.001):
-                text = record(self.count) + "\n"
-                for at in range(0, len(text), 11):
-                    file.write(text[at : at + 11])
-                    file.flush()
-                self.count += 1
+        rotations = 0
+        while not self._ended.is_set():
+            if self._rotated_after is not None and self._path.stat().st_size:
+                rotations += 1
+                self._path.rename(self._path.with_name(f"{self._path.name}.{rotations}"))
+            with self._path.open("a", buffering=1) as file:
+                self._append(file)
+
+    def _append(self, file: TextIO) -> None:
+        while not self._ended.wait(0.001):
+            text = record(self.count) + "\n"
+            for at in range(0, len(text), 11):
+                file.write(text[at : at + 11])
+                file.flush()
+            self.count += 1
+            if self._rotated_after is not None and self.count % self._rotated_after == 0:
+                return
 
     def end(self) -> None:
         self._ended.set()
         self._thread.join()
 
 
-def test_each_record_is_whole_and_there_once_though_the_job_is_killed(tmp_path: Path) -> None:
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("rotated_after", [None, 150])
+def test_each_record_is_whole_and_there_once_though_the_job_is_killed(
+    tmp_path: Path, rotated_after: int | None, workers: int
+) -> None:
     def start(what: str) -> subprocess.Popen[bytes]:
-        return subprocess.Popen([sys.executable, "-c", JOB, what], cwd=tmp_path)
+        return subprocess.Popen([sys.executable, "-c", JOB, what, str(workers)], cwd=tmp_path)
 
-    writer = Writer(tmp_path / "app.log")
+    writer = Writer(tmp_path / "app.log", rotated_after)
     try:
         for _ in range(4):
             seen = len(rows(tmp_path))
@@ -83,12 +103,17 @@ def test_each_record_is_whole_and_there_once_though_the_job_is_killed(tmp_path: 
 
 
 @pytest.mark.spark
-def test_small_ranges_of_spark_give_whole_records(tmp_path: Path) -> None:
-    (tmp_path / "app.log").write_text("".join(record(number) + "\n" for number in range(500)))
+@pytest.mark.parametrize("names", [["app.log"], ["app.log.2.gz", "app.log.1", "app.log"]])
+def test_small_ranges_of_spark_give_whole_records(tmp_path: Path, names: list[str]) -> None:
+    """Of one log, and of one with those that were rotated before it, of which one is compressed."""
+    for place, name in enumerate(names):
+        numbers = range(500 * place // len(names), 500 * (place + 1) // len(names))
+        text = "".join(record(number) + "\n" for number in numbers).encode()
+        (tmp_path / name).write_bytes(gzip.compress(text) if name.endswith(".gz") else text)
     options: dict[str, Any] = {"first_line": r"^\d+ ", "read_bytes": 1024}
     job = (
         hr.stream("tests", "traces")
-        .from_file(str(tmp_path / "app.log"), format="raw", schema={"text": "string"}, **options)
+        .from_file(str(tmp_path / "app.log*"), format="raw", schema={"text": "string"}, **options)
         .to_file(str(tmp_path / "out"), format="json")
     )
     job.run(backend="spark", checkpoint=str(tmp_path / "state"), max_micro_batch_records=130)

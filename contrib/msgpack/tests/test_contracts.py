@@ -13,10 +13,15 @@ import headrace as hr
 import msgspec
 import polars as pl
 import pytest
+from headrace.codecs.json import JsonCodec
 from headrace.flow.messages import Bodies
 from headrace.interfaces.registry import default_registry
 from headrace_contract import CodecContract
 from headrace_msgpack.codec import CborCodec, MsgpackCodec
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.effort import examples
 
 TYPES = (
     "string", "boolean", "int8", "int16", "int32", "int64", "float32", "float64", "decimal(38, 18)", "decimal(12, 2)", "date",
@@ -132,3 +137,29 @@ def test_values_have_types_of_the_format(kind: Any, read: Any) -> None:
     assert read(body) == {"at": moment, "hash": b"\xff", "rest": {"a": [1]}}
     with pytest.raises(hr.OptionError, match="cannot be written as lines of a file"):
         encoder.encode_lines(frame)
+
+
+TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=5)
+NUMBERS = st.integers(-(2**63), 2**64 - 1) | st.floats(allow_nan=False, allow_infinity=False)
+VALUES = st.recursive(
+    st.none() | st.booleans() | NUMBERS | TEXTS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXTS, inner, max_size=3),
+    max_leaves=6,
+)
+COLUMNS = {
+    "i": "int32", "l": "int64", "f": "float64", "s": "string", "b": "boolean", "j": "json", "a": "array<int64>", "r": "struct<x: int64>",
+    "d": "decimal(20, 4)",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "write"), [(MsgpackCodec, msgspec.msgpack.encode), (CborCodec, cbor2.dumps)])
+@settings(max_examples=examples(150), deadline=None)
+@given(rows=st.lists(st.fixed_dictionaries({}, optional=dict.fromkeys(COLUMNS, VALUES)), min_size=1, max_size=5))
+def test_values_are_those_of_json(kind: Any, write: Any, rows: list[dict[str, Any]]) -> None:
+    """What JSON can say becomes what the format json makes of it, and is bad where that is bad."""
+    schema = hr.Schema.of(COLUMNS)
+    found = kind(kind.Settings.of({})).decoder(schema).decode(Bodies.of([write(row) for row in rows]))
+    json = JsonCodec(JsonCodec.Settings.of({})).decoder(schema)
+    expected = json.decode(Bodies.of([msgspec.json.encode(row) for row in rows]))
+    assert found.frame.equals(expected.frame)
+    assert [(bad.row, bad.reason) for bad in found.bad] == [(bad.row, bad.reason) for bad in expected.bad]

@@ -69,8 +69,11 @@ def body_columns(
         return Schema.of(declared)
     found = codec.default_schema() if codec is not None else schema_of(source, label, pipeline)
     if found is None:
-        what = f"format {format!r} needs a schema" if codec is not None else "the source does not know its columns"
-        raise OptionError(what, plugin=label, option="schema", hint="pass schema={'column': 'type', ...}")
+        what, hint = f"format {format!r} needs a schema", "pass schema={'column': 'type', ...}"
+        if codec is None:
+            what = "the source does not know its columns"
+            hint += ", or a format that has columns of its own, such as format='raw'"
+        raise OptionError(what, plugin=label, option="schema", hint=hint)
     return found
 
 
