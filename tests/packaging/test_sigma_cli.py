@@ -33,8 +33,8 @@ def sigma(tmp_path_factory: pytest.TempPathFactory) -> Path:
     wheels = build_wheels_here(tmp_path_factory.mktemp("wheels"))
     place = tmp_path_factory.mktemp("empty") / "venv"
     subprocess.run([find_uv_bin(), "venv", "--quiet", "--python", sys.executable, place], check=True)
-    command = [find_uv_bin(), "pip", "install", "--quiet", "--python", place / "bin" / "python"]
-    command += ["--find-links", wheels[0].parent, "sigma-cli", "headrace-pysigma"]
+    command = [find_uv_bin(), "pip", "install", "--quiet", "--python", str(place / "bin" / "python")]
+    command += ["--find-links", str(wheels[0].parent), "sigma-cli", "headrace-pysigma"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=place)
     if done.returncode and "Failed to fetch" in done.stderr:
         pytest.skip("the package index cannot be reached")

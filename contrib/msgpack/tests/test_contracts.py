@@ -13,7 +13,6 @@ import headrace as hr
 import msgspec
 import polars as pl
 import pytest
-from headrace.codecs.json import JsonCodec
 from headrace.flow.messages import Bodies
 from headrace.interfaces.registry import default_registry
 from headrace_contract import CodecContract
@@ -159,7 +158,7 @@ def test_values_are_those_of_json(kind: Any, write: Any, rows: list[dict[str, An
     """What JSON can say becomes what the format json makes of it, and is bad where that is bad."""
     schema = hr.Schema.of(COLUMNS)
     found = kind(kind.Settings.of({})).decoder(schema).decode(Bodies.of([write(row) for row in rows]))
-    json = JsonCodec(JsonCodec.Settings.of({})).decoder(schema)
+    json = default_registry().find("codec", "json")().decoder(schema)
     expected = json.decode(Bodies.of([msgspec.json.encode(row) for row in rows]))
     assert found.frame.equals(expected.frame)
     assert [(bad.row, bad.reason) for bad in found.bad] == [(bad.row, bad.reason) for bad in expected.bad]

@@ -170,8 +170,12 @@ def unmatched(expressions: Mapping[str, str], folder: Path) -> tuple[int, list[s
     return tried, missed
 
 
-def page(outcome: Outcome, tried: int, missed: int) -> str:
-    """Return the page."""
+#: The part of the page that benchmarks.sigma is the source of. It is kept as it is.
+FIGURES = "## How fast they are"
+
+
+def page(outcome: Outcome, tried: int, missed: int, before: str = "") -> str:
+    """Return the page. ``before``: the page of now, whose figures are kept."""
     total, good = outcome.tried.total(), outcome.compiled.total()
     lines = [
         "# Rules that SigmaHQ publishes", "",
@@ -194,7 +198,8 @@ def page(outcome: Outcome, tried: int, missed: int) -> str:
     lines += [f"| all others | {few[True]:,} | {few[False]:,} |", "", "## Why rules are refused", "",
               "| reason | rules |", "|---|---|"]  # fmt: skip
     lines += [f"| {reason.replace('|', chr(92) + '|')} | {count} |" for reason, count in outcome.reasons.most_common()]
-    return "\n".join(lines) + "\n"
+    figures = before[before.index(FIGURES) :] if FIGURES in before else ""
+    return "\n".join(lines) + "\n" + (f"\n{figures}" if figures else "")
 
 
 def main() -> int:
@@ -209,7 +214,8 @@ def main() -> int:
     tried, missed = unmatched(outcome.expressions, folder)
     routed, missed_routed = unmatched(outcome.routed, folder)
     missed += missed_routed + ([] if routed == tried else [f"{tried - routed} rules are for no log source"])
-    given.page.write_text(page(outcome, tried, len(missed)), encoding="utf-8")
+    before = given.page.read_text(encoding="utf-8") if given.page.exists() else ""
+    given.page.write_text(page(outcome, tried, len(missed), before), encoding="utf-8")
     print(f"{outcome.compiled.total():,} of {outcome.tried.total():,} rules compile; {tried - len(missed)} of {tried} match"
           f" a recorded event; {given.page}")  # fmt: skip
     for rule_id in missed:
