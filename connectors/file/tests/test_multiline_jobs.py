@@ -21,7 +21,7 @@ JOB = """
 import sys
 import headrace as hr
 job = (hr.stream("tests", "traces")
-       .from_file("app.log", format="raw", first_line=r"^\\d+ ", read_bytes=1024, schema={"text": "string"})
+       .from_file("app.log", format="raw", first_line=r"^\\d+ ", read_bytes=1024, rotate_wait="0 s", schema={"text": "string"})
        .to_file("out", format="json"))
 workers = int(sys.argv[2])
 if sys.argv[1] == "start":
@@ -43,11 +43,13 @@ def rows(directory: Path) -> list[str]:
 class Writer:
     """Appends records in pieces of a few bytes, so that a read ends within lines and within records.
 
-    ``rotated_after``: the log is renamed after so many records, as a program does that writes each record to one file.
+    ``rotated_after``: the log is renamed after so many records, as a program does that writes each record to one file. It begins with
+    ``rotating``: a job does not read what was rotated before its first start.
     """
 
     def __init__(self, path: Path, rotated_after: int | None = None) -> None:
         self.count = 0
+        self.rotating = threading.Event()
         self._ended = threading.Event()
         self._path = path
         self._rotated_after = rotated_after
@@ -58,7 +60,7 @@ class Writer:
     def _write(self) -> None:
         rotations = 0
         while not self._ended.is_set():
-            if self._rotated_after is not None and self._path.stat().st_size:
+            if self.rotating.is_set() and self._path.stat().st_size:
                 rotations += 1
                 self._path.rename(self._path.with_name(f"{self._path.name}.{rotations}"))
             with self._path.open("a", buffering=1) as file:
@@ -71,7 +73,7 @@ class Writer:
                 file.write(text[at : at + 11])
                 file.flush()
             self.count += 1
-            if self._rotated_after is not None and self.count % self._rotated_after == 0:
+            if self.rotating.is_set() and self._rotated_after and self.count % self._rotated_after == 0:
                 return
 
     def end(self) -> None:
@@ -93,6 +95,8 @@ def test_each_record_is_whole_and_there_once_though_the_job_is_killed(
             seen = len(rows(tmp_path))
             job = start("start")
             eventually(lambda: len(rows(tmp_path)) > seen + 20, "rows are written")  # noqa: B023
+            if rotated_after is not None:
+                writer.rotating.set()
             job.send_signal(signal.SIGKILL)
             job.wait()
     finally:

@@ -272,6 +272,8 @@ def _convert(
         hint = did_you_mean(str(value), choices, known="values") if choices and Secret not in kinds else None
         if hint is None and timedelta in kinds:
             hint = "a duration such as '10 s', '500 ms' or '1 h 30 min'"
+        if hint is None and isinstance(value, str) and any(typing.get_origin(kind) is tuple for kind in kinds):
+            hint = "write a list, also of one value: [value]"
         if Secret in kinds or (guarded and not _shows_no_secret(value)):
             raise OptionError(
                 f"unusable value (not shown, as it may be a secret): expected {_type_text(annotation)}",
