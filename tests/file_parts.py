@@ -176,9 +176,14 @@ class _Divided:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Refuse tests with a mark that their file does not name: a run that wants this mark would not read the file."""
-    for mark in Marks(config.option.markexpr).unwanted & set(_WANTED_SOMEWHERE):
-        files = {item.path for item in items if item.get_closest_marker(mark)}
+    """Refuse tests with a mark that their file does not name: a run that wants this mark, and else what this one wants, would not
+    read the file.
+    """
+    unwanted = Marks(config.option.markexpr).unwanted
+    for mark in unwanted & set(_WANTED_SOMEWHERE):
+        others = unwanted - {mark}
+        chosen = (item for item in items if not any(item.get_closest_marker(other) for other in others))
+        files = {item.path for item in chosen if item.get_closest_marker(mark)}
         hidden = [str(file) for file in sorted(files) if not _says(file.read_text(encoding="utf-8"), mark)]
         if hidden:
             raise pytest.UsageError(

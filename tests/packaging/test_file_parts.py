@@ -92,6 +92,9 @@ def test_a_mark_by_which_files_are_chosen_is_named_in_the_file(tmp_path: Path) -
     hidden = run(tmp_path, "-m", "not spark")
     assert hidden.returncode == pytest.ExitCode.USAGE_ERROR
     assert "test_of_a.py are marked 'spark' by another file" in hidden.stderr
+    slow = "import marked, pytest\n@pytest.mark.slow\nclass TestIt(marked.Tests): pass\n"
+    (tmp_path / "test_of_a.py").write_text(slow)  # no run with this plug-in wants it
+    assert "1 deselected" in run(tmp_path, "-m", "not slow and not spark").stdout
     (tmp_path / "test_of_a.py").write_text("import marked\nclass TestIt(marked.Tests): pass  # pytest.mark.spark\n")
     assert "1 passed" in run(tmp_path, "-m", "spark").stdout
 
