@@ -49,7 +49,7 @@ def test_jobs_start_stop_and_fail_while_others_read(world: KafkaWorld, topic: st
 
     def arrive(*numbers: int) -> None:
         for number in numbers:
-            eventually(lambda number=number: rows(sinks[number]) == list(range(written)), f"all rows of {number}")
+            eventually(lambda: rows(sinks[number]) == list(range(written)), f"all rows of {number}")  # noqa: B023
 
     write(100)
     handles = {number: start(number) for number in (0, 1, 3)}

@@ -49,7 +49,7 @@ def types(draw: st.DrawFn, depth: int = 0) -> tuple[Any, st.SearchStrategy[Any]]
         return {"type": kind, "name": name, "fields": made}, values
     if kind == "union":
         of = draw(st.lists(st.sampled_from(simple), unique=True, min_size=1, max_size=4))
-        return of, st.one_of([SIMPLE[one].map(lambda value, one=one: (one, value)) for one in of])
+        return of, st.one_of([st.tuples(st.just(one), SIMPLE[one]) for one in of])
     inner, value = draw(types(depth + 1))
     if kind == "array":
         return {"type": kind, "items": inner}, st.lists(value, max_size=3)

@@ -96,7 +96,8 @@ def sql_job(place: Path) -> hr.Job:
         CREATE TABLE enriched ({columns}) WITH ('connector' = 'filesystem', 'path' = '{place}/out', 'format' = 'json');
         INSERT INTO enriched SELECT {selected} FROM visits;
     """  # noqa: S608 - the texts are of this module
-    return hr.sql(text)
+    found: hr.Job = hr.sql(text)
+    return found
 
 
 def rows(place: Path) -> list[dict[str, Any]]:

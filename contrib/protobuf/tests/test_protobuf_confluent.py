@@ -238,9 +238,11 @@ def test_mixed_versions_on_each_backend(
         if number % 10 == 0:
             wrong.append(f"the schema registry does not know the id {UNKNOWN_ID}")
         elif number % 10 == 4 and version == 1:
-            place, _ = written((0,)), wrong.append("the body is a message test.Before, not test.Row")
+            place = written((0,))
+            wrong.append("the body is a message test.Before, not test.Row")
         elif number % 10 == 5 and version == 2:
-            place, _ = written((0, 0)), wrong.append("the body is a message test.Row.Within, not test.Row")
+            place = written((0, 0))
+            wrong.append("the body is a message test.Row.Within, not test.Row")
         else:
             text, amount = f"{number:02}" if version == 1 else None, number / 8 if version == 2 else None
             expected.append({"id": number, "text": text, "amount": amount})

@@ -148,7 +148,7 @@ def test_a_large_table_of_several_files_is_loaded_in_parts_and_refreshed(
 
 def test_a_refresh_for_which_nobody_waits_uses_one_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     used: list[int] = []
-    load = lookup_join.load_table
+    load = loading.load_table
 
     def noted(*given: Any, threads: int, **options: Any) -> Any:
         used.append(threads)

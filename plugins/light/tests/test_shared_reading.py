@@ -75,7 +75,7 @@ def test_records_are_read_and_decoded_once_for_all(broker: MemoryBroker, tmp_pat
     handles = [start(job(broker, f"team-{number}", each), tmp_path) for number, each in enumerate(sinks)]
     write(broker, 0, 200)
     for each in sinks:
-        eventually(lambda each=each: numbers(each) == list(range(200)), "every job has all rows")
+        eventually(lambda: numbers(each) == list(range(200)), "every job has all rows")  # noqa: B023
     [hub] = hubs()
     polls, batches = hub.figures()
     # A job that comes a moment later may decode again what all others have done.
@@ -84,7 +84,7 @@ def test_records_are_read_and_decoded_once_for_all(broker: MemoryBroker, tmp_pat
         assert handle.status().records_read == 200
         handle.stop()
     for number in range(5):
-        eventually(lambda number=number: committed(broker, f"group-team-{number}") == 200, "each group has its offsets")
+        eventually(lambda: committed(broker, f"group-team-{number}") == 200, "each group has its offsets")  # noqa: B023
 
 
 def committed(broker: MemoryBroker, group: str) -> int:
@@ -166,9 +166,9 @@ def test_bad_bodies_are_those_of_each_job(broker: MemoryBroker, tmp_path: Path) 
     handles = [start(pipe, tmp_path) for pipe in pipes]
     wanted = [48, 40, 32]
     for each, count in zip(sinks, wanted, strict=True):
-        eventually(lambda each=each, count=count: len(each.rows) == count, "the good rows have come")
+        eventually(lambda: len(each.rows) == count, "the good rows have come")  # noqa: B023
     for handle, count in zip(handles, wanted, strict=True):
-        eventually(lambda handle=handle, count=count: handle.status().dead_letters == 60 - count, "and the bad ones")
+        eventually(lambda: handle.status().dead_letters == 60 - count, "and the bad ones")  # noqa: B023
         handle.stop()
 
 

@@ -63,7 +63,7 @@ def test_each_job_of_a_group_has_its_rows_once_whatever_happens_to_the_others(
 
     def arrive(*names: str) -> None:
         for name in names:
-            eventually(lambda name=name: rows(name) == wanted(name), f"rows of {name}", shown=server.log)
+            eventually(lambda: rows(name) == wanted(name), f"rows of {name}", shown=server.log)  # noqa: B023
 
     (server.jobs / "job.yaml").write_text(
         "group: teams\nhealth_window: 300 ms\noptions: {shared_reading: true, checkpoint_interval: 200 ms}\n"
