@@ -40,18 +40,18 @@ def test_all_patterns_that_fit_can_add_their_fields() -> None:
     [
         (["%{IP:client} %{WORD:method} %{INT:status}"], "10.0.0.1 GET x",
          'the pattern does not fit: the longest partial match is "10.0.0.1 GET" by %{IP:client} %{WORD:method}, '
-         "and behind it should be ' %{INT:status}'"),
+         "which should be followed by ' %{INT:status}'"),
         (["^x"], "y", "the pattern does not fit, not even its first part"),
         (["%{INT:a} %{WORD:b}$", "%{INT:a} %{WORD:b} %{INT:c}"], "1 two three",
          'none of 2 patterns fits: the longest partial match of pattern 1 is "1 two" by %{INT:a} %{WORD:b}, '
-         "and behind it should be '$'"),
+         "which should be followed by '$'"),
         (["%{INT:a}", "^x%{DATA:b} %{WORD:c} %{WORD:d}", "x %{INT:e}"], "x y ",
          'none of 3 patterns fits: the longest partial match of pattern 2 is "x y" by ^x%{DATA:b} %{WORD:c}, '
-         "and behind it should be ' %{WORD:d}'"),
+         "which should be followed by ' %{WORD:d}'"),
         (["a", "^b"], "c", "none of 2 patterns fits, not even a first part"),
         (["(?=1)%{INT:a} (?:x|y)z"], "1 xx",
          'the pattern does not fit: the longest partial match is "1 x" by (?=1)%{INT:a} (?:x|y), '
-         "and behind it should be 'z'"),
+         "which should be followed by 'z'"),
     ],
 )  # fmt: skip
 def test_the_reason_is_the_longest_partial_match(patterns: list[str], line: str, reason: str) -> None:

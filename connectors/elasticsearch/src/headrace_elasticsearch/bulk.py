@@ -99,7 +99,7 @@ class Bulk:
         return whole
 
     def _groups(self, count: int) -> Iterator[tuple[int, int]]:
-        """Yield where requests begin and end: of equal size, and as many that all of them that go at once are busy."""
+        """Yield where requests begin and end. Requests have equal sizes, and there are enough of them to use all parallel connections."""
         at_once = self._settings.parallel_requests
         parts = -(-count // self._settings.request_rows)
         if parts > 1:

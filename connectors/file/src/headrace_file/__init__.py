@@ -20,7 +20,7 @@ _PLACES = {
 
 
 def __getattr__(name: str) -> Any:
-    # Loaded on first use: the plug-in module lies in this package and must stay cheap to import.
+    # Loaded on first use: the plug-in module is in this package and must stay cheap to import.
     if name not in _PLACES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module

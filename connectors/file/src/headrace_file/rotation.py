@@ -246,11 +246,12 @@ def find_successor(
 ) -> Successor | None:
     """Return the file that came after ``current`` under the name ``path``: a rotated one, else the one there now.
 
-    The path is looked at first, and the directory then: what was taken from the path before is in the directory. ``left`` says what
-    was seen when the path was found to lead to another file; while it still shows the same, the directory as it was then will do.
-    When the path leads to yet another file, there may be files in between, and the answer is None. ``current`` was read up to
-    ``byte``; ``current_path`` is "" when it was truncated and no copy holds all that was read. ``is_excluded`` is asked whether a file
-    belongs to another queue or was read before. Raises BrokenQueueError when a file that could be it cannot be read.
+    The path is looked at first and the directory after it, so that a file which was moved away from the path is found
+    in the directory. ``left`` says what was seen when the path was found to lead to another file. As long as the path
+    still shows the same, the earlier list of the directory can be used. When the path leads to yet another file, there
+    may be files in between, and the answer is None. ``current`` was read up to ``byte``; ``current_path`` is "" when it
+    was truncated and no copy holds all that was read. ``is_excluded`` is asked whether a file belongs to another queue
+    or was read before. Raises BrokenQueueError when a file that could be it cannot be read.
     """
     files, seconds, broken, seen = directories.files, time.monotonic(), None, None
     try:
@@ -294,7 +295,7 @@ def find_between(
 ) -> Successor | None:
     """Return the rotated file that contains the first bytes written to a file that was ``empty``.
 
-    None: ``data``, what is at the beginning of ``stream`` now, are its first bytes, if there are any. They are not if the file was
+    None: its first bytes are ``data``, the present beginning of ``stream``, if there are any. They are not if the file was
     copied and truncated, or was compressed after a rotation and another file has got its inode. Raises BrokenQueueError when a file
     that could be it cannot be read.
     """

@@ -63,7 +63,9 @@ class Succession:
         )
 
     def before_first_bytes(self, stream: ByteStream, data: bytes) -> Successor | None:
-        """Return the file that holds what was written to one that was empty before ``data``, its first bytes if there are any now."""
+        """Return the file that now holds the content of a file that was empty before. ``data`` are its present first
+        bytes, if there are any.
+        """
         context = self._context
         if self.empty is None:
             return None

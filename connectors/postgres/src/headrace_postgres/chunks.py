@@ -6,8 +6,9 @@ was seen by the chunk in whose range its key lies. So the changes of each key go
 (https://arxiv.org/abs/2010.12597) does that with positions of the log as watermarks; transactions tell it exactly, as one can be in the
 log before others see its rows.
 
-A chunk cannot be read again later: its rows would be others. So it is stored, compressed, in a table of the server before its rows are
-given, and removed when a checkpoint is behind it; its range and what it has seen are kept until the log is behind the last chunk.
+A chunk cannot be read again later: its rows would be others. So it is stored, compressed, in a table of the server
+before its rows are given. It is removed when a later checkpoint is stored. Its range, and which transactions it has
+seen, are kept until the log has passed the last chunk.
 """
 
 from __future__ import annotations

@@ -104,8 +104,8 @@ class PostgresSource(Source):
 def key_of(table: Table, settings: PostgresSourceSettings, where: str) -> tuple[TableColumn, ...]:
     """Return the columns to read by: those of ``key``, the primary key, or a unique key of columns that are NOT NULL.
 
-    None at all for ``key=['ctid']``: rows are read in the order of the table's file. Raises JobError for what has no key: a row that is
-    changed moves in the file, so that it would be read twice or not at all.
+    None at all for ``key=['ctid']``: rows are read in the order of the table's file. Raises JobError for a table
+    without a key: a row that is changed moves in the file, so that it would be read twice or not at all.
     """
     plain = table.kind not in ("v", "f", "p")
     if settings.key is not None and list(settings.key) == _PLACE_IN_FILE and plain:

@@ -102,7 +102,7 @@ def _reason(count: int, number: int, step: _Step | None, text: str) -> str:
     following = step.prefix.following
     return (
         f"{what}: the longest partial match{which} is {shown(text)} by {_end(step.prefix.fitting)}, "
-        f"and behind it should be '{following[:_PATTERN_SHOWN_MAX]}'"
+        f"which should be followed by '{following[:_PATTERN_SHOWN_MAX]}'"
     )
 
 

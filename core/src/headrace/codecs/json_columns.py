@@ -2,7 +2,7 @@
 
 msgspec parses each body straight to the wanted fields with their types (faster on one core than parsing to a frame, and
 strict by nature: polars makes text of a number in a text column, and lets neighbours decide what happens to a bad body).
-Here are, per type of column, what msgspec is to expect and how many parsed values become a column at once.
+For each type of column: the type that msgspec expects, and how parsed values become a column, many values in one call.
 """
 
 from __future__ import annotations

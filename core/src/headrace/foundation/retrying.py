@@ -1,7 +1,8 @@
 """What is done again when a server or a disk is away: how long to pause between tries, since when it fails, and when it works.
 
-All of headrace that tries again does it with these: ``until_done`` where a thread can wait, ``Backoff`` where it has other work
-meanwhile, ``Outages`` where several things can fail side by side. The caller decides when to give up, and with which error.
+All retries of headrace use these: ``until_done`` where a thread can wait, ``Backoff`` where it has other work
+meanwhile, ``Outages`` where several things can fail independently. The caller decides when to give up, and with which
+error.
 """
 
 from __future__ import annotations

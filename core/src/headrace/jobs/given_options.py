@@ -57,7 +57,9 @@ def unknown_option(
 
 
 def _spelled(name: str, spellings: Mapping[str, TableOptions]) -> str | None:
-    """Return the option that SQL texts spell so, or so behind a prefix: ``bootstrap_servers`` is ``properties.bootstrap.servers``."""
+    """Return the option that SQL texts spell like this, perhaps after a prefix: ``bootstrap_servers`` is
+    ``properties.bootstrap.servers``.
+    """
     for declared in spellings.values():
         for spelling, meant in declared.options.items():
             words = spelling.replace(".", "_").replace("-", "_")

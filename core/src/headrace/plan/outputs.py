@@ -62,7 +62,8 @@ def tell_outputs(
 
 
 def check_same_input(plan: Plan, known: Mapping[str, InputRead], now: InputRead | None) -> None:
-    """See that outputs which have all results over an input have those of the input of now: then the same results come, and are dropped.
+    """Check that outputs which have all results of an input have those of the present input: then the same results come
+    again, and are dropped.
 
     ``now``: the input of this run; None: it is not known, because the run does not end with its input. Raises JobError.
     """

@@ -1,7 +1,8 @@
 """Compares the definitions of a stored state with those of the job that wants to use it.
 
-A backend calls ``check_definitions`` before anything runs; a shard has a ``StateFit``, which brings what it is given to the
-columns of now, version by version: every stored version says under which definitions it was made.
+A backend calls ``check_definitions`` before anything runs. A shard has a ``StateFit``, which converts stored state to
+the columns of the present definitions, version by version: every stored version says under which definitions it was
+made.
 """
 
 from __future__ import annotations
@@ -143,7 +144,7 @@ class StateFit:
     _now: Mapping[str, DefinedState] = field(default_factory=dict)
     _digest: str = ""
     _known: dict[str, Mapping[str, DefinedState]] = field(default_factory=dict)
-    #: Definitions of the version at hand, of the operators whose content must be brought over.
+    #: Definitions of this version, of the operators whose content must be converted.
     _others: Mapping[str, DefinedState] = field(default_factory=dict)
     #: Operators whose state must turn out to hold no rows, with how it differs.
     _must_be_empty: dict[str, list[Difference]] = field(default_factory=dict)
@@ -171,7 +172,7 @@ class StateFit:
         return value
 
     def is_own(self, value: Mapping[str, Any] | None) -> bool:
-        """Return whether a version was made under the definitions of now, or says nothing of them."""
+        """Return whether a version was made under the present definitions, or does not say under which."""
         return value is None or value.get("digest") == self._digest
 
     def begin_version(self, value: Mapping[str, Any] | None) -> None:
@@ -209,7 +210,7 @@ class StateFit:
         self._others = others
 
     def brought_over(self, name: str, content: bytes, *, part: bool = False) -> bytes:
-        """Return what an operator stored in the version at hand as it would have stored it under the definition of now."""
+        """Return the state that an operator stored in this version as it would have stored it under its present definition."""
         stored = self._others.get(name)
         if stored is None or not content:
             return content
@@ -229,7 +230,8 @@ class StateFit:
         return self._newest not in ("", self._digest)
 
     def check_inputs(self) -> None:
-        """Compare what feeds the operators with what did when the newest version was stored: where nothing else tells of it.
+        """Compare the inputs of the operators with their inputs when the newest version was stored; only needed where
+        nothing else would show a difference.
 
         Called when all versions have been applied. Raises CheckpointError.
         """

@@ -1,8 +1,8 @@
 """The definitions of a plan's stateful operators, with what feeds each of them.
 
-Walks a plan from its sources. Every column gets an *origin*: a text of what it is made of, so that names which headrace or a SQL
-text made up (they begin with ``__``) can be replaced by what they mean. Filters become a set of conditions, projections the origins of
-the columns that an operator reads; other verbs before it become a list of steps.
+Walks a plan from its sources. Every column gets an *origin*: a text that says what the column is made of. It replaces
+names that headrace or a SQL text has made up (they begin with ``__``). Filters become a set of conditions, projections
+the origins of the columns that an operator reads; other verbs before it become a list of steps.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ def process_by_rows(process: Callable[[Batch], Iterable[Made]], batch: Batch, er
     """Process a batch again for which an operator without state has raised ``error``. Rows that fail alone are rejected.
 
     Raises the error itself if the operator fails for a batch without rows, or for each of several rows: then it is
-    the operator's fault. headrace's own errors are raised at once.
+    the operator's fault. headrace's own errors are raised without such a trial.
     """
     try:
         list(process(batch.with_frame(batch.frame.clear())))

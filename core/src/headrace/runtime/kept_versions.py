@@ -1,8 +1,9 @@
 """Lets a job keep every version of its state for a while, wherever its state store is: so that one can go back to an earlier checkpoint.
 
-A state store forgets the versions before a new snapshot. Who watches a new version of a job, and may want the state from before it, leaves
-a mark in the checkpoint's directory; as long as it is there, nothing is forgotten, and no snapshot is made only to have fewer versions: so
-the versions that a next process has loaded in advance stay valid. The next snapshot after that removes all of them.
+A state store forgets the versions before a new snapshot. A program that watches a new version of a job may need the
+state from before it. It leaves a mark in the checkpoint's directory. As long as the mark is there, no version of the
+state is removed, and no snapshot is made only to have fewer versions. So the versions that the next process has loaded
+in advance stay valid. The next snapshot after that removes all of them.
 """
 
 from __future__ import annotations

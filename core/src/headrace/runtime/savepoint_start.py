@@ -34,7 +34,7 @@ class SavepointStart:
 
     @classmethod
     def of(cls, plan: Plan, options: RunOptions) -> SavepointStart | None:
-        """Read the savepoint that the options name; None: they name none. Raises CheckpointError when the job does not fit it."""
+        """Read the savepoint that the options name; None if they name none. Raises CheckpointError when the job does not fit it."""
         if options.from_savepoint is None:
             return None
         savepoint = Savepoint.read(options.from_savepoint)

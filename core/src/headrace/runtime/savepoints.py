@@ -42,7 +42,7 @@ class Place:
 
     #: Where each queue is to be read next; ``gone``: queues that were read and exist no more.
     positions: Mapping[Queue, ReadPosition]
-    #: Number of the last entry of the keyed stages: sinks have all that came of entries up to it. None: there are none.
+    #: Number of the last entry of the keyed stages: sinks have all results of the entries up to it. None: there are none.
     sequence: int | None = None
     #: Shards per shuffle.
     shards: Mapping[str, int] = field(default_factory=dict)

@@ -107,7 +107,7 @@ class StageStates:
     def divided(
         self, states: Iterable[bytes], count: int, *, upstream: Mapping[str, int], dropped: Collection[str] = ()
     ) -> Iterator[bytes]:
-        """Yield the states of ``count`` shards that come of those of all shards before, each one snapshot.
+        """Yield the states of ``count`` new shards, made from those of all old shards; each is one snapshot.
 
         ``upstream``: how many shards other shuffles have now whose numbers have changed. ``dropped``: operators that are to begin
         with nothing. Raises CheckpointError when an operator cannot divide its state, or shards have different watermarks.

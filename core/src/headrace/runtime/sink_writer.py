@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
-#: So many queues have a flush thread each; those that come later share one, as each takes memory of the kernel.
+#: So many queues have a flush thread each; later queues share one, because each thread takes memory of the kernel.
 _OWN_THREADS_MAX = 64
 #: The shared thread looks at its queues so often at most.
 _SHARED_LOOK_SECONDS = 0.05
@@ -92,8 +92,8 @@ class SinkWriter:
 
     ``write``, ``on_system``, ``flush`` and ``close`` are called by one thread; with ``auto_flush`` one thread per shard
     flushes rows that have waited for ``flush_interval``; with very many shards, most share one thread and wait for each other.
-    With ``write_behind`` one thread of the writer flushes full caches, one at a time; who fills the next cache meanwhile
-    waits for it. An error in such a thread is raised by the next call.
+    With ``write_behind`` one thread of the writer flushes full caches, one at a time. If the next cache is full before
+    that has ended, ``write`` waits. An error in such a thread is raised by the next call.
     """
 
     def __init__(

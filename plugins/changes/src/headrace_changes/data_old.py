@@ -20,7 +20,9 @@ INSERT, UPDATE, DELETE, NOTHING, EMPTIED = range(5)
 
 
 class DataOldEnvelope(ChangeEnvelope):
-    """An operation, rows, and of updates the old values of columns that have changed: what is not in ``old`` is as in ``data``."""
+    """An operation, rows, and for updates the old values of columns that have changed. A column that is not in ``old``
+    has the value of ``data``.
+    """
 
     operations: ClassVar[Mapping[str, int]]
     #: The field with the operation.

@@ -1,7 +1,7 @@
 """Values as Debezium writes them in JSON: days since 1970, times as whole numbers, decimals as the bytes of a whole number in base 64.
 
-https://debezium.io/documentation/reference/stable/connectors/mysql.html#mysql-data-types. A body with its schema in front says of each
-field what it is. Without, options of the format and the column's type say it.
+https://debezium.io/documentation/reference/stable/connectors/mysql.html#mysql-data-types. A body that begins with its
+schema says which type each field has. Without, options of the format and the column's type say it.
 """
 
 from __future__ import annotations

@@ -97,8 +97,8 @@ def by_parts(
 ) -> tuple[pl.DataFrame, list[RowFailure]]:
     """Evaluate a frame; if that raises, halve it until the rows that raise are found. These fail, and hold NULL.
 
-    ``evaluated`` returns as many rows as it is given, and those that failed. What it raises for no rows at all is no
-    row's fault and is raised, and so is what never is (``NOT_THE_FAULT_OF_A_ROW``).
+    ``evaluated`` returns as many rows as it is given, and those that failed. An error that also comes without any rows
+    is no row's fault and is raised; so are errors that never are a row's fault (``NOT_THE_FAULT_OF_A_ROW``).
     """
     try:
         return evaluated(frame)
@@ -198,9 +198,9 @@ def select_all_rows(frame: pl.DataFrame, columns: Sequence[pl.Expr]) -> pl.DataF
     try:
         result = frame.select(columns)
     except pl.exceptions.InvalidOperationError:
-        # polars 2.1 forgets the height of a comparison whose right side came out as one and the same value for the
-        # whole batch while its optimizer made a literal of the left side; then it refuses that beside other columns.
-        # Alone, such an expression comes as the one value that all rows have.
+        # polars 2.1 loses the height of a comparison if its right side has the same value for the whole batch and the
+        # optimizer made the left side a literal. Then it refuses the result beside other columns. Alone, such an
+        # expression comes as the one value that all rows have.
         if len(columns) == 1:
             raise
         return pl.DataFrame([select_all_rows(frame, [column]).to_series() for column in columns])

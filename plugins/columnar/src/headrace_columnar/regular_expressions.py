@@ -1,9 +1,9 @@
 """Regular expressions that a value cannot make slow: which engine runs a pattern, and what bounds it.
 
-Rust's regex crate (in polars) runs in time proportional to the text. A pattern of the job with look-around, a back
-reference or an atomic group is none of Rust's: the ``regex`` package runs it, row by row, and gives up a value that
-takes too long, which fails its row. Its calls let signals in and release the GIL. A pattern that comes from a column is
-written by whoever writes the records: only Rust runs it, and its size is bounded.
+Rust's regex crate (in polars) runs in time proportional to the text. Rust does not know look-around, back references
+and atomic groups. A pattern of the job that has one runs in the ``regex`` package, row by row. If a value takes too
+long, its row fails. Its calls let signals in and release the GIL. A pattern that comes from a column is written by
+whoever writes the records: only Rust runs it, and its size is bounded.
 """
 
 from __future__ import annotations

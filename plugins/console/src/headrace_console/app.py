@@ -375,7 +375,7 @@ def new(
     ] = None,
     debug: Debug = False,
 ) -> None:
-    """Make a plug-in project: package, entry point, tests with the contract suite. It passes its tests at once."""
+    """Make a plug-in project: package, entry point, tests with the contract suite. Its tests pass from the start."""
     from headrace_console import reporting
 
     with reporting.errors_as_messages(debug=debug):

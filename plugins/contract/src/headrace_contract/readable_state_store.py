@@ -46,10 +46,10 @@ class ReadableStateStoreContract(StateStoreContract):
     def test_a_second_store_reads_versions_one_by_one(self) -> None:
         """The next process reads what the running one has saved, version by version, and asks for some that are not there.
 
-        Steps: make two stores; the second one asks for a version of an empty place; the first one saves snapshot 1, delta 2
-        and an empty delta 3 of a shard, and version 1 of another; the second one asks for each of them, for a version that
-        was never saved, and for a shard that never was. Passes when each version has its content and kind, and the others
-        are None.
+        Steps: make two stores. The second one asks for a version while nothing is stored. The first one saves snapshot
+        1, delta 2 and an empty delta 3 of a shard, and version 1 of another. The second one asks for each of them, for
+        a version that was never saved, and for a shard that does not exist. Passes when each version has its content
+        and kind, and the others are None.
         """
         writer, reader = self.make_store(), self.make_store()
         absent = "return None for a version that is not there, also before anything was saved"
@@ -109,9 +109,9 @@ class ReadableStateStoreContract(StateStoreContract):
     def test_going_on_forgets_what_is_newer(self) -> None:
         """Versions that are newer than the checkpoint belong to no finished checkpoint, and would be applied by a later load.
 
-        Steps: a store saves snapshot 1, delta 2, snapshot 3 and delta 4 of two shards, and is closed; another one reads 1
-        and 2 of the first shard, calls ``go_on_from(…, 2)`` and saves delta 3; a third one loads both shards. Passes when the
-        first shard has 1, 2 and the new 3, and the second one has 3 and 4 still.
+        Steps: a store saves snapshot 1, delta 2, snapshot 3 and delta 4 of two shards, and is closed. Another one reads
+        1 and 2 of the first shard, calls ``go_on_from(…, 2)`` and saves delta 3. A third one loads both shards. Passes
+        when the first shard has 1, 2 and the new 3, and the second one has 3 and 4 still.
         """
         store = self.make_store()
         versions = [(number, _content(number), number in (1, 3)) for number in range(1, 5)]
@@ -134,9 +134,9 @@ class ReadableStateStoreContract(StateStoreContract):
     def test_going_on_where_nothing_is_newer(self) -> None:
         """Most shards have nothing newer than the checkpoint, and some have no version at all.
 
-        Steps: a store saves snapshot 1 and delta 2 and is closed; another one calls ``go_on_from(…, 2)``, and ``go_on_from(…, 5)``
-        of a shard without versions; it saves 3 of the first shard and 6 of the second one; a third one loads. Passes when 1 to
-        3 and 6 are there.
+        Steps: a store saves snapshot 1 and delta 2 and is closed. Another one calls ``go_on_from(…, 2)``, and
+        ``go_on_from(…, 5)`` for a shard without versions, and saves 3 of the first shard and 6 of the second. A third
+        one loads both. Passes when 1 to 3 and 6 are there.
         """
         store = self.make_store()
         store.save(_SHARD, 1, _content(1), snapshot=True)

@@ -45,9 +45,10 @@ class SinkContract(SinkValueChecks, SinkGuaranteeChecks, SinkUseChecks):
     def test_kill_keeps_the_guarantee(self, moment: Moment) -> None:
         """If a process is killed at any moment of writing, no row is lost, and none is doubled if the class promises that.
 
-        Steps: a new process gets the sink by cloudpickle, writes 20 records of two rows in calls of 5 rows, with a
-        checkpoint after 5 records, and is killed (SIGKILL) at the moment; then a new sink replays, from that checkpoint if
-        it was reached, in other batches. Passes when a reader sees all rows, each once if the class promises that.
+        Steps: a new process gets the sink by cloudpickle and writes 20 records of two rows in calls of 5 rows, with a
+        checkpoint after 5 records. It is killed (SIGKILL) at the moment of the test. Then a new sink replays in other
+        batches, from that checkpoint if it was reached. Passes when a reader sees all rows, each once if the class
+        promises that.
         """
         sink = self.prepared_sink(batch_size=5)
         first = self.batches("q", 0, 20, 5, rows_per_record=2)

@@ -302,10 +302,10 @@ class SourceWorldChecks(SourceHarness):
     def test_broken_queue_stops_no_other(self) -> None:
         """A queue that cannot be read raises BrokenQueueError, so that runtimes set it aside and read the others.
 
-        Steps: read two queues of 5 records by one source; break one; list the queues and poll the broken one (at most for
-        ``patience``); write 3 to the other and read them; repair the broken one (``mend_queue``), write 3 and read them by a
-        reader opened at the position. Passes when listing raises nothing, polling raises BrokenQueueError, and both queues
-        give their 3.
+        Steps: read two queues of 5 records by one source and break one. List the queues and poll the broken one (at
+        most for ``patience``). Write 3 records to the other queue and read them. Repair the broken one
+        (``mend_queue``), write 3 records and read them by a reader opened at the position. Passes when listing raises
+        nothing, polling raises BrokenQueueError, and both queues give their 3.
         """
         self._need_several()
         self.need("break_queue", "mend_queue")

@@ -59,9 +59,9 @@ class Correlate(StatefulSpec):
     ``correlations``: files, patterns or directories of YAML, or a list of such and of documents. ``rules``: where the rules are
     that they name, if they are not in the same files. ``on``: the column of event time; ``late``: the delay of its watermark, where
     the stream has none. ``sigma``: its ``fields`` say which column a field is. ``output``: ``"first"`` gives an alert when the
-    condition becomes true for a group, ``"all"`` one for each event at which it is true. ``idle_timeout``: if nothing came for so
-    long, by the clock, the events that wait are looked at, and what comes later with times before theirs is late; None: they wait
-    for the watermark, whatever it takes.
+    condition becomes true for a group, ``"all"`` one for each event at which it is true. ``idle_timeout``: if no event
+    came for so long by the clock, the waiting events are looked at, and later events with earlier times are late. None:
+    they wait for the watermark without a limit.
 
     An alert has the columns of the event with which the window ends, and ``rule_id``, ``rule_severity`` and ``rule_labels`` of
     the correlation, ``correlation_key`` (the group, as JSON), ``correlation_count`` (the number that the condition is on),

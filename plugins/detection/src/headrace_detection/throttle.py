@@ -1,4 +1,4 @@
-"""``key_by("rule_id").throttle("5 min")``: of each key one row at once, then at most one in each interval."""
+"""``key_by("rule_id").throttle("5 min")``: the first row of each key immediately, then at most one in each interval."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _WAITING = "__hr_waiting"
 
 
 class Throttle(StateInColumns):
-    """Gives the first row of a key at once, and after that at most one row in each interval: ``key_by("rule_id").throttle("5 min")``.
+    """Gives the first row of a key immediately, and after that at most one row in each interval: ``key_by("rule_id").throttle("5 min")``.
 
     Rows that come within the interval are not given. If there were any when it ends, the last of them is, and the next interval
     begins. Each row has ``suppressed_count``: how many rows of its key before it were not given. So no row is lost from the count.

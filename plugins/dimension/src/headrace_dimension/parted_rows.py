@@ -1,8 +1,8 @@
 """Rows of a large table while it is loaded: in a file, by parts of the hash of their keys, so that few of them are in memory.
 
 ``add`` writes rows to a file without a name. ``table`` sorts one part after the other, as the index wants it, and writes keys and narrow
-columns to their places in another such file, which is mapped. So a refresh takes the memory of a few batches and of one part beside the
-table that is in use, and the pages of both tables are those of files, which the kernel can take away.
+columns to their places in another such file, which is mapped. So a refresh needs memory for a few batches and one part,
+besides the table that is in use. The pages of both tables belong to files, so the kernel can drop them.
 """
 
 from __future__ import annotations

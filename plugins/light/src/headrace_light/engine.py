@@ -89,7 +89,7 @@ class Engine:
         self._checkpoint_seconds = float("-inf")
         self._discovery_seconds = 0.0
         self._runs: dict[Queue, QueueRun] = {}
-        #: What the sources listed last, of those whose lists do not change.
+        #: The last lists of the sources whose lists do not change.
         self._listed: dict[str, Collection[Queue]] = {}
         self._lags = Lags(clock, options.discovery_interval)
         self._figures = QueueFigures()
@@ -385,7 +385,7 @@ class Engine:
     # ---------------------------------------------------------------------------------------------- queues
 
     def _discover(self, *, first: bool = False) -> None:
-        """Compare the queues that exist with those that are read. A bounded run keeps to those of its start."""
+        """Compare the queues that exist with those that are read. A bounded run reads only the queues that existed at its start."""
         self._discovery_seconds = self._clock.monotonic()
         self._lags.refresh(self._runs)
         if not first:

@@ -23,7 +23,7 @@ from headrace_light.stages.interface import Stages
 if TYPE_CHECKING:
     from headrace_light.workers.reading_ahead import ReadingAhead
 
-#: Of a longer container so many elements are looked at, and the others count as the mean of them.
+#: Of a longer container so many elements are looked at; each other element counts as their mean.
 _SAMPLED = 500
 #: Nothing that holds much lies deeper than this below an operator.
 _DEPTH_MAX = 14

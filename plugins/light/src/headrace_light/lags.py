@@ -17,7 +17,7 @@ _ASKED_PER_CHECK = 32
 
 
 class Lags:
-    """Asks for the ends of queues every ``interval``: for all of them, or of very many for those whose turn it is."""
+    """Asks for the ends of queues every ``interval``: of all queues, or if there are very many, of those whose turn it is."""
 
     def __init__(self, clock: Clock, interval: timedelta) -> None:
         self._clock = clock

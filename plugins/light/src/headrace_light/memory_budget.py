@@ -182,7 +182,7 @@ def _megabytes(size: int) -> str:
 
 
 def budget_of(plan: Plan, bytes_max: int, clock: Clock, outlets: Outlets) -> MemoryBudget | None:
-    """Return the budget of a job; None: it has none. Raises OptionError when the process has taken as much already."""
+    """Return the budget of a job, or None. Raises OptionError when the process has taken as much already."""
     if not bytes_max:
         return None
     used = resident_bytes()

@@ -107,7 +107,7 @@ class Polling:
         return len(self._runs) > FEW_QUEUES and self._options.until is None and self._ahead is None
 
     def poll_all(self, wait: timedelta) -> bool:
-        """Read each queue once, of very many idle ones only those whose turn it is; return whether any had records."""
+        """Read each queue once and return whether any had records. If very many are idle, read only those whose turn it is."""
         progressed = False
         takes_turns = self.takes_turns
         for run in self._turns.of_round() if takes_turns else self._in_turn():

@@ -54,9 +54,10 @@ class OpenTelemetryExporter(MetricsExporter):
     """Gives figures to a ``MetricExporter`` of the SDK every ``send_interval``, spans to a ``SpanProcessor``,
     and the log events of this process to a ``LogRecordProcessor``.
 
-    A span ``batch`` begins a trace. The span of what was made of it (``shard``, ``store``) is in the trace of the last batch it holds,
-    and has a link to each: at most 128, the newest. Figures are cumulative. When a job has ended they are sent once more, and spans
-    are flushed, before ``handle.wait()`` returns: a collector that is away delays it by the time-out of the SDK's exporter.
+    A span ``batch`` begins a trace. A later span (``shard``, ``store``) holds rows of several batches. It is in the
+    trace of the last of them, and has links to the batches: to the newest 128 at most. Figures are cumulative. When a
+    job has ended they are sent once more, and spans are flushed, before ``handle.wait()`` returns: a collector that is
+    away delays it by the time-out of the SDK's exporter.
     """
 
     wants_spans: ClassVar[bool] = True

@@ -140,7 +140,7 @@ def joined(texts: pl.Series) -> tuple[bytes, Integers]:
 def side_by_side(texts: pl.Series) -> tuple[bytes | memoryview, Integers, Integers]:
     """Return texts as UTF-8 in one buffer, and where each begins and ends. NULL becomes the empty text.
 
-    They are joined by newlines or follow each other without a gap: what is found over a border is a candidate too many.
+    They are joined by newlines or follow each other without a gap: a match across a border is only an unnecessary candidate.
     """
     if len(texts) > _FEW_ROWS and pyarrow_is_installed():
         array = texts.to_arrow(compat_level=pl.CompatLevel.oldest())

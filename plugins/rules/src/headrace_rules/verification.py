@@ -29,7 +29,7 @@ RuleFailure = tuple[int, int, Exception]
 _TOGETHER_MAX = 20_000
 #: With fewer candidates it is as fast to evaluate the conditions one by one.
 _EQUALITIES_FROM = 200
-#: Up to so many values a row of them is made of each candidate, at once.
+#: Up to so many values, a row is made of the values of each candidate, for all candidates in one step.
 _WIDE = 24
 
 

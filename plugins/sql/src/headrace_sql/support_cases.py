@@ -13,8 +13,8 @@ from typing import NamedTuple
 class Case(NamedTuple):
     """A statement, clause or function, and a text that uses it.
 
-    ``answer``: of a function what Flink gives, as text; ``None`` is NULL. ``why``: why the answer here is another one. A statement or
-    query has no answer of its own: its rows, or its refusal, are what running it gives.
+    ``answer``: of a function what Flink gives, as text; ``None`` is NULL. ``why``: why the answer here is another one.
+    A statement or query has no stored answer: the page shows the rows, or the refusal, of running it.
     """
 
     name: str

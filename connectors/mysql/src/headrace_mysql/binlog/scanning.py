@@ -117,7 +117,7 @@ class Scanner:
     def scan(self, buffer: bytearray) -> tuple[Scanned, int, bytes | None]:
         """Go through the whole packets in a buffer.
 
-        Return what was found, where the first packet begins that is not whole yet, and an error packet of the server if there is one. The
+        Return the packets that were found, where the first incomplete packet begins, and an error packet of the server if there is one. The
         places in the result are places in the buffer, to which packets of rows may have been joined and unpacked ones added.
         """
         self._found = found = Scanned()

@@ -13,7 +13,8 @@ from headrace_columnar.sql_types import Typed
 
 #: Functions make no longer text than this: a row must not be able to ask for all the memory there is.
 LONGEST = 100_000
-#: Where a row says what is put in, and into what: their lengths multiplied, which is how long the result may become.
+#: Where a row gives both the text that is inserted and the text it is inserted into: the product of their lengths,
+#: because the result can become that long.
 LARGEST_PRODUCT = 100_000_000
 
 

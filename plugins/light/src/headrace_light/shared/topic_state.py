@@ -239,7 +239,9 @@ def _newest_chain(versions: dict[str, _Version], version: int | None) -> list[tu
 
 
 def _packed(content: bytes) -> tuple[bytes, str]:
-    """Return content as it is stored, and how: Zstandard, of Arrow's stream format, which polars has with it."""
+    """Return the content as it is stored, and the name of its encoding: Arrow's stream format compressed with
+    Zstandard, which polars writes.
+    """
     if len(content) < _PACKED_BYTES_MIN:
         return content, "none"
     import polars as pl

@@ -118,11 +118,11 @@ class Stages(ABC):
 
     @abstractmethod
     def add_queue(self, queue: Queue, shipments: Iterable[Shipment]) -> None:
-        """A queue of a source is read by this process from now on; ``shipments`` is what its lane gave at its beginning."""
+        """A queue of a source is read by this process from now on; ``shipments``: the first output of its lane."""
 
     @abstractmethod
     def remove_queue(self, queue: Queue, shipments: Iterable[Shipment]) -> None:
-        """A queue is not read any more by this process; ``shipments`` is what its lane gave at its end."""
+        """A queue is not read any more by this process; ``shipments``: the last output of its lane."""
 
     def let_go_of_others(self, queues: Collection[Queue]) -> None:
         """Do not wait for queues of sources but for these: others have gone since the checkpoint. Called once, before anything is read."""
@@ -132,7 +132,9 @@ class Stages(ABC):
         """Do not wait for a queue until it has a record; return whether any shard was affected."""
 
     def wait_again(self, queue: Queue) -> None:
-        """Wait again for a queue that was skipped by ``skip_idle``: it has records, which are processed after those of others."""
+        """Wait again for a queue that was skipped by ``skip_idle``: it has records now, which are processed after the
+        records of other queues.
+        """
 
     @property
     def at_end(self) -> bool:

@@ -98,8 +98,8 @@ class OrderLog:
     def entries(self, checkpoint_id: int, *, after: int | None = None) -> Iterator[Entry]:
         """Yield the entries since a checkpoint, whose last entry has the number ``after``.
 
-        Raises CheckpointError when a line other than the last is damaged. Files of later checkpoints are those of checkpoints that were
-        never completed: they continue where the one before ends.
+        Raises CheckpointError when a line other than the last is damaged. Files of later checkpoints belong to
+        checkpoints that were never completed: each continues where the file before it ends.
         """
         before: int | None = None
         for path in self._files(checkpoint_id):
@@ -119,7 +119,9 @@ class OrderLog:
                     yield entry
 
     def begin(self, checkpoint_id: int) -> None:
-        """A checkpoint counts: log to its file from now on, or to that of one on its way; files of earlier ones are removed."""
+        """A checkpoint counts: log to its file from now on, or to the file of a newer one that is being stored; files
+        of earlier ones are removed.
+        """
         self.close()
         path = self._path(checkpoint_id)
         if path is None:

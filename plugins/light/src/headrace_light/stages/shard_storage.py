@@ -46,7 +46,7 @@ class StoredVersions:
         self.chain = [*kept, (version, checksum)]
 
     def roll(self, version: int, before: tuple[int, ...], now: tuple[int, ...]) -> None:
-        """A version has been stored that made operators roll from ``before`` to ``now``: leave out those that are not needed any more."""
+        """A version has been stored in which operators rolled from ``before`` to ``now``: remove versions that are not needed any more."""
         self.rolled.append((version, before))
         full = [
             place for place, (_, past) in enumerate(self.rolled)
@@ -346,7 +346,7 @@ class ShardStorage:
             shard.settle(chain[-1] if chain else None)
 
     def remove_old(self, shard: Shard, version: int) -> None:
-        """If this version is a snapshot and has become durable, remove older versions; those that have rolled out of the chain too."""
+        """If this version is a snapshot and has become durable, remove older versions, also those that have left the chain by rolling."""
         stored = self._stored.get(shard.queue.id)
         if stored is not None and stored.has_older and stored.chain:
             self._store.forget_before(shard.queue.id, stored.chain[0][0])

@@ -131,8 +131,9 @@ class JobFiles:
         return self._store_version(found)
 
     def _left_over(self, job: JobRecord | None, versions: Sequence[VersionRecord]) -> int | None:
-        """Return the version of an unchanged file that is to be rolled out, if any: a new one that a server that was killed has left,
-        or the last accepted one of a job whose file has come back."""
+        """Return the version of an unchanged file that must be rolled out, if any: a new one left by a server that was
+        killed, or the last accepted one of a job whose file has come back.
+        """
         left: VersionRecord | None = versions[0] if versions[0].state is VersionState.NEW else None
         if left is None and job is not None and job.current_version is None:
             left = _last_accepted(versions)

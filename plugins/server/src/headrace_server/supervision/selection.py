@@ -25,6 +25,6 @@ def select_jobs(jobs: Iterable[JobRecord], text: str) -> list[JobRecord]:
         found = [job for job in known if job.name == text]
     if not found:
         names = [job.name for job in known]
-        hint = did_you_mean(text, names, known="jobs") if names else "no job lies in the jobs directory"
+        hint = did_you_mean(text, names, known="jobs") if names else "there is no job in the jobs directory"
         raise JobError(f"no job matches {text!r}", hint=hint)
     return found

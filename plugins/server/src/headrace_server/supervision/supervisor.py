@@ -140,7 +140,7 @@ class Supervisor:
     def _tick(self) -> None:
         # Before the jobs are read: a roll-out that ends afterwards makes them old, and nothing may be stopped or started by them.
         known = {name: unit.changes for name, unit in list(self.units.items())}
-        # A unit that comes to this server while the jobs are read is entered in the next round: what was read of it is its last server's.
+        # A unit that comes to this server while the jobs are read is entered next round: another server had it when they were read.
         had = frozenset() if self.services.member is None else self.services.member.owned()
         all_jobs = self._all_jobs()
         self._tidy(all_jobs)
@@ -265,7 +265,7 @@ class Supervisor:
         return found
 
     def settle_versions(self, unit: Unit) -> None:
-        """Take what runs for what is wanted: a first version, which no server watches, was under way when the server died."""
+        """Take the running versions for the wanted ones: no server watches a first version, and the server died as one started."""
         for job, version in unit.running_versions().items():
             record = self.services.registry.job(job)
             if record.current_version != version:

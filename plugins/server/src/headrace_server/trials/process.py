@@ -46,8 +46,8 @@ class Trials:
     ) -> Any:  # fmt: skip
         """Return the answer of a trial. Raises TrialRefusedError with the reason, TrialBusyError, TimeoutError.
 
-        ``python``: the interpreter of a job with plug-ins of its own. ``keep_open``: a descriptor that the trial's process has, too:
-        what it locks is locked until that process has ended.
+        ``python``: the interpreter of a job with plug-ins of its own. ``keep_open``: a descriptor that the trial's
+        process gets as well, so that its lock is held until that process has ended.
         """
         if not self._places.acquire(timeout=_WAIT_SECONDS):
             raise TrialBusyError("too many trials are running", hint="try again in a few seconds")

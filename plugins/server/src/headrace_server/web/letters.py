@@ -142,8 +142,8 @@ class ReplayLock:
 def note_replay(directory: Path, journal: Path, replay: Replay) -> None:
     """Add a replay to the journal, durably: before the letters are sent. Called with the ReplayLock of the job. Raises OSError.
 
-    What the journal says of letters whose files are gone is left out of it, and of each letter only its last replay stays:
-    so it has at most one entry for each letter that is there.
+    The journal drops entries of letters whose files are gone, and keeps only the last replay of each letter. So it has
+    at most one entry for each existing letter.
     """
     make_private_directory(journal.parent)
     there = {_file_id(each.name) for each in _files(directory)}
@@ -211,7 +211,7 @@ def _letter(id: str, line: bytes, replayed_seconds: float | None) -> Letter | No
     try:
         found = msgspec.json.decode(line, type=_Line)
     except msgspec.MsgspecError:
-        return None  # a job may write files of its own there; what is no letter is not shown as one
+        return None  # a job may write files of its own there; a file that is no letter is not shown
     return Letter(
         id=id, queue=found.queue, offset=found.offset, origin=found.origin, error=found.error, reason=found.reason,
         preview=found.preview, text=_text(found), body=found.body, row=found.row, replayed_seconds=replayed_seconds,

@@ -101,8 +101,8 @@ def start_frame_query(
 ) -> StartedQuery:
     """Check the outside world and start the query.
 
-    ``before`` is the checkpoint of the query that this one replaces in a run. Raises JobError for what can be seen before
-    anything is read.
+    ``before`` is the checkpoint of the query that this one replaces in a run. Raises JobError for mistakes that can be
+    found before anything is read.
     """
     frames = frames_of(plan)
     streaming = is_streaming(plan, frames)

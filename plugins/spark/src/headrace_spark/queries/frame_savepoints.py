@@ -55,8 +55,8 @@ def add_spark_files(
 def _of_source(names: Sequence[str], offset: str) -> Iterator[str]:
     """Yield the files that a source had when it came to an offset.
 
-    The source of files numbers what it has seen, and notes it before the micro-batch is planned: later notes would be taken
-    for files that were read.
+    The source of files numbers the files that it has seen, and notes them before the micro-batch is planned: later
+    notes would be taken for files that were read.
     """
     try:
         last = int(json.loads(offset)["logOffset"])

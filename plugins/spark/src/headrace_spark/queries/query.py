@@ -88,7 +88,7 @@ def start_query(
     """Check the outside world, find a session and start the query.
 
     ``before`` is the checkpoint of the query that this one replaces in a run; it must still be there.
-    Raises JobError for what can be seen before anything is read.
+    Raises JobError for mistakes that can be found before anything is read.
     """
     check_sources_free(plan)
     patience = Patience(plan.job_name, options.start_timeout, SystemClock())

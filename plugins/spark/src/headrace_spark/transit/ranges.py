@@ -1,7 +1,8 @@
 """The ranges of a micro-batch: how they are cut into pieces, and which task reads which.
 
-A queue with much more to read than the others is cut, so that all cores have something to do. A piece is what a range is: lanes
-may begin at any position. The results of the pieces of a queue are put in order again in the next stage.
+A queue with much more to read than the others is cut, so that all cores have something to do. A piece is a range like
+any other: lanes may begin at any position. The results of the pieces of a queue are put in order again in the next
+stage.
 """
 
 from __future__ import annotations

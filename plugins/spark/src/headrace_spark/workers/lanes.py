@@ -1,7 +1,8 @@
 """The source stage in a worker process: reads ranges of queues and takes them through their lanes.
 
-Readers and lanes are kept between micro-batches. Spark may give a queue's next range to any process, so a reader that is
-kept is set to where the range begins, and is put back only after the range is done: after an error nothing is kept.
+Readers and lanes are kept between micro-batches. Spark may give a queue's next range to any process. So a kept reader
+is first set to the beginning of the range. It is kept again only when the range is done: after an error nothing is
+kept.
 """
 
 from __future__ import annotations

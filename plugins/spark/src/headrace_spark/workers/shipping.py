@@ -91,7 +91,7 @@ class Outbox:
         self._combining = topology.combining if combines else {}
 
     def take(self, shipments: Iterable[Shipment]) -> Iterator[Envelope]:
-        """Add shipments, in order. Yields what cannot wait because it is large.
+        """Add shipments, in order. Yields envelopes that are too large to wait.
 
         That queues come and go is not in them: the planner knows, and tells all shards at one moment.
         """

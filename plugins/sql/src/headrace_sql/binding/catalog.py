@@ -148,11 +148,11 @@ class Catalog:
         return [*self.tables, *self.views, *self.streams]
 
     def place_of(self, node: exp.Expr) -> Place:
-        """Return where a name lies, by the words in front of it."""
+        """Return the catalog and database of a name, from the words in front of it."""
         return full_place(self.session.place, [node.text(part) for part in ("catalog", "db") if node.text(part)])
 
     def key_of(self, node: exp.Expr) -> str:
-        """Return the key by which a name of a text is known: that of a definition, else of where it would lie."""
+        """Return the key of a name in a text: the key of its definition, or of the place where it would be defined."""
         key = self.place_of(node).key(node.name)
         if self.find(key) is None and not node.text("db") and node.name in self.streams:
             return node.name  # names registered in Python are known in each database of the session

@@ -22,7 +22,7 @@ class DefinitionStore(ABC):
     Statements read it while a text is compiled, and write it only when the whole text has been found right.
     """
 
-    #: Why nothing is written to it; empty where it can be written.
+    #: Why it cannot be written; empty if it can.
     read_only: str = ""
 
     @abstractmethod

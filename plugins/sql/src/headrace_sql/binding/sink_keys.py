@@ -87,7 +87,7 @@ def keyed(
 
 
 def _check_as_flink(stream: Stream, table: Table, conflict: exp.Expr | None, *, fits: bool) -> None:
-    """Raise ExpressionError for what Flink refuses and headrace has an answer to: the option asks for it."""
+    """Raise ExpressionError for texts that Flink refuses and headrace could run, because the option asks for that."""
     if conflict is None and stream.changes is None and not fits:
         raise error_at(
             table.node.this.this, table.text,

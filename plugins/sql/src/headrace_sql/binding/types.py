@@ -91,7 +91,7 @@ def word_for(kind: pl.DataType) -> str | None:
 
 
 def declared_as(kind: pl.DataType) -> str | None:
-    """Return how a table declares a column of this type; None for one that no table has."""
+    """Return how a table declares a column of this type; None for a type that no table can have."""
     words = {
         "String": "STRING", "Boolean": "BOOLEAN", "Binary": "BYTES", "Int8": "TINYINT", "Int16": "SMALLINT", "Int32": "INT",
         "Int64": "BIGINT", "Float32": "FLOAT", "Float64": "DOUBLE", "Date": "DATE", "Time": "TIME", "UInt8": "SMALLINT",

@@ -21,7 +21,7 @@ LOCAL_FUNCTIONS = frozenset({
     "MONTHNAME", "HOUR", "MINUTE", "SECOND", "TO_DATE", "LAST_DAY", "DATE_ADD", "DATE_SUB", "DATEDIFF", "EXTRACT", "DATE_PART",
 })  # fmt: skip
 _FIXED = re.compile(r"(?:GMT|UTC)([+-])(\d{1,2})(?::?00)?")
-#: Which summers count: China had one until 1991, and its windows are not to be refused for it.
+#: Which summer times count: China had one until 1991, and windows in its zone must not be refused for that.
 _YEARS = (2000, 2070)
 
 

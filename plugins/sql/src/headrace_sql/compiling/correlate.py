@@ -1,4 +1,4 @@
-"""Table functions and UNNEST: each row with every row that comes of it."""
+"""Table functions and UNNEST: each row with every row that is made from it."""
 
 from __future__ import annotations
 

@@ -2,8 +2,8 @@
 
 A row that comes next is tried for the variable at hand (once more) and for those that may follow. Greedy variables take every row that
 they can, as in Flink: those that may follow get what is left of them. How rows are taken: conditions on one row alone are evaluated in
-columns (``match_frames``), rows are followed by a function written for the pattern (``match_walker``), and of each key only the
-matches that begin at the first row held are followed (``match_keys``).
+columns (``match_frames``), rows are followed by a function written for the pattern (``match_walker``), and of each key
+only the matches that begin at the first row kept are followed (``match_keys``).
 """
 
 from __future__ import annotations
@@ -260,7 +260,7 @@ class RunningMatch(StatefulOperator):
                 return None
         if self._spec.on is None:
             return Batch(queue, frame)
-        # Results of one step of the watermark: none is late for what comes behind because another was given before it.
+        # Results of one step of the watermark: an earlier one of them does not make a later one late for the next stage.
         marks = np.array([last[match_walker.TIME] - 1 for _, _, _, last in found], dtype=np.int64)
         least = np.minimum.accumulate(marks[::-1])[::-1]
         return Batch(queue, frame.with_columns(pl.Series(WATERMARK, least, dtype=pl.Int64)))

@@ -156,7 +156,7 @@ class _Writer:
         return True
 
     def _after(self, register: _Register) -> str:
-        """Return the text of what is remembered once the row at hand is taken for the variable."""
+        """Return the text that computes the new memory when the current row is taken for the variable."""
         kind, variable, column, distance = register
         name = self._registers[register]
         value = "" if column is None else self._at[column]
@@ -215,7 +215,9 @@ _PREFERRED = (
 
 
 def _known_once(line: str) -> tuple[str, ...]:
-    """Return a line of what is followed, where of ways in one state the preferred one is: conditions do not tell them apart."""
+    """Return a line with the ways that are followed. Of several ways in one state only the preferred one is kept,
+    because conditions cannot distinguish them.
+    """
     text = line.lstrip()
     if not text.startswith("going.append("):
         return (line,)
@@ -224,7 +226,7 @@ def _known_once(line: str) -> tuple[str, ...]:
 
 
 def _traced(line: str) -> tuple[str, ...]:
-    """Return a line of what is followed, where states that lead to no match are left out and the others noted."""
+    """Return a line with the ways that are followed, without states that lead to no match; the other states are noted."""
     text = line.lstrip()
     if not text.startswith("going.append(("):
         return (line,)

@@ -147,8 +147,8 @@ class RunningOverChanging(KeptRowsWithTicks):
             differs[pairs] = ~equal_rows(one, other, names)
         parts = []
         latest = watermarks.max()  # what follows these rows takes changes, and so does not ask for the time
-        # First all that goes, then all that comes: a row that has gone to another partition is not taken away behind its return, and
-        # with equal rows nothing is taken back twice.
+        # First all rows that go, then all that come. So a row that moves to another partition is not removed after it
+        # was added there, and with equal rows nothing is taken back twice.
         for side, there, update, alone in (
             (0, was, ChangeKind.UPDATE_BEFORE, ChangeKind.DELETE),
             (1, now, ChangeKind.UPDATE_AFTER, ChangeKind.INSERT),

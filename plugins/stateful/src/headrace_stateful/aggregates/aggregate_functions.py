@@ -362,7 +362,7 @@ def user_aggregate(call: AggregateContext, function: Any) -> Finish:
     # Named by place: the same column may be given twice.
     arguments = pl.struct(argument.column.alias(str(place)) for place, argument in enumerate(call.arguments))
     rows = arguments if call.mask is None else arguments.filter(pl.col(call.mask))
-    # By the name in the call: two functions may have the same name in themselves (that of their class).
+    # By the name in the call: two functions may have the same name of their own (the name of their class).
     tag = (*call.tag("user"), call.name)
     call.partials.add(tag, "user", pl.Binary(), pl.lit(None, dtype=pl.Binary), rows, function)
     return Finish(pl.col(call.partials.found(tag, "user").result_name), function.return_type)

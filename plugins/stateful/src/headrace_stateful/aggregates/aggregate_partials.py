@@ -1,7 +1,7 @@
 """Partial results of aggregates: columns which are made from rows, and merged with one another.
 
-A partial is a row of such columns for some rows of a group. Merging the partials of parts of a group, in the order in which the
-rows came, gives that of the whole, wherever the parts are cut.
+A partial is a row of such columns for some rows of a group. Merging the partials of parts of a group, in the order in
+which the rows came, gives the partial of the whole group, wherever the parts are cut.
 """
 
 from __future__ import annotations

@@ -275,7 +275,7 @@ class _PlanCompiler:
 
     def plan(self) -> AggregatePlan:
         times = Counter(self._meanings.values())
-        # Where values are stored themselves, those that a condition guards are others; which aggregate stands first does not matter.
+        # Where the values themselves are stored, values under a condition are stored apart; the order of the aggregates does not matter.
         texts = {name: text if times[text] == 1 else self._guarded[name] for name, text in self._meanings.items()}
         meanings = {name: f"values of {text}" for name, text in texts.items()}
         for column, tag in zip(self._partials.columns, self._partials.tags, strict=True):
@@ -403,7 +403,7 @@ class _PlanCompiler:
     def _input(self, text: str, node: Any, *, predicate: bool, condition: Any = None) -> str:
         """Return the name of the input column that holds an expression over the row.
 
-        Where ``condition``, that of FILTER, is not true, the expression is not evaluated: it may fail there.
+        Where ``condition``, the condition of FILTER, is not true, the expression is not evaluated, because it may fail there.
         """
         for inner in node.walk():
             if self._is_aggregate(inner):
@@ -460,7 +460,7 @@ def _name(node: Any) -> str:
 
 
 def _constant(node: Any) -> Any:
-    """Return the value of a literal, or of an array of them; None: it is none."""
+    """Return the value of a literal or of an array of literals; None for any other expression."""
     if isinstance(node, exp.Cast | exp.Paren):
         return _constant(node.this)
     if isinstance(node, exp.Array) or (isinstance(node, exp.Anonymous) and _name(node) == "array"):

@@ -1,4 +1,4 @@
-"""Aggregates of groups whose rows may be taken back before they give a result: those of windows over rows that change.
+"""Aggregates of groups whose rows may be taken back before the group gives a result: windows over rows that change have such groups.
 
 Where every aggregate can be subtracted, a group has its partials and the number of its rows. Else it has the rows themselves. A row that is
 taken back cancels the oldest equal row; aggregates are made of the rows that are left when the group gives its result.
@@ -113,7 +113,8 @@ class _Kept(ChangingGroups):
         return self._plan.finish(pl.concat([keys, made.drop(_GROUP)], how="horizontal"))
 
     def _subtracted(self, rows: pl.DataFrame) -> list[pl.Series]:
-        """Return counts and sums less the rows that go and never came, as if they were kept as such: other aggregates have nothing of them.
+        """Return counts and sums from which the rows that go and never came are subtracted, as if they had been kept as
+        such. Other aggregates ignore these rows.
 
         In windows over processing time a row goes in another window than it came in.
         """

@@ -23,8 +23,9 @@ Instead of a function there may be an object, or a class that is made without ar
   per key. ``cancel_event_time``, ``cancel_processing_time`` take it back. ``timers.watermark`` and ``timers.now`` tell the time.
 - ``key`` is the value of the key, or a tuple where it has several columns.
 
-A row whose call raises, or gives what does not fit, goes to the dead letters; state and timers are then as they were before. A timer
-whose call raises stops the job. At the end of a bounded run the event-time timers that are set are called.
+If the call for a row raises, or returns a value that does not fit, the row goes to the dead letters, and state and
+timers stay as they were before it. A timer whose call raises stops the job. At the end of a bounded run the event-time
+timers that are set are called.
 """
 
 from __future__ import annotations

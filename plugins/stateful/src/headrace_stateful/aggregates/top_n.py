@@ -106,7 +106,9 @@ class TopN(KeptByKey):
 
     @property
     def is_settled(self) -> bool:
-        """Whether a row that is once among the first stays there in its place: those that come first, while rows are only added."""
+        """Whether a row that is once among the first stays there in its place. It does if the rows that came first are
+        wanted and rows are only added.
+        """
         return not self.order and self.keep == "first"
 
     def output_schema(self, schema: Schema | None, output: str = "") -> Schema | None:

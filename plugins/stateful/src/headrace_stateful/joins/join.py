@@ -4,7 +4,7 @@ Three kinds, by the options:
 
 - without bound, ``orders.join(customers, "customer_id", how="left")``: each row meets all of the other side, before and after it.
   What was given without a partner is taken back when one comes: the result is a changelog (an inner or semi join of streams that
-  only add rows adds rows only). Both sides are kept for ever, or for ``ttl`` of processing time after they came.
+  only add rows adds rows only). Rows of both sides are kept without a limit, or for ``ttl`` of processing time after they came.
 - within a time bound, ``shipments``: ``within=("-5 min", "10 min"), time="ts"`` joins a right row whose time is at most 5 minutes
   before and 10 minutes after that of the left row. State is dropped as the watermark advances; rows without a partner are returned when
   no partner can come any more. A late row joins rows that are still kept and is not kept itself (as in Flink SQL). With ``by_clock=True``

@@ -1,9 +1,10 @@
 """Joins within a time bound: ``low <= right time - left time <= high``. Both sides add rows only.
 
 A row is kept as long as a row of the other side that is not late could still join it: a left row of time t until the watermark is
-beyond t + high, a right row until it is beyond t - low. A row that comes after that (a late one) still joins what is kept of the
-other side then, as in Flink SQL, but is not kept itself. Which rows meet is decided by each row's own watermark, so that it does
-not depend on how the input is cut. Rows without a partner are given when their time to be kept is over.
+beyond t + high, a right row until it is beyond t - low. A row that comes after that (a late row) still joins the rows
+of the other side that are kept then, as in Flink SQL, but is not kept itself. Which rows meet is decided by each row's
+own watermark, so that it does not depend on how the input is cut. Rows without a partner are given when their time to
+be kept is over.
 
 By the clock (processing time) the time of a row, and the watermark, is that of the clock when its entry was first taken in: rows are
 removed as the clock advances, and none is late.
@@ -156,7 +157,7 @@ class IntervalJoin(TimedJoinLogs):
         return [Part(found, self._rank(watermarks[row[order]], 0), watermarks[row[order]])]
 
     def _expired(self, watermark_us: int) -> list[Part]:
-        """Forget the rows that nothing can join any more; return those that come out without a partner."""
+        """Remove the rows that nothing can join any more; return those that become results without a partner."""
         parts = []
         for side, log in enumerate(self._logs):
             places = log.places_where_below(_UNTIL, watermark_us)

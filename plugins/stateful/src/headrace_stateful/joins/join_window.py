@@ -110,7 +110,7 @@ class WindowJoin(TimedJoinLogs):
         self, side: int, batch: Batch, frame: pl.DataFrame, user: pl.DataFrame,
         rows: Places, starts: Places, ends: Places, open_still: Flags,
     ) -> Iterable[Batch]:  # fmt: skip
-        """Give the rows that have windows, of which all are closed: with the last of them."""
+        """Give the rows that have windows when all of these are closed, with the last of them."""
         if open_still.all():
             return
         has_open: Flags = np.zeros(frame.height, dtype=bool)

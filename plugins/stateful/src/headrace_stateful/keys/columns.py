@@ -268,7 +268,7 @@ class SlotColumns:
         return same
 
     def long_bytes(self) -> int:
-        """Return how many bytes the values of no fixed width take, those that are dead included."""
+        """Return how many bytes the values without a fixed width take, dead values included."""
         return 0 if self._log is None else self._log.size_bytes()
 
     def drop(self, slots: Places) -> None:

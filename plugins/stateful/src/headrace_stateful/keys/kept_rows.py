@@ -57,7 +57,7 @@ class KeptRows(MappedOperator):
 
 
 class KeptRowsWithTicks(KeptRows):
-    """Base of those that forget a row when it has been kept for the time to live. The log has the mark ``TICK``."""
+    """Base of the operators that remove a row when it has been kept for the time to live. The log has the mark ``TICK``."""
 
     def __init__(self, log: RowLog, ttl_us: int | None) -> None:
         super().__init__(log)

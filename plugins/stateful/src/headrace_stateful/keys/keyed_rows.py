@@ -34,7 +34,7 @@ def check_columns(schema: Schema, columns: Sequence[str]) -> None:
 
 
 def key_types(schema: Schema, keys: Sequence[str]) -> dict[str, pl.DataType]:
-    """Return the columns of the key; without any, one that is the same for all rows."""
+    """Return the columns of the key; if there are none, a column that is the same for all rows."""
     return {name: schema[name] for name in keys} or {ALL: pl.Int8()}
 
 

@@ -1,7 +1,7 @@
 """A slot table of which only the rows that are in use are in memory: the others are in a local store on disk.
 
 Keys have a *place* here, which they lose when they leave memory, and a *number*, which is their slot in the stored state.
-Rows leave when there is no room for those of a batch, the ones first that have not been in use for long (Corbató's clock, 1968).
+When there is no room for the rows of a batch, other rows leave, first those that have not been used for long (Corbató's clock, 1968).
 A row that has changed since the last checkpoint stays in memory: the rows on disk are always those of a checkpoint (``LocalTable``).
 
 Deltas have besides the changed rows a range of the hashes of keys, one behind the other (``rolled``). So after one round nothing before
@@ -68,7 +68,7 @@ class SpillingTable(SlotTable):
         self._in_use: list[Places] = []
         self._hand = 0
         self._gone_rows: list[pl.DataFrame] = []
-        #: What the local store is to forget after the next checkpoint, and what after the one that is being made.
+        #: Rows to remove from the local store after the next checkpoint, and those to remove after the one that is being made.
         self._removed: set[bytes] = set()
         self._removed_before: set[bytes] = set()
         #: Whether the local store may have rows.
@@ -210,7 +210,7 @@ class SpillingTable(SlotTable):
     # ------------------------------------------------------------------------------------------------------- room
 
     def _use_only(self, slots: Places) -> None:
-        """Rows of the batch before may leave again; those of this one may not."""
+        """Rows of the previous batch may leave again; rows of this batch may not."""
         for before in self._in_use:
             self._age[before] = _USED
         self._in_use.clear()

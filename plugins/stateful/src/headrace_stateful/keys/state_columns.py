@@ -1,4 +1,6 @@
-"""Verbs whose state is in columns; states of other columns brought to those of now: renamed, dropped, added empty, cast to wider types."""
+"""Verbs whose state is in columns. Stored states with other columns are converted to the present ones: renamed,
+dropped, added empty, cast to wider types.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +58,7 @@ def emit_setting(emit: Emit) -> dict[str, Any]:
 def brought_over(
     stored: StateDefinition, now: StateDefinition, types: Mapping[str, pl.DataType], state: bytes, *, part: bool
 ) -> bytes:
-    """Return a state as one of the definition of now; ``types`` are those of its columns, by their names in the state.
+    """Return a state converted to the present definition; ``types``: the types of its columns, by their names in the state.
 
     ``part``: the bytes are a range of keys, as ``SlotTable.parts`` gives them. Of joins, names of ``types`` begin with the side.
     """

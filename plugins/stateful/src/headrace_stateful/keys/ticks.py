@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-#: For those that give results by the clock: a result is at most so late.
+#: For operators that give results by the clock: a result comes at most so late.
 CLOCK_TICK_SECONDS = 1.0
 _TTL_TICK_SECONDS_MAX = 60.0
 #: What has lived its time is kept at most this part of it longer, but for very short times.

@@ -376,7 +376,7 @@ class AlignedWindows(WindowOperator, MappedOperator):
         return _changelog(new, replaced)
 
     def _give_each(self, entries: pl.DataFrame) -> pl.DataFrame:
-        """Return a result per row: what its group has come to with it."""
+        """Return a result for each row: the result of its group up to this row."""
         plan = self.shape.plan
         entries = entries.with_row_index(_AT)
         groups = entries.select(self._by).unique(maintain_order=True)
@@ -480,7 +480,7 @@ def _in_time(ends: Times, watermarks: Times, until_us: int) -> np.ndarray[Any, n
 
 
 def _changelog(new: pl.DataFrame, replaced: pl.DataFrame) -> pl.DataFrame:
-    """Return new results, each after the one that it takes the place of. Both have ``__hr_at``: which belong together."""
+    """Return new results, each after the result that it replaces. Both have ``__hr_at``: which belong together."""
     if not replaced.height:
         return inserted(new).drop(_AT)
     updates = pl.Series(new[_AT].is_in(replaced[_AT].implode()))

@@ -1,8 +1,8 @@
 """State of windows: frames of partial results, appended and merged with one another when enough has come.
 
 Frames lie in the order in which their rows came, each at least twice as long as the next (O'Neil et al., "The log-structured
-merge-tree", 1996): so a row is merged a logarithmic number of times, and few frames have to be looked through. What was
-stored already and those that are not are kept apart, so that a delta is available at any time.
+merge-tree", 1996): so a row is merged a logarithmic number of times, and few frames have to be looked through. Partials
+that are stored already and those that are not are kept apart, so that a delta is available at any time.
 """
 
 from __future__ import annotations

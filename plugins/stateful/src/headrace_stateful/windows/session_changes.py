@@ -1,8 +1,8 @@
 """Session windows with early results, or ones that take late rows: a changelog.
 
-A row can begin a session, make one longer or join two, and each may have been shown before: what was shown is then taken back by
-the result that holds the row. So sessions are kept one by one, as lists of their rows, and gone through row by row; only the
-aggregates are made by column, for all results of a batch at once. The state is written down as a whole each time.
+A row can begin a session, extend one or join two. If these sessions were shown before, their results are taken back
+when the new result is given. So sessions are kept one by one, as lists of their rows, and gone through row by row; only
+the aggregates are made by column, for all results of a batch at once. The state is written down as a whole each time.
 """
 
 from __future__ import annotations
@@ -241,7 +241,7 @@ class SessionChanges(WindowOperator):
         )
 
     def _forget_rows(self) -> None:
-        """Let go of rows that are in no session, when they are most of them."""
+        """Remove rows that are in no session, if most rows are not."""
         kept = sum(len(each.rows) for found in self._by_key.values() for each in found)
         if self._rows.height <= 2 * kept + 1024:
             return

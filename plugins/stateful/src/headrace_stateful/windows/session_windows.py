@@ -90,7 +90,7 @@ class SessionWindows(WindowOperator, MappedOperator):
             if self._pending_count >= self._most_pending:
                 self._aggregate_pending()
         if results:
-            # What other keys have to give until then comes with it: watermarks of results never fall.
+            # Results of other keys up to that time come with it, because watermarks of results never fall.
             results += self.advance(int(arrived.watermarks[-1]))
         return results, late
 
