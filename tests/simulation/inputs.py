@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 from unittest.mock import patch
 
+import msgspec
 from headrace.interfaces.source import Source
 from headrace_contract.memory_topics import MemoryTopics, MemoryTopicSettings, MemoryTopicSource
 from headrace_kafka.settings import KafkaSourceSettings
@@ -84,8 +85,11 @@ class _Memory(SharedInput):
             # Of a state the last two snapshots stay, with what follows each; of a shuffle what came while instances stopped.
             most = 2 * versions + 2 if topic.endswith("-state") else _RECORDS_LEFT_MAX
             for number, queue in enumerate(queues):
-                if len(queue.bodies) > most:
-                    found.append(f"{len(queue.bodies)} records stay in {topic} {number}, and not {most} at most")
+                count = len(queue.bodies)
+                if topic.endswith("-state"):  # a version has several records in a world where they are small
+                    count = len({msgspec.msgpack.decode(each)["id"] for each in queue.bodies if each is not None})
+                if count > most:
+                    found.append(f"{count} records or versions stay in {topic} {number}, and not {most} at most")
         return found
 
     def standing_in(self) -> AbstractContextManager[None]:

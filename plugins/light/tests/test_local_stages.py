@@ -443,3 +443,18 @@ def test_a_gap_between_two_logs_is_damage(tmp_path: Path) -> None:
     log.close()
     with pytest.raises(CheckpointError, match="entry 11 is missing"):
         list(log.entries(1, after=9))
+
+
+def test_entries_that_are_numbered_anew_may_follow_those_that_are_in_the_checkpoint(tmp_path: Path) -> None:
+    """The power failed while a checkpoint was stored, whose log was begun; the next start stored one of this number and numbers anew."""
+    log = OrderLog(tmp_path)
+    log.begin(1)
+    log.add(Entry(10, 0, "tick"))
+    log.begin_next(2)
+    log.add(Entry(11, 0, "tick"))
+    log.begin(2)
+    log.add(Entry(5_001, 0, "tick"))
+    log.close()
+    assert list(log.entries(2, after=5_000)) == [Entry(5_001, 0, "tick")]
+    with pytest.raises(CheckpointError, match="entry 12 is missing"):
+        list(log.entries(2, after=11))

@@ -107,7 +107,9 @@ class OrderLog:
             for number, line in enumerate(lines[:-1], start=1):  # the text after the last newline was cut off
                 try:
                     entry = Entry.from_line(line)
-                    if before is not None and entry.sequence != before + 1:
+                    # After the power failed, entries are numbered anew. Those between are in the checkpoint.
+                    anew = after is not None and before is not None and before < after < entry.sequence
+                    if before is not None and entry.sequence != before + 1 and not anew:
                         raise ValueError(f"entry {before + 1} is missing before entry {entry.sequence}")
                     before = entry.sequence
                 except (ValueError, KeyError, TypeError, AttributeError) as error:
