@@ -136,29 +136,25 @@ class KafkaWorld:
         [future] = self._admin.list_consumer_group_offsets([ck.ConsumerGroupTopicPartitions(group)]).values()
         return {one.partition: one.offset for one in future.result().topic_partitions if one.topic == topic}
 
-    def ends(self, topic: str, isolation: ck.IsolationLevel = ck.IsolationLevel.READ_UNCOMMITTED) -> Mapping[int, int]:
-        """Return the offset behind the last record of each partition, markers included; READ_COMMITTED: before open transactions."""
+    def ends(self, topic: str) -> Mapping[int, int]:
+        """Return the offset behind the last record of each partition, markers included."""
         wanted = {ck.TopicPartition(topic, one): ck_admin.OffsetSpec.latest() for one in self.partitions(topic)}
-        return {
-            one.partition: future.result().offset
-            for one, future in self._admin.list_offsets(wanted, isolation_level=isolation).items()
-        }
+        return {one.partition: future.result().offset for one, future in self._admin.list_offsets(wanted).items()}
 
     def read(self, topic: str, *, committed: bool = True) -> list[Seen]:
         """Return all records of a topic, in the order of (partition, offset): all that are there when it is called, and perhaps more.
 
-        The client says that a partition has ended when a request at its end gets no record until its time is over. While others write
-        all the time, none does: there it is enough to have what was there at the beginning.
+        The client says that a partition has ended when a request at its end gets no record until its time is over, which is also the
+        time that the broker has for the marker of a commit. While others write all the time, none does: there it is enough to have what
+        was there at the beginning.
         """
-        isolation = ck.IsolationLevel.READ_COMMITTED if committed else ck.IsolationLevel.READ_UNCOMMITTED
-        ends = self.ends(topic, isolation)
+        ends = self.ends(topic)
         consumer: Any = ck.Consumer(
             {
                 **self._properties,
                 "group.id": "world",
                 "enable.auto.commit": False,
                 "enable.partition.eof": True,
-                "fetch.wait.max.ms": 20,  # at the end nothing comes
                 "auto.offset.reset": "earliest",
                 "isolation.level": "read_committed" if committed else "read_uncommitted",
             }

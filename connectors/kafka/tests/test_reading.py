@@ -109,8 +109,11 @@ def test_offsets_to_begin_at(reading: Reading, world: KafkaWorld, topic: str) ->
     assert sorted(reading.numbers(offsets={0: 3, f"{topic}-1": 4})) == [3, 20, 21, 22, 23]
     assert sorted(reading.numbers(offsets={"2": 1}, start="latest")) == [21, 22, 23]
     for offsets, text in (
-        ({0: 5}, f"offset 5 is not in partition {topic}-0: it holds 0 to 4 [plugin 'kafka', option 'offsets']"),
-        ({7: 0}, f"there is no partition {topic}-7 [plugin 'kafka', option 'offsets']"),
+        (
+            {0: 5},
+            f"offset 5 is not in partition {topic}-0: it holds 0 to 4 [job 'reading.all', plugin 'kafka', option 'offsets']",
+        ),
+        ({7: 0}, f"there is no partition {topic}-7 [job 'reading.all', plugin 'kafka', option 'offsets']"),
     ):
         with pytest.raises(OptionError) as caught:
             reading.numbers(offsets=offsets)
@@ -264,7 +267,7 @@ def test_records_removed_before_they_were_read_stop_the_job(reading: Reading, wo
         reading.numbers(group=topic)
     assert str(caught.value) == (
         f"offset 10 is not in partition {topic}-0, which holds 20 to 30: records were removed (by retention, or by hand) "
-        f"before they were read [plugin 'kafka', queue '{topic}-0', offset 10]\n"
+        f"before they were read [job 'reading.all', plugin 'kafka', queue '{topic}-0', offset 10]\n"
         "  hint: to continue with what is there, start with another group, and with a new checkpoint directory if the job has one"
     )
 
