@@ -180,7 +180,9 @@ def _polynomials(data: NDArray[np.uint8], ends: NDArray[np.int64], powers: NDArr
 def _by_place(
     data: NDArray[np.uint8], starts: NDArray[np.int64], lengths: NDArray[np.int64], powers: NDArray[np.uint64]
 ) -> NDArray[np.uint64]:
-    """Return the polynomial of each value, of the first bytes of all values, the second, and so on: for values of about one length."""
+    """Return the polynomial of each value. The first bytes of all values are taken together, then the second, and so
+    on; for values of about the same length.
+    """
     import numpy as np
 
     # What the 1 that is added to each byte comes to, by the length of a value.

@@ -323,7 +323,7 @@ class Shard:
 
     @property
     def has_other_definitions(self) -> bool:
-        """Whether the newest version that was applied is of other definitions than those of now, which it fits."""
+        """Whether the newest version that was applied has other definitions than the present ones. It fits them nevertheless."""
         return self._fit.has_others
 
     @property
@@ -454,8 +454,8 @@ class Shard:
         """Let these operators keep rows that are not in use in a local store; each may use so much memory. Called once, before ``apply``.
 
         ``rolls``: deltas are to have a part of all rows besides, so that versions are never replaced by a snapshot.
-        ``changed_max``: when so many rows of an operator have changed, it wants a checkpoint. ``place``: what tells the local store from a
-        copy of it, which may have been made while it was written.
+        ``changed_max``: when so many rows of an operator have changed, it wants a checkpoint. ``place``: distinguishes
+        the local store from a copy of it, which may have been made while it was written.
         """
         from headrace.interfaces.local_store import LocalTable
         from headrace.interfaces.operator import SpillingOperator

@@ -99,7 +99,7 @@ class KeySlots:
         return new_rows
 
     def put_keys(self, slots: Places, keys: pl.DataFrame) -> None:
-        """Write the keys in slots otherwise: equal ones that look different, as 0.0 and -0.0."""
+        """Replace keys in slots by equal keys that look different, as 0.0 and -0.0."""
         self._keys.put(slots, keys)
 
     def long_bytes(self) -> int:
@@ -440,7 +440,7 @@ class SlotTable:
         return make, count + gone.size
 
     def drop_frozen(self) -> None:
-        """The frames of what was frozen last are not requested any more: rows need not be copied before they change."""
+        """Nobody will request the frames that were frozen last any more: rows need not be copied before they change."""
         frozen, self._frozen = self._frozen, None
         if frozen is not None:
             frozen.drop()
