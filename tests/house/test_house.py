@@ -61,7 +61,6 @@ FOREIGN = {
     "plugins/columnar/src/headrace_columnar/compiler.py: value": "types of sqlglot",
     "plugins/console/src/headrace_console/catalog.py: Settings": "what plug-ins offer, of any kind: functions and texts have none",
     "plugins/rules/src/headrace_rules/scanning.py: scratch": "threading.local, empty in a new thread",
-    "plugins/rules/src/headrace_rules/sigma_fields.py: sigma_fields": "formats of any plug-in: codecs of core do not know Sigma",
     "plugins/server/src/headrace_server/access/tls.py: reason": "errors of ssl",
     "plugins/sql/src/headrace_sql/binding/jdbc_store.py: length": "types of SQLAlchemy",
     "plugins/sql/src/headrace_sql/binding/jdbc_store.py: unsigned": "types of SQLAlchemy",

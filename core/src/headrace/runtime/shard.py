@@ -163,12 +163,9 @@ class Shard:
                 self._collect(self._lane.process_batch(batch))
 
     def _end_idleness(self, queue: Queue) -> None:
-        """Wait for a queue again, on all sides. Of a stream that is joined with itself, the rows of one side would else move event time
-        past the same rows of the other side, which come behind them.
-        """
+        """Wait for a queue again, on all sides: of a stream that is joined with itself, the same rows come on the other side next."""
         for side in range(len(self._side_names)):
-            upstream = self._upstreams.get((queue, side))
-            if upstream is not None:
+            if upstream := self._upstreams.get((queue, side)):
                 upstream.idle = False
 
     def _with_watermarks(self, frame: pl.DataFrame, place: tuple[Queue, int], upstream: _Upstream) -> pl.DataFrame:
