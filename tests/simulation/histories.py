@@ -135,7 +135,8 @@ def rot_history_of(seed: int) -> History:
     history = history_of(seed)
     return replace(
         history, faults=(Fault("rot", place, random.randint(1, 6) if place else random.randint(100, 400)),), lossy=0.0, away={},
-        failing=0.0, slow=0.0, full_until_us=0, jumps=(), options={**history.options, "checkpoint_interval": 0.001},
+        failing=0.0, slow=0.0, full_until_us=0, jumps=(), vanishing=False,
+        options={**history.options, "checkpoint_interval": 0.001},
     )  # fmt: skip
 
 
