@@ -136,6 +136,7 @@ class _Divided:
         self._files = files
         self._place = tempfile.TemporaryDirectory(prefix="headrace-parts-")
         self._scheduling: PartsScheduling | None = None
+        self._session: pytest.Session | None = None
         self._seconds: dict[str, float] = defaultdict(float)
         os.environ[_PLACE] = self._place.name
 
@@ -155,15 +156,21 @@ class _Divided:
     @pytest.hookimpl(wrapper=True)
     def pytest_runtestloop(self, session: pytest.Session) -> Generator[None, object, object]:
         """Count the tests of all processes: xdist keeps the number of one, and a run without tests has a code of its own."""
+        self._session = session
         try:
             return (yield)
         finally:
-            if self._scheduling is not None:
-                session.testscollected = self._scheduling.count
+            self._count()
 
+    @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Add up how long the tests of a file take."""
+        """Add up how long the tests of a file take, and let pytest show which part of all tests has run."""
         self._seconds[report.nodeid.partition("::")[0]] += report.duration
+        self._count()
+
+    def _count(self) -> None:
+        if self._scheduling is not None and self._session is not None:
+            self._session.testscollected = self._scheduling.count
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """Write the list of long files, if that was asked for."""

@@ -69,6 +69,9 @@ def test_each_process_reads_its_files_and_a_crashed_one_is_replaced_by_one_that_
     assert re.search(r"2 failed, 5 passed in", done.stdout), done.stdout
     assert re.search(r"^FAILED .*test_of_end.py::test_ends", done.stdout, re.MULTILINE), done.stdout
     assert re.search(r"^FAILED .*test_of_end.py::test_after_that", done.stdout, re.MULTILINE), done.stdout
+    # Of all tests, not of those of one process.
+    assert "[100%]" in done.stdout, done.stdout
+    assert not re.search(r"\[(1[1-9]|[2-9]\d)\d%\]", done.stdout), done.stdout
     lines = [line.split() for line in said.read_text().splitlines()]
     assert {tuple(read) for _, *read in lines} == {("test_of_a", "test_of_c"), ("test_of_b", "test_of_end")}
     assert len(lines) == 3
