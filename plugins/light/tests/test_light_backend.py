@@ -428,6 +428,9 @@ def test_the_garbage_collector_is_spared_while_a_job_runs_that_does_not_end(
     bounded: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(spared_objects, "_jobs", set())
+    monkeypatch.setattr(
+        spared_objects, "_others_are_spared", False
+    )  # those of the tests are, until `gc.unfreeze` below
     # A process with rules spares it for every job.
     monkeypatch.delitem(sys.modules, "headrace_rules.verb", raising=False)
     gc.unfreeze()

@@ -46,6 +46,10 @@ def changed_counts(events: Stream) -> Stream:
     return events.key_by("k").agg(n="count(*)").key_by("n").agg(keys="count(*)")
 
 
+def for_an_hour(events: Stream) -> Stream:
+    return events.key_by("k").ttl("1 h").agg(n="count(*)")
+
+
 def distinct(events: Stream) -> Stream:
     return events.key_by("k").distinct()
 
@@ -176,7 +180,7 @@ def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(state_parts, "_ROWS_PER_STEP", 7)
 
 
-@pytest.mark.parametrize("build", [counts, counts_by_two, changed_counts, distinct, reduced, with_timers])
+@pytest.mark.parametrize("build", [counts, counts_by_two, changed_counts, for_an_hour, distinct, reduced, with_timers])
 @pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_results_are_those_of_a_shard_that_was_never_moved(build: Build, seed: int) -> None:
     name = f"{build.__name__}-{seed}"
@@ -216,11 +220,7 @@ def kept_rows(events: Stream) -> Stream:
     return events.key_by("k").agg(n="count(*)").key_by("n").agg(most="max(k)")
 
 
-def for_an_hour(events: Stream) -> Stream:
-    return events.key_by("k").ttl("1 h").agg(n="count(*)")
-
-
-@pytest.mark.parametrize("build", [tumbling, kept_rows, for_an_hour])
+@pytest.mark.parametrize("build", [tumbling, kept_rows])
 def test_what_has_to_know_all_keys_is_loaded_first(build: Build) -> None:
     plan, shuffle = plan_of(build)
     shard = Shard(plan, shuffle, 0)

@@ -65,6 +65,7 @@ def _work(cpu_seconds: float) -> None:
 @pytest.fixture
 def no_other_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spared_objects, "_jobs", set())
+    monkeypatch.setattr(spared_objects, "_others_are_spared", False)
 
 
 @pytest.mark.usefixtures("no_other_jobs")
