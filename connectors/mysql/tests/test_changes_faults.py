@@ -224,7 +224,7 @@ def test_starts_that_the_log_does_not_have(table: Database) -> None:
     with pytest.raises(JobError, match="cannot be set by hand"):
         source.open(Queue("t"), ReadPosition(5))
     begin = latest(table, positions="file")
-    with pytest.raises(JobError, match="as before"):
+    with pytest.raises(JobError, match="to its previous value"):
         source.open(Queue("t"), begin)
 
 

@@ -65,7 +65,7 @@ def test_totals_follow_the_table(orders: Database, tmp_path: Path, backend: str)
     [
         (", 'scan.startup.mode' = 'timestamp'", "initial or latest-offset"),
         (", 'scan.incremental.snapshot.enabled' = 'false'", "only true"),
-        (", 'server-id' = 'x'", "no number"),
+        (", 'server-id' = 'x'", "neither a number nor a range"),
         (", 'debezium.skipped.operations' = 't'", "no option"),
     ],
 )

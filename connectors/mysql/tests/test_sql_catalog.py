@@ -82,6 +82,6 @@ def test_a_wrong_password_is_told_without_showing_it(mysql_server: MySQLServer, 
         f"CREATE CATALOG db WITH ('type' = 'jdbc', 'base-url' = 'jdbc:mysql://{mysql_server.host}:{mysql_server.port}', "
         f"'default-database' = '{mysql_database}', 'username' = 'nobody', 'password' = 'hunter2')"
     )
-    with pytest.raises(ExpressionError, match="cannot be asked") as caught:
+    with pytest.raises(ExpressionError, match="cannot be read") as caught:
         hr.sql(text, session=SqlSession())
     assert "hunter2" not in caught.value.message

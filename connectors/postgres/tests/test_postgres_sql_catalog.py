@@ -92,6 +92,6 @@ def test_a_wrong_password_is_told_without_showing_it(postgres: PostgresDatabase)
         f"CREATE CATALOG db WITH ('type' = 'jdbc', 'base-url' = 'jdbc:postgresql://{server.host}:{server.port}', "
         f"'default-database' = '{postgres.name}', 'username' = 'nobody', 'password' = 'hunter2')"
     )
-    with pytest.raises(ExpressionError, match="cannot be asked") as caught:
+    with pytest.raises(ExpressionError, match="cannot be read") as caught:
         hr.sql(text, session=SqlSession())
     assert "hunter2" not in caught.value.message

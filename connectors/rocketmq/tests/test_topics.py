@@ -52,7 +52,7 @@ def test_a_topic_without_queues_is_refused(client: Client, topic: str, queues: i
 def test_brokers_and_clusters_that_do_not_exist(client: Client, topic: str) -> None:
     with pytest.raises(ConfigurationError, match="broker-9; there are broker-0"):
         client.create_topic(topic, 1, brokers=["broker-9"])
-    with pytest.raises(ConfigurationError, match="'mars', but test"):
+    with pytest.raises(ConfigurationError, match="'mars'; there are test"):
         client.create_topic(topic, 1, cluster="mars")
 
 
