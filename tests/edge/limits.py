@@ -29,9 +29,9 @@ class Group:
         enter = f'echo $$ > {self.place}/cgroup.procs; exec taskset -c {core} "$@"'
         return ["sh", "-c", enter, "sh", *command]
 
-    def run(self, command: Sequence[str]) -> subprocess.CompletedProcess[str]:
+    def run(self, command: Sequence[str], cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
         """Run a command in the group, on one core."""
-        return subprocess.run(self.inside(command), capture_output=True, text=True, check=False)
+        return subprocess.run(self.inside(command), capture_output=True, text=True, check=False, cwd=cwd)
 
     @property
     def kills(self) -> int:

@@ -35,3 +35,25 @@ def test_files_to_sqlite(tmp_path: Path, limit_bytes: int, rows: int) -> None:
             "SELECT count(*) FROM readings WHERE fahrenheit - celsius * 1.8 - 32 > 1e-9"
         ).fetchone() == (0,)
     assert found == [n for n in range(rows) if n % 90 - 45 + (0.5 if n % 90 >= 45 else -0.5) > -40]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_the_light_backend_as_a_whole(tmp_path: Path) -> None:
+    """Its own tests, every verb and every kind of job that it has, in 1 GiB and on one core."""
+    chosen = ["-m", "not slow and not servers and not spark", "plugins/light/tests"]
+    with limited(2**30) as group:
+        kills = group.kills
+        command = [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-q",
+            "-p",
+            "no:cacheprovider",
+            f"--basetemp={tmp_path / 'base'}",
+            *chosen,
+        ]
+        done = group.run(command, cwd=Path(__file__).parents[2])
+        assert (done.returncode, group.kills - kills) == (0, 0), done.stdout[-6000:]
+    print(done.stdout.splitlines()[-1])
