@@ -50,7 +50,7 @@ class ChunkedFrame:
             chunk = pl.concat([self._chunks.pop(), chunk], rechunk=True)
             merged = True
         chunk = chunk if merged else chunk.rechunk()
-        self._chunks.append(chunk if self._memory is None else self._memory.frame(chunk))
+        self._chunks.append(mapped_frame(chunk, self._memory))
         self.height += frame.height
         self._whole = self._chunks[0] if len(self._chunks) == 1 else pl.concat(self._chunks, rechunk=False)
 
@@ -100,6 +100,16 @@ class ChunkedFrame:
         self._chunks = [frame] if frame.height else []
         self._whole = frame
         self.height = frame.height
+
+
+def mapped_frame(frame: pl.DataFrame, memory: MappedMemory | None) -> pl.DataFrame:
+    """Return a frame with the same rows in mapped files, or the frame itself without a limit for memory."""
+    return frame if memory is None else memory.frame(frame)
+
+
+def mapped_array(values: NDArray[Any], memory: MappedMemory | None) -> NDArray[Any]:
+    """Return the same values in mapped files, or the array itself without a limit for memory."""
+    return values if memory is None else memory.array(values)
 
 
 def grown(values: NDArray[Any], size: int, fill: Any = 0, memory: MappedMemory | None = None) -> NDArray[Any]:

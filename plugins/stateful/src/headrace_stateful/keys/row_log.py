@@ -16,7 +16,7 @@ from headrace.interfaces.key_hashing import key_hashes
 from headrace.interfaces.mapped_memory import MappedMemory
 from numpy.typing import NDArray
 
-from headrace_stateful.keys.columns import ChunkedFrame, Flags, Places, equal_rows, equal_series, grown
+from headrace_stateful.keys.columns import ChunkedFrame, Flags, Places, equal_rows, equal_series, grown, mapped_array
 
 _LEAST_DEAD = 1024
 
@@ -207,13 +207,12 @@ class RowLog:
         kept = rows >= 0
         self._runs = [_Run.of(hashes[kept], rows[kept], self._memory)] if count else []
         self._frame.keep(places)
-        self._numbers, self._hashes = self._in_memory(self._numbers[places]), self._in_memory(self._hashes[places])
-        self._marks = {name: self._in_memory(values[places]) for name, values in self._marks.items()}
-        self._live = self._in_memory(np.ones(count, dtype=bool))
+        memory = self._memory
+        self._numbers = mapped_array(self._numbers[places], memory)
+        self._hashes = mapped_array(self._hashes[places], memory)
+        self._marks = {name: mapped_array(values[places], memory) for name, values in self._marks.items()}
+        self._live = mapped_array(np.ones(count, dtype=bool), memory)
         self._dead = 0
-
-    def _in_memory(self, values: NDArray[Any]) -> NDArray[Any]:
-        return values if self._memory is None else self._memory.array(values)
 
     def _same_keys(self, places: Places, others: pl.DataFrame) -> Flags:
         mine = self._frame.take(places, self.keys)

@@ -13,6 +13,8 @@ import polars as pl
 from headrace.foundation.errors import CheckpointError
 from headrace.interfaces.mapped_memory import MappedMemory
 
+from headrace_stateful.keys.columns import mapped_frame
+
 #: The column by which windows are taken out of a log: their end, in microseconds since the Unix epoch.
 END = "__hr_end"
 
@@ -25,8 +27,8 @@ class _Part:
 
     __slots__ = ("frame", "greatest", "least")
 
-    def __init__(self, frame: pl.DataFrame, memory: MappedMemory | None) -> None:
-        self.frame = frame if memory is None else memory.frame(frame)
+    def __init__(self, frame: pl.DataFrame) -> None:
+        self.frame = frame
         ends = frame[END]
         self.least: int = ends.min()  # type: ignore[assignment]
         self.greatest: int = ends.max()  # type: ignore[assignment]
@@ -50,8 +52,11 @@ class PartialLog:
         """Keep frames in mapped files from now on."""
         self._memory = memory
 
-    def append(self, frame: pl.DataFrame, *, stored: bool = False, repeats: bool = False) -> None:
-        """Append rows that came after all others. ``repeats``: there may be several per group and window; else at most one."""
+    def append(self, frame: pl.DataFrame, *, stored: bool = False, repeats: bool = False, mapped: bool = False) -> None:
+        """Append rows that came after all others. ``repeats``: there may be several per group and window; else at most one.
+
+        ``mapped``: the frame is in mapped files already, if frames are kept there.
+        """
         if frame.height == 0:
             return
         parts = self._stored if stored else self._fresh
@@ -63,8 +68,8 @@ class PartialLog:
         merged = len(together) > 1 or repeats
         made = self._merge(pl.concat(together[::-1])) if merged else together[0]
         if self._settle is not None and not self._stored and not self._fresh:
-            made = self._settle(made)
-        parts.append(_Part(made, self._memory))
+            made, mapped = self._settle(made), False
+        parts.append(_Part(made if mapped and not merged else mapped_frame(made, self._memory)))
 
     def restore(self, frame: pl.DataFrame) -> None:
         """Append rows of a stored state. Raises CheckpointError when their columns are not those of the log."""
@@ -96,7 +101,7 @@ class PartialLog:
                 found.append(part.frame)
             else:
                 found.append(part.frame.filter(mask))
-                kept.append(_Part(part.frame.filter(~mask), self._memory))
+                kept.append(_Part(mapped_frame(part.frame.filter(~mask), self._memory)))
         parts[:] = kept
         return self._joined(found)
 
@@ -120,21 +125,18 @@ class PartialLog:
 
     def unstored(self) -> pl.DataFrame:
         """Return the rows since the last call, merged; they count as stored from now on."""
-        frame = self._kept(self._joined([part.frame for part in self._fresh]))
+        # Until a checkpoint has stored it, the frame waits in mapped files, too.
+        frame = mapped_frame(self._joined([part.frame for part in self._fresh]), self._memory)
         self._fresh = []
-        self.append(frame, stored=True)
+        self.append(frame, stored=True, mapped=True)
         return frame
 
     def whole(self) -> pl.DataFrame:
         """Return all rows, merged; they count as stored from now on."""
-        frame = self._kept(self._joined([part.frame for part in (*self._stored, *self._fresh)]))
+        frame = mapped_frame(self._joined([part.frame for part in (*self._stored, *self._fresh)]), self._memory)
         self._stored, self._fresh = [], []
-        self.append(frame, stored=True)
+        self.append(frame, stored=True, mapped=True)
         return frame
-
-    def _kept(self, frame: pl.DataFrame) -> pl.DataFrame:
-        """Return a frame that waits until a checkpoint has stored it: with a limit for memory, in a file."""
-        return frame if self._memory is None else self._memory.frame(frame)
 
     def _joined(self, frames: list[pl.DataFrame]) -> pl.DataFrame:
         frames = [frame for frame in frames if frame.height]

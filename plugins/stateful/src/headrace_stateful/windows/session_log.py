@@ -14,6 +14,7 @@ import polars as pl
 from headrace.interfaces.mapped_memory import MappedMemory
 from numpy.typing import NDArray
 
+from headrace_stateful.keys.columns import mapped_array, mapped_frame
 from headrace_stateful.windows.partial_log import END, Merge
 from headrace_stateful.windows.window_shape import FOREVER, START, Times
 
@@ -29,10 +30,13 @@ class _Part:
 
     __slots__ = ("_memory", "alive", "buckets", "count", "ends", "frame", "least")
 
-    def __init__(self, frame: pl.DataFrame, buckets: Buckets, memory: MappedMemory | None) -> None:
+    def __init__(
+        self, frame: pl.DataFrame, buckets: Buckets, memory: MappedMemory | None, *, mapped: bool = False
+    ) -> None:
+        """``mapped``: the frame is in ``memory`` already."""
         self._memory = memory
-        self.frame = frame if memory is None else memory.frame(frame)
-        self.buckets = buckets if memory is None else memory.array(buckets)
+        self.frame = frame if mapped else mapped_frame(frame, memory)
+        self.buckets = mapped_array(buckets, memory)
         self.ends: Times = self.frame[END].to_numpy()
         self.alive: Flags | None = None
         self.count = frame.height
@@ -56,8 +60,7 @@ class _Part:
             return None
         taken = self.frame[places]
         if self.alive is None:
-            alive = np.ones(self.frame.height, dtype=bool)
-            self.alive = alive if self._memory is None else self._memory.array(alive)
+            self.alive = mapped_array(np.ones(self.frame.height, dtype=bool), self._memory)
         self.alive[places] = False
         self.count -= len(places)
         self.least = int(self.ends[self.alive].min()) if self.count else FOREVER
@@ -88,16 +91,16 @@ class SessionLog:
         """Keep frames in mapped files from now on."""
         self._memory = memory
 
-    def _part(self, frame: pl.DataFrame) -> _Part:
-        return _Part(frame, key_buckets(frame, self._keys), self._memory)
+    def _part(self, frame: pl.DataFrame, *, mapped: bool = False) -> _Part:
+        return _Part(frame, key_buckets(frame, self._keys), self._memory, mapped=mapped)
 
-    def append(self, frame: pl.DataFrame, *, stored: bool = False) -> None:
-        """Append rows that came after all others."""
+    def append(self, frame: pl.DataFrame, *, stored: bool = False, mapped: bool = False) -> None:
+        """Append rows that came after all others. ``mapped``: the frame is in mapped files already, if frames are kept there."""
         if frame.height == 0:
             return
         parts = self._stored if stored else self._fresh
         frame = frame.select(self._empty.columns)
-        part = self._part(frame)
+        part = self._part(frame, mapped=mapped)
         while parts and parts[-1].count < 2 * part.count:
             last = parts.pop()
             if last.count:
@@ -151,21 +154,18 @@ class SessionLog:
         elif self._taken:
             # Without keys there is one group, and all of it was taken: any row says so.
             taken = pl.DataFrame({START: [0]})
-        rows = self._kept(self._joined(self._fresh))
+        # Until a checkpoint has stored them, the rows wait in mapped files, too.
+        rows = mapped_frame(self._joined(self._fresh), self._memory)
         self._fresh, self._taken = [], []
-        self.append(rows, stored=True)
+        self.append(rows, stored=True, mapped=True)
         return {"taken": taken, "rows": rows}
 
     def whole(self) -> pl.DataFrame:
         """Return all rows, merged; they count as stored from now on."""
-        rows = self._kept(self._joined([*self._stored, *self._fresh]))
+        rows = mapped_frame(self._joined([*self._stored, *self._fresh]), self._memory)
         self._stored, self._fresh, self._taken = [], [], []
-        self.append(rows, stored=True)
+        self.append(rows, stored=True, mapped=True)
         return rows
-
-    def _kept(self, frame: pl.DataFrame) -> pl.DataFrame:
-        """Return a frame that waits until a checkpoint has stored it: with a limit for memory, in a file."""
-        return frame if self._memory is None else self._memory.frame(frame)
 
     def apply(self, taken: pl.DataFrame | None, rows: pl.DataFrame | None) -> None:
         """Take a delta: let go of keys, then append rows."""
