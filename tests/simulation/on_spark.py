@@ -11,20 +11,17 @@ import os
 import shutil
 import tempfile
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import timedelta
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import headrace as hr
-import numpy as np
-from headrace.flow.messages import Bodies, Position, Queue, RawBatch, ReadPosition
+from headrace.flow.messages import Position, Queue
 from headrace.interfaces.output_definition import InputRead, OutputDefinition
-from headrace.interfaces.readers import OffsetReader
 from headrace.interfaces.sink import TransactionalSink
-from headrace.interfaces.source import Reader, Source, StartPosition
+from headrace.testing import MemorySource
 
 from tests.differential.on_spark import KeptSink, kept_in
 from tests.simulation.entering import inside, memory
@@ -47,44 +44,15 @@ class Taken:
     positions: Mapping[str, Mapping[str, Position]]
 
 
-class TopicSource(Source):
+class TopicSource(MemorySource):
     """The records of a topic of the world, in any process. Its class has the name of the source in the world: a savepoint asks for it."""
 
     def __init__(self, name: str, bodies: Mapping[str, Sequence[bytes]]) -> None:
-        self._name, self._bodies = name, bodies
+        super().__init__(bodies)
+        self._name = name
 
     def identity(self) -> Mapping[str, Any]:
         return {"topic": self._name}
-
-    def queues(self) -> Collection[Queue]:
-        return [Queue(name) for name in self._bodies]
-
-    def open(self, queue: Queue, start: StartPosition) -> Reader:
-        return _BodyReader(self._bodies[queue.name], start.offset if isinstance(start, ReadPosition) else 0)
-
-
-class _BodyReader(OffsetReader):
-    def __init__(self, bodies: Sequence[bytes], offset: int) -> None:
-        super().__init__(offset)
-        self._bodies = bodies
-
-    def poll(self, max_records: int, timeout: timedelta) -> RawBatch | None:
-        begin, self._next = self._next, min(self._next + max_records, len(self._bodies))
-        if begin == self._next:
-            return None
-        bodies = self._bodies[begin : self._next]
-        return RawBatch(np.arange(begin, self._next, dtype=np.int64), self.position, bodies=Bodies.of(bodies))
-
-    def seek(self, position: ReadPosition) -> None:
-        self._next = position.offset
-
-    @property
-    def earliest(self) -> int:
-        return 0
-
-    @property
-    def latest(self) -> int:
-        return len(self._bodies)
 
 
 class ContinuedSink(KeptSink, TransactionalSink):
