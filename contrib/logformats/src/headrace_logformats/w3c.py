@@ -35,7 +35,8 @@ class ParseW3c(StatefulSpec):
 
     Args:
         schema: the wanted fields and their types: string, int64, float64; ``timestamp`` is made of ``date`` and
-        ``time``. on: the column of lines. It is left out of the result.
+            ``time``.
+        on: the column of lines. It is left out of the result.
     """
 
     name = "parse_w3c"

@@ -27,9 +27,10 @@ class ParseLog(hr.OperatorSpec):
         fields: the names of the columns. ``"plain"``: short names; ``"ecs"``: names of the Elastic Common Schema;
             ``"ocsf"``: names of the Open Cybersecurity Schema Framework.
         header: whether texts begin with time, host and program, as syslog writes them into files. For programs that log
-        by syslog. timezone: the zone of times that are written without one. Default: UTC. year: the year of times that
-        are written without one, which only a header has. overwrite: columns of the input that fields may replace, in
-        rows where the field is not NULL.
+            by syslog.
+        timezone: the zone of times that are written without one. Default: UTC.
+        year: the year of times that are written without one, which only a header has.
+        overwrite: columns of the input that fields may replace, in rows where the field is not NULL.
     """
 
     name = "parse_log"

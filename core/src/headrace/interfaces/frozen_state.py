@@ -92,8 +92,7 @@ class FrozenState:
     operator takes rows.
 
     ``rows``: about how many rows the state has. ``write``: a function that appends the same bytes to a content; if it
-    is given, it is called in place of ``make``. ``drop``: called in place
-    of both if nobody needs the bytes.
+    is given, it is called in place of ``make``. ``drop``: called in place of both if nobody needs the bytes.
     """
 
     make: Callable[[], bytes]

@@ -50,9 +50,8 @@ def library() -> ctypes.CDLL | None:
     ):
         function = getattr(found, f"headrace_turbo_{name}")
         function.restype, function.argtypes = result, arguments
-    if hasattr(
-        found, "headrace_turbo_text_sums"
-    ):  # a kernel that was compiled before there was this function serves for the rest
+    # A kernel that was compiled before there was this function serves for the rest.
+    if hasattr(found, "headrace_turbo_text_sums"):
         found.headrace_turbo_text_sums.restype = ctypes.c_bool
         found.headrace_turbo_text_sums.argtypes = [address, size, address, size, address]
     return found

@@ -139,11 +139,9 @@ class Feed:
     def close(self) -> None:
         """Close the reader. May be called twice."""
         with self._changed:
-            reader, self._reader = self._reader, None
             self._pieces.clear()
             self._size = 0
-        if reader is not None:
-            reader.close()
+        self._close_reader()
 
     # ------------------------------------------------------------------------------------------------ the lock is held
 
@@ -167,9 +165,7 @@ class Feed:
         return False
 
     def _move(self, start: ReadPosition) -> None:
-        reader, self._reader = self._reader, None
-        if reader is not None:
-            reader.close()
+        self._close_reader()
         self._pieces.clear()
         self._size = 0
         self._position = start
@@ -234,9 +230,7 @@ class Feed:
         except RetriableError:
             raise
         except BaseException:
-            reader_gone, self._reader = self._reader, None
-            if reader_gone is not None:
-                reader_gone.close()
+            self._close_reader()
             raise
         finally:
             self._end_turn()
@@ -246,6 +240,11 @@ class Feed:
             assert self._position is not None
             self._reader = self._open_reader(self._queue, self._position)
         return self._reader
+
+    def _close_reader(self) -> None:
+        reader, self._reader = self._reader, None
+        if reader is not None:
+            reader.close()
 
     def _end_turn(self) -> None:
         with self._changed:
