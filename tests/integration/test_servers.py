@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import ssl
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, TypeVar
 
 import pymysql
@@ -17,6 +19,7 @@ from elastic_transport import TlsError
 from elasticsearch import AuthenticationException, Elasticsearch, NotFoundError, helpers
 from pymysql.cursors import Cursor
 
+from tests.servers.directories import run_directory
 from tests.servers.elasticsearch import ElasticsearchOptions, ElasticsearchSecurity, ElasticsearchServer
 from tests.servers.errors import ExternalServerError
 from tests.servers.fixtures import (
@@ -27,7 +30,7 @@ from tests.servers.fixtures import (
 )
 from tests.servers.kafka import KafkaSecurity, KafkaServer
 from tests.servers.login import Login
-from tests.servers.mysql import MySQLSecurity, MySQLServer
+from tests.servers.mysql import MySQLSecurity, MySQLServer, account, give, install
 from tests.servers.rocketmq import RocketMQOptions, RocketMQSecurity, RocketMQServer
 from tests.servers.rocketmq_remoting import GET_ROUTE, NO_PERMISSION, SUCCESS, UPDATE_AND_CREATE_TOPIC, request
 from tests.servers.server import Server
@@ -318,6 +321,17 @@ class TestMySQL:
         with self.cursor(server) as cursor:
             cursor.execute("SELECT * FROM d.t")
             assert cursor.fetchall() == ((1,),)
+
+    def test_is_installed_where_its_user_may_not_write_temporary_files(
+        self, mysql_server: MySQLServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """mysql_server: the programs are there."""
+        tmp_path.chmod(0o700)
+        with tempfile.TemporaryDirectory(dir=run_directory()) as scratch:
+            give(Path(scratch), account())
+            monkeypatch.setenv("TMPDIR", str(tmp_path))
+            install(Path(scratch) / "data")
+            assert (Path(scratch) / "data" / "ibdata1").is_file()
 
     def test_outsider_has_no_permission(self, start_mysql_server: StartMySQLServer) -> None:
         """Who can log in cannot therefore read."""

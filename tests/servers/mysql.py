@@ -85,7 +85,7 @@ class MySQLServer(LoginServer[MySQLOptions]):
         )
         shutil.copytree(_template(), directory / "data")
         server._write_init_file()
-        give(directory, _account())
+        give(directory, account())
         server.save()
         return server
 
@@ -139,7 +139,7 @@ class MySQLServer(LoginServer[MySQLOptions]):
             *tls,
             *self.arguments,
         ]
-        processes.spawn("mariadbd", command, account=_account())
+        processes.spawn("mariadbd", command, account=account())
         processes.wait_until_logged("mariadbd", "ready for connections", START_TIMEOUT)
 
 
@@ -152,7 +152,7 @@ def _mariadbd() -> Path:
     return require_program("mariadbd", _DEBIAN_PACKAGE)
 
 
-def _account() -> Account | None:
+def account() -> Account | None:
     """Whom mariadbd runs as: it refuses to be root."""
     if os.getuid() != 0:
         return None
@@ -187,8 +187,8 @@ def _template() -> Path:
     with locked(cache_directory() / "mysql.template.lock"):
         if not template.is_dir():
             with tempfile.TemporaryDirectory(dir=run_directory()) as scratch:
-                give(Path(scratch), _account())
-                _install(Path(scratch) / "data")
+                give(Path(scratch), account())
+                install(Path(scratch) / "data")
                 part = template.with_suffix(".part")
                 shutil.rmtree(part, ignore_errors=True)
                 shutil.copytree(Path(scratch) / "data", part)
@@ -196,20 +196,22 @@ def _template() -> Path:
     return template
 
 
-def _install(data: Path) -> None:
-    install = require_program("mariadb-install-db", _DEBIAN_PACKAGE)
+def install(data: Path) -> None:
+    """Make a data directory with the system tables, as the server's user, who must own the directory around it."""
+    program = require_program("mariadb-install-db", _DEBIAN_PACKAGE)
     # With this method root logs in through the local socket only, without a password, and never over TCP.
     options = ["--auth-root-authentication-method=socket", "--skip-test-db", _LOG_FILE_SIZE]
-    account = _account()
+    who = account()
     done = subprocess.run(
-        [install, "--no-defaults", f"--datadir={data}", *options],
+        [program, "--no-defaults", f"--datadir={data}", *options],
         capture_output=True,
         text=True,
         check=False,
         cwd=data.parent,
-        user=account.uid if account else None,
-        group=account.gid if account else None,
-        extra_groups=[] if account else None,
+        env={**os.environ, "TMPDIR": str(data.parent)},  # that of the tests may be closed to the server's user
+        user=who.uid if who else None,
+        group=who.gid if who else None,
+        extra_groups=[] if who else None,
     )
     if done.returncode:
         raise TestServerError(f"mariadb-install-db failed:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
