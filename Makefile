@@ -33,17 +33,11 @@ unexport PYTHONDONTWRITEBYTECODE
 
 setup: .venv/ready  ## .venv with every package of the workspace
 
-# Not compiled: most modules of the libraries are never imported, and those that are get compiled then.
-# uv builds the packages side by side, with half of the work that pip needs for one after the other. It asks no index, since it knows
-# no settings of pip: what the packages need is fetched by pip, which finds them installed.
+# uv installs what an index has with half of the work that pip needs, and builds the packages side by side. The program gives it the
+# settings of pip; where these have something that uv does not know, pip installs.
 .venv/ready: constraints.txt requirements-dev.txt requirements-docs.txt $(addsuffix /pyproject.toml,$(PACKAGES))
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --no-compile --quiet --disable-pip-version-check -c constraints.txt \
-	  -r requirements-dev.txt -r requirements-docs.txt
-	$(BIN)/uv pip install --quiet --no-cache --offline --reinstall --no-deps --no-build-isolation --python $(BIN)/python \
-	  $(addprefix -e ./,$(PACKAGES))
-	$(BIN)/python -m pip install --no-compile --quiet --disable-pip-version-check -c constraints.txt \
-	  --no-build-isolation $$(sed -n 's/^name = "\(.*\)"/\1/p' $(addsuffix /pyproject.toml,$(PACKAGES)))
+	$(BIN)/python -m tests.packaging.set_up $(PACKAGES)
 	@touch $@
 
 demo: setup  ## the demo job on a log of 120,000 events, through Spark
