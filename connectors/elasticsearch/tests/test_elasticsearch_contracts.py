@@ -12,9 +12,9 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 from elasticsearch_world import Cluster, Relay
-from headrace_contract.crash import Moment
 from headrace_contract.sink import SinkContract
 from headrace_contract.source import SourceContract
+from headrace_contract.tasks import Moment
 from headrace_contract.values import ALL_TYPES
 from headrace_elasticsearch import (
     ElasticsearchSink,

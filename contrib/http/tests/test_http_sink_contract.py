@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import pytest
 from headrace_contract import SinkContract
-from headrace_contract.crash import Moment
+from headrace_contract.tasks import Moment
 from headrace_contract.values import ALL_TYPES
 from headrace_http import HttpSink, HttpSinkSettings
 from receiver import ReceiverChecks

@@ -14,7 +14,7 @@ import headrace as hr
 import pytest
 from headrace.testing import MemorySink, MemorySource
 from headrace_contract import SinkContract
-from headrace_contract.crash import Moment
+from headrace_contract.tasks import Moment
 from headrace_otlp.otlp_sink import OtlpSink, OtlpSinkSettings
 from hypothesis import given, settings
 from hypothesis import strategies as st

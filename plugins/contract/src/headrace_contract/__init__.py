@@ -20,7 +20,6 @@ __version__ = "0.1.0"
 _MODULES = {
     "headrace_contract.codec": ("CodecContract",),
     "headrace_contract.contract": ("Contract", "ContractViolation", "checks_of", "optional_hook"),
-    "headrace_contract.crash": ("Moment",),
     "headrace_contract.function": ("AggregateFunctionContract", "FunctionContract", "TableFunctionContract"),
     "headrace_contract.group_source": ("GroupSourceContract",),
     "headrace_contract.keyed_state_store": ("KeyedStateStoreContract",),
@@ -31,6 +30,7 @@ _MODULES = {
     "headrace_contract.source": ("SourceContract",),
     "headrace_contract.state_store": ("StateStoreContract", "StorePerShuffle"),
     "headrace_contract.stateful_operator": ("StatefulOperatorContract",),
+    "headrace_contract.tasks": ("Moment",),
     "headrace_contract.topics": ("TopicsContract",),
     "headrace_contract.values": ("ALL_TYPES", "BASIC_TYPES"),
 }
@@ -43,7 +43,6 @@ if TYPE_CHECKING:
     from headrace_contract.contract import ContractViolation as ContractViolation
     from headrace_contract.contract import checks_of as checks_of
     from headrace_contract.contract import optional_hook as optional_hook
-    from headrace_contract.crash import Moment as Moment
     from headrace_contract.function import AggregateFunctionContract as AggregateFunctionContract
     from headrace_contract.function import FunctionContract as FunctionContract
     from headrace_contract.function import TableFunctionContract as TableFunctionContract
@@ -59,6 +58,7 @@ if TYPE_CHECKING:
     from headrace_contract.state_store import StateStoreContract as StateStoreContract
     from headrace_contract.state_store import StorePerShuffle as StorePerShuffle
     from headrace_contract.stateful_operator import StatefulOperatorContract as StatefulOperatorContract
+    from headrace_contract.tasks import Moment as Moment
     from headrace_contract.topics import TopicsContract as TopicsContract
     from headrace_contract.values import ALL_TYPES as ALL_TYPES
     from headrace_contract.values import BASIC_TYPES as BASIC_TYPES

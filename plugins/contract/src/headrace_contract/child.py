@@ -19,8 +19,8 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from headrace_contract.crash import Moment, ReadTask, WriteTask
 from headrace_contract.handled_errors import own_folders
+from headrace_contract.tasks import Moment, ReadTask, WriteTask
 
 
 def main() -> None:

@@ -8,10 +8,11 @@ from typing import ClassVar
 import pytest
 
 from headrace_contract.contract import for_each
-from headrace_contract.crash import Child, Moment, WriteTask
+from headrace_contract.crash import Child
 from headrace_contract.sink_guarantees import SinkGuaranteeChecks
 from headrace_contract.sink_use import SinkUseChecks
 from headrace_contract.sink_values import SinkValueChecks
+from headrace_contract.tasks import Moment, WriteTask
 
 _MEND_CRASH = (
     "a Sink has stored its rows when batch_insert returns; an IdempotentSink keys its writes; a TransactionalSink stores "

@@ -14,10 +14,11 @@ from headrace.runtime.lane import DEAD_LETTERS, Lane
 from headrace.testing import MemorySink
 
 from headrace_contract.contract import expect, shortened, violated
-from headrace_contract.crash import Child, ReadTask, read_journal
+from headrace_contract.crash import Child, read_journal
 from headrace_contract.options import raises_clearly
 from headrace_contract.pickling import through_pickle
 from headrace_contract.source_harness import Reading, SourceHarness, as_checkpointed, names
+from headrace_contract.tasks import ReadTask
 
 _BODY_SCHEMA = {"number": "int64", "text": "string"}
 
