@@ -68,7 +68,9 @@ def test_times_in_milliseconds() -> None:
         ({"t": -1}, "column 't'"),
         ({"t": 86_400_000_000}, "column 't'"),
         ({"price": "!"}, "column 'price'"),
-        ({"price": unscaled(10**12)}, "column 'price'"),
+        ({"price": unscaled(10**12)}, "column 'price': expected decimal(10, 2), found string"),
+        ({"price": unscaled(10**1100)}, "column 'price': expected decimal(10, 2), found string"),
+        ({"price": unscaled(10**5000)}, "column 'price': expected decimal(10, 2), found string"),
     ],
 )
 def test_values_that_do_not_fit_are_bad_records(row: dict[str, Any], said: str) -> None:
@@ -127,3 +129,34 @@ def test_old_rows_of_updates_and_deletes_are_read_by_the_schema_too() -> None:
         body["payload"] = {"op": operation, "before": before, "after": after}
         found = decoded(body, schema_include=True)
         assert found.frame["d"].to_list() == [date(1970, 1, 1 + each["d"]) for each in (before, after) if each]
+
+
+@pytest.mark.parametrize(
+    ("column", "name", "value"),
+    [
+        ("at", "io.debezium.time.Timestamp", 9 * 10**18),
+        ("at", "io.debezium.time.Timestamp", -9 * 10**18),
+        ("at", "io.debezium.time.Date", 9 * 10**18),
+        ("d", "io.debezium.time.Timestamp", 9 * 10**18),
+        ("t", "io.debezium.time.Time", 9 * 10**18),
+        ("price", "io.debezium.data.VariableScaleDecimal", {"scale": 2_000_000_000, "value": unscaled(1)}),
+        ("price", "io.debezium.data.VariableScaleDecimal", {"scale": -2_000_000_000, "value": unscaled(1)}),
+        ("price", "org.apache.kafka.connect.data.Decimal", unscaled(10**5000)),
+    ],
+)
+def test_a_value_that_no_column_can_have_is_a_bad_record_and_does_not_stop_the_job(
+    column: str, name: str, value: Any
+) -> None:
+    fields = [{"field": column, "name": name}, {"field": "id", "type": "int64"}]
+    good = with_schema(fields, id=2)
+    found = decoded(with_schema(fields, id=1, **{column: value}), good, schema_include=True)
+    assert [bad.row for bad in found.bad] == [0]
+    assert f"column {column!r}: expected" in found.bad[0].reason
+    assert found.frame["id"].to_list() == [2]
+
+
+@pytest.mark.parametrize("scale", ["--2", "\u00b2", "two", "", "99999999999"])
+def test_a_scale_of_a_schema_that_is_no_number_is_that_of_the_column(scale: str) -> None:
+    fields = [{"field": "price", "name": "org.apache.kafka.connect.data.Decimal", "parameters": {"scale": scale}}]
+    found = decoded(with_schema(fields, id=1, price=unscaled(125)), schema_include=True)
+    assert found.frame["price"].to_list() == [Decimal("1.25")]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import binascii
 import functools
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -41,6 +42,11 @@ _UNITS: Mapping[str, str] = {
 _DECIMAL = "org.apache.kafka.connect.data.Decimal"
 _VARIABLE_DECIMAL = "io.debezium.data.VariableScaleDecimal"
 _SCHEMAS_MAX = 64
+#: No column has so many digits before or after the point, and making a text of more would take long.
+_DIGITS_MAX = 1_000
+#: More bytes are a whole number with more digits than ``_DIGITS_MAX``.
+_DECIMAL_BYTES_MAX = 416
+_SMALLEST, _LARGEST = -(2**63), 2**63 - 1
 
 
 class _Field(msgspec.Struct, gc=False):
@@ -113,16 +119,20 @@ class _DecimalBytesColumn(JsonColumn):
 
 
 def _decimal(raw: Any, scale: int) -> Any:
-    """Return the JSON number of a decimal in Base64. Another value is returned unchanged; the conversion of the column
-    refuses it later.
+    """Return the JSON number of a decimal in Base64.
+
+    Another value, and one with more digits than any column has, is returned unchanged; the conversion of the column refuses it later.
     """
     body = bytes(raw)
-    if not body.startswith(b'"'):
+    if not body.startswith(b'"') or abs(scale) > _DIGITS_MAX:
         return raw
     try:
-        unscaled = int.from_bytes(base64.b64decode(body[1:-1], validate=True), "big", signed=True)
+        number = base64.b64decode(body[1:-1], validate=True)
     except (binascii.Error, ValueError):
         return raw
+    if len(number) > _DECIMAL_BYTES_MAX:
+        return raw
+    unscaled = int.from_bytes(number, "big", signed=True)
     digits = str(abs(unscaled)).rjust(max(scale, 0) + 1, "0")
     text = digits + "0" * -scale if scale <= 0 else f"{digits[:-scale]}.{digits[-scale:]}"
     return f"{'-' if unscaled < 0 else ''}{text}".encode()
@@ -193,9 +203,8 @@ class SchemaValues:
             if isinstance(kind, pl.Decimal):
                 if field.name == _DECIMAL:
                     scale = (field.parameters or {}).get("scale", "")
-                    made[name] = functools.partial(
-                        _decimal, scale=int(scale) if scale.lstrip("-").isdigit() else kind.scale
-                    )
+                    known = re.fullmatch(r"-?[0-9]{1,9}", scale) is not None
+                    made[name] = functools.partial(_decimal, scale=int(scale) if known else kind.scale)
                 elif field.name == _VARIABLE_DECIMAL:
                     made[name] = _variable_decimal
             else:
@@ -213,14 +222,19 @@ def _same(value: Any) -> Any:
 
 
 def _moment(value: Any, *, kind: pl.DataType, unit: str) -> Any:
-    """Return a number as microseconds, of dates as days; texts stay."""
+    """Return a number as microseconds, of dates as days; texts stay.
+
+    A result that has more than 64 bits becomes the largest or smallest number, which the column refuses.
+    """
     if not isinstance(value, int):
         return value
     if unit == "d":
-        return value if isinstance(kind, pl.Date) else value * _DAY_US
-    times, parts = _UNIT_US[unit]
-    moment = value * times // parts
-    return moment // _DAY_US if isinstance(kind, pl.Date) else moment
+        moment = value if isinstance(kind, pl.Date) else value * _DAY_US
+    else:
+        times, parts = _UNIT_US[unit]
+        moment = value * times // parts
+        moment = moment // _DAY_US if isinstance(kind, pl.Date) else moment
+    return min(max(moment, _SMALLEST), _LARGEST)
 
 
 def _fields_of_rows(schema: bytes) -> Mapping[str, _Field]:

@@ -31,7 +31,7 @@ class ChangeReasons:
     @staticmethod
     def value(name: str, data_type: pl.DataType, value: Any) -> str:
         """Return the reason for a value that does not fit its column."""
-        raw = bytes(value) if isinstance(value, msgspec.Raw) else msgspec.json.encode(value)
+        raw = bytes(value) if isinstance(value, msgspec.Raw | bytes) else msgspec.json.encode(value)
         return f"column {name!r}: expected {type_name(data_type)}, found {described(raw)}"
 
     def _decoded(self, body: bytes) -> msgspec.Struct:
