@@ -223,9 +223,17 @@ def test_starts_that_the_log_does_not_have(table: Database) -> None:
         source.open(Queue("t"), StartAt(datetime.now(UTC)))
     with pytest.raises(JobError, match="cannot be set by hand"):
         source.open(Queue("t"), ReadPosition(5))
-    begin = latest(table, positions="file")
-    with pytest.raises(JobError, match="to its previous value"):
-        source.open(Queue("t"), begin)
+    for before, now in (("file", "gtid"), ("gtid", "file")):
+        begin = latest(table, positions=before)
+        with pytest.raises(JobError, match="to its previous value"):
+            changes_of(table, positions=now).open(Queue("t"), begin)
+
+
+def test_a_key_of_which_only_true_and_false_are_read_is_refused(logged: Database) -> None:
+    logged.execute("CREATE TABLE t (kind TINYINT(1) PRIMARY KEY, name TEXT) ENGINE = InnoDB")
+    logged.execute("INSERT INTO t VALUES (1, 'one'), (2, 'two'), (3, 'three')")
+    with pytest.raises(JobError, match=r"'kind' is TINYINT\(1\), which is read as true or false"):
+        changes_of(logged).open(Queue("t"), EARLIEST)
 
 
 def test_a_lost_connection_is_made_again(table: Database) -> None:

@@ -41,6 +41,11 @@ def followed(statement: str, *, database: str = "shop", ignore_truncate: bool = 
         ("ALTER TABLE t ENGINE=InnoDB, COMMENT = 'MODIFY a', AUTO_INCREMENT = 5, ROW_FORMAT = DYNAMIC", "abc"),
         ("ALTER TABLE t ALTER COLUMN a SET DEFAULT 5, ALTER b DROP DEFAULT", "abc"),
         ("ALTER TABLE t /* MODIFY a TEXT */ ADD d INT -- , DROP a", "abcd"),
+        ("ALTER TABLE t ADD `key` INT, DROP `a`", "bckey"),
+        ("ALTER TABLE t ADD (`index` INT, INDEX (a))", "abcindex"),
+        ("ALTER TABLE t NOWAIT ADD d INT", "abcd"),
+        ("ALTER TABLE t WAIT 5 DROP COLUMN a", "bc"),
+        ("ALTER TABLE t ALTER `check` SET DEFAULT 5", "abc"),
         ("ALTER TABLE other ADD COLUMN d INT, ADD t INT", "abc"),
         ("ALTER TABLE elsewhere.t DROP COLUMN a", "abc"),
         ("CREATE INDEX i ON t (a)", "abc"),
@@ -75,6 +80,11 @@ def test_understood(statement: str, columns: str) -> None:
         "DROP TABLE IF EXISTS other, t",
         "DROP DATABASE shop",
         "DROP SCHEMA IF EXISTS shop",
+        "/* ApplicationName=a client */ DROP DATABASE shop",
+        "-- everything\nDROP DATABASE Shop",
+        "ALTER TABLE t NOWAIT MODIFY a BIGINT",
+        "ALTER TABLE t WAIT 5 RENAME COLUMN a TO x",
+        "ALTER TABLE t ADD d INT AFTER z",
         "RENAME TABLE other TO x, t TO y",
         "RENAME TABLE x TO t",
         "CREATE OR REPLACE TABLE t (a INT)",
@@ -84,6 +94,12 @@ def test_refused(statement: str) -> None:
     with pytest.raises(JobError, match="new checkpoint") as refused:
         followed(statement)
     assert statement in str(refused.value)
+
+
+def test_a_name_with_a_backtick_is_known_in_its_quotes() -> None:
+    changes = SchemaChanges("shop", "a`b", lambda name: None, ignore_truncate=False)
+    columns = (TableColumn("x", "int", "int(11)"), TableColumn("y", "int", "int(11)"))
+    assert changes.after("shop", "ALTER TABLE `a``b` DROP COLUMN x", columns) == columns[1:]
 
 
 def test_truncate_can_be_passed_over() -> None:

@@ -126,18 +126,16 @@ class MySQLChangesReader(ChangesReader):
         return isinstance(self._place, LogPlace) and self._place.log.covers(end)
 
     def check(self) -> None:
-        """Raise DataError for a position of another server, or behind the end of the log."""
+        """Raise DataError for a position of another server, or behind the end of the log; JobError for one of another kind."""
         place = self._place.place if isinstance(self._place, SnapshotPlace) else self._place
         end = self._server().end()
         check_server(place.log, self._server().server_id())
-        try:
-            there = end.covers(place.log)
-        except AssertionError as error:
+        if type(end) is not type(place.log):
             raise JobError(
                 f"the checkpoint has the position {place.log}, but the server's positions look like {end}",
                 plugin="mysql_changes", option="positions", queue=self._queue.id, hint="set the option positions to its previous value",
-            ) from error  # fmt: skip
-        if not there:
+            )  # fmt: skip
+        if not end.covers(place.log):
             raise DataError(
                 f"position {place.log} (offset {self._position.offset}) is behind the end of the log, {end} (offset "
                 f"{place.base + end.ordinal}): this is another server, or its binary log was reset",

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from typing import Any
 
 from headrace.foundation.clock import Clock
-from headrace.foundation.errors import JobError
+from headrace.foundation.errors import JobError, RetriableError
 
 from headrace_mysql.binlog.positions import FilePosition, LogPosition, MariaDBPosition, MySQLPosition
 from headrace_mysql.connection import is_mariadb, translating
@@ -78,7 +79,13 @@ class LogServer:
             if self._by_file():
                 return FilePosition(file, place, self.server_id())
             [(text,)] = self._query("SELECT BINLOG_GTID_POS(%s, %s)", (file, place))
-            return MariaDBPosition.parse(text or "")
+            if text is None:  # an empty position would be the beginning of the log
+                raise RetriableError(
+                    f"MySQL at {self._settings.host}:{self._settings.port} does not know the GTIDs at {file}:{place}: the file was "
+                    "removed a moment ago",
+                    plugin="mysql_changes",
+                )
+            return MariaDBPosition.parse(text)
         if not self._by_file():
             return self.end()  # MySQL adds a GTID when its transaction is visible
         position = self.end()
@@ -107,7 +114,8 @@ class LogServer:
 
     def _file_end(self) -> FilePosition:
         statement = "SHOW MASTER STATUS"
-        if not self._mariadb and self._connection.get_server_info().split(".")[:2] >= ["8", "4"]:
+        version = re.match(r"(\d+)\.(\d+)", self._connection.get_server_info())
+        if not self._mariadb and version is not None and (int(version[1]), int(version[2])) >= (8, 4):
             statement = "SHOW BINARY LOG STATUS"
         file, place, *_ = self._query(statement)[0]
         return FilePosition(str(file), int(place), self.server_id())

@@ -89,6 +89,14 @@ def check_key(key: Sequence[TableColumn], settings: MySQLChangesSettings) -> Non
                 option="table",
                 hint="start='latest' reads the changes only; or give the table a primary key of numbers, texts, bytes or dates",
             )
+    if [column.full_type for column in key] == ["tinyint(1)"]:
+        raise JobError(
+            f"table {settings.database}.{settings.table}: its key {key[0].name!r} is TINYINT(1), which is read as true or false: its other "
+            "values could not be told apart",
+            plugin="mysql_changes",
+            option="table",
+            hint=f"start='latest' reads the changes only; or ALTER TABLE … MODIFY {key[0].name} SMALLINT NOT NULL",
+        )
 
 
 class Snapshot:
@@ -207,10 +215,12 @@ class Snapshot:
         """Read the log up to where it ends now, which is behind everything that the chunk has."""
         target = LogServer(self._connected(), self._settings).end()
         deadline = self._clock.monotonic() + _LOG_SECONDS
-        while not self._log.place.log.covers(target):
+        while not (before := self._log.place).log.covers(target):
             rows = self._log.read(_WAIT_SECONDS)
             if rows is not None:
                 self._note(rows)
+            # Transactions of other tables move the place, too.
+            if self._log.place is not before and self._log.place != before:
                 deadline = self._clock.monotonic() + _LOG_SECONDS
             elif self._clock.monotonic() > deadline:
                 raise RetriableError(

@@ -128,7 +128,8 @@ class LogReader:
         self._scanner: Scanner | None = None
         self._buffer = bytearray()
         self._heard = 0.0
-        self._checked: set[tuple[int, int]] = set()
+        #: What ``_check`` has compared, by identity: kept here, so that no other object can have the same one.
+        self._checked: dict[tuple[int, int], tuple[TableMap, Columns]] = {}
         #: Raised by the next ``read``, as rows before it had to be given.
         self._failure: Exception | None = None
 
@@ -191,6 +192,7 @@ class LogReader:
         """End the connection. A later ``read`` begins again at the place."""
         stream, self._stream, self._scanner = self._stream, None, None
         self._buffer = bytearray()
+        self._checked.clear()
         if stream is not None:
             stream.close()
 
@@ -291,7 +293,7 @@ class LogReader:
                 hint="if the table was changed while the binary log was off, start with a new checkpoint; otherwise leave the column out "
                 "with columns=",
             )
-        self._checked.add(key)
+        self._checked[key] = (table_map, columns)
 
 
 def _bases(base: int, ordinals: Integers, totals: Integers) -> Integers:

@@ -37,7 +37,7 @@ class LogPosition(Protocol):
         """Return the position after these transactions, which follow this one."""
 
     def covers(self, other: LogPosition) -> bool:
-        """Return whether everything before ``other`` is before this position too."""
+        """Return whether everything before ``other``, a position of the same class, is before this position too."""
 
     def to_json(self) -> dict[str, Any]:
         """Return JSON values; ``position_from_json`` reads them."""
@@ -154,6 +154,7 @@ class FilePosition:
         return FilePosition(file, place, self.server)
 
     def covers(self, other: LogPosition) -> bool:
+        assert isinstance(other, FilePosition)
         return self.ordinal >= other.ordinal
 
     def to_json(self) -> dict[str, Any]:

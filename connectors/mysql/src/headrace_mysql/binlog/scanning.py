@@ -47,8 +47,10 @@ _STANDALONE = 1
 #: Places of rows that were unpacked are this much too small.
 _UNPACKED = 1 << 40
 _MARIADB_XA = 64 | 128
-_STATEMENT = re.compile(r"\s*(?:/\*.*?\*/\s*)*(\w+)", re.DOTALL)
-_ROW_STATEMENTS = {"INSERT", "UPDATE", "DELETE", "REPLACE", "LOAD"}
+#: The first word of a statement, behind comments. ``/*!`` is none: the server carries out what follows.
+_STATEMENT = re.compile(r"\s*+(?:(?:/\*M?!\d*+|(?>/\*.*?\*/)|--\s[^\n]*+|#[^\n]*+)\s*+)*+(\w+)", re.DOTALL)
+#: Statements that change rows; one that begins with WITH is in the log only if it does.
+_ROW_STATEMENTS = {"INSERT", "UPDATE", "DELETE", "REPLACE", "LOAD", "WITH"}
 
 
 @dataclass(slots=True)
@@ -251,6 +253,13 @@ class Scanner:
             self._ordinal += ROWS_PER_TRANSACTION
         else:
             gtid = (self._file, log_place)
+            if FilePosition(*gtid).ordinal < self._ordinal:
+                # An event has 32 bits for its place. A file becomes so large by one very large transaction.
+                raise DataError(
+                    f"places in the file {self._file} of the binary log do not increase: {log_place} comes after "
+                    f"{self._ordinal_place()}; the file has more than 4 GiB", plugin="mysql",
+                    hint="read with positions='gtid', and start with a new checkpoint",
+                )  # fmt: skip
             self._ordinal = FilePosition(*gtid).ordinal
         self._found.ends.append(gtid)
         self._found.ordinals.append(self._ordinal)
@@ -334,7 +343,7 @@ class Scanner:
                 raise DataError("a transaction with rows of the table was rolled back in the log", plugin="mysql")
             self._end(log_place)
             return
-        if word in _ROW_STATEMENTS and self._place[1].casefold() in statement.casefold():
+        if word in _ROW_STATEMENTS and self._place[1].casefold() in statement.casefold().replace("``", "`"):
             raise JobError(
                 f"the binary log has a statement instead of rows: {statement[:200]}", plugin="mysql",
                 hint="SET GLOBAL binlog_format = ROW on the server, let all clients reconnect, and start with a new checkpoint",

@@ -17,7 +17,7 @@ from headrace_mysql.tables import TableColumn
 _HARMLESS = re.compile(
     r"(ADD (UNIQUE|INDEX|KEY|FULLTEXT|SPATIAL|CONSTRAINT|FOREIGN|CHECK)|DROP (INDEX|KEY|FOREIGN|CONSTRAINT|CHECK)|RENAME (INDEX|KEY)"
     r"|ALTER (INDEX|CONSTRAINT|CHECK)|ENGINE|AUTO_INCREMENT|AVG_ROW_LENGTH|COMMENT|ROW_FORMAT|KEY_BLOCK_SIZE|ALGORITHM|LOCK|FORCE"
-    r"|DISABLE|ENABLE|ORDER|STATS_\w+|MAX_ROWS|MIN_ROWS|PAGE_\w+|CHECKSUM|DELAY_KEY_WRITE|PACK_KEYS|NOWAIT|WAIT|INSERT_METHOD"
+    r"|DISABLE|ENABLE|ORDER|STATS_\w+|MAX_ROWS|MIN_ROWS|PAGE_\w+|CHECKSUM|DELAY_KEY_WRITE|PACK_KEYS|INSERT_METHOD"
     r"|(DEFAULT )?(CHARACTER|CHARSET|COLLATE)|ANALYZE|CHECK|OPTIMIZE|REBUILD|REPAIR)\b"
 )
 _COLUMN_DEFAULT = re.compile(r"ALTER (COLUMN )?.+ (SET DEFAULT|DROP DEFAULT|SET (IN)?VISIBLE)\b")
@@ -43,14 +43,17 @@ class SchemaChanges:
     def after(self, database: str, statement: str, columns: tuple[TableColumn, ...]) -> tuple[TableColumn, ...]:
         """Return the columns after a statement; the same object if it does not change them. Raises JobError when it cannot be followed."""
         folded = statement.casefold()
-        if self._table.casefold() not in folded and not folded.lstrip().startswith("drop"):
+        # Quoted, a backtick in a name is doubled. A statement that drops a database does not name its tables.
+        if self._table.casefold() not in folded.replace("``", "`") and "drop" not in folded:
             return columns
         tokens = _tokens(statement)
         words = [text.upper() if kind == "word" else "" for text, kind in tokens]
         if words[:1] == ["ALTER"] and "TABLE" in words[:4]:
             at = words.index("TABLE") + 1
             names, at = self._name(tokens, _skip(words, at, "IF", "EXISTS"), database)
-            return self._altered(tokens[at:], columns, statement) if self._is_own(names) else columns
+            # MariaDB: how long the statement waits for the table's lock stands before what it does.
+            waits = 2 if words[at : at + 1] == ["WAIT"] else 1 if words[at : at + 1] == ["NOWAIT"] else 0
+            return self._altered(tokens[at + waits :], columns, statement) if self._is_own(names) else columns
         self._check_gone(words, tokens, database, statement)
         return columns
 
@@ -63,7 +66,7 @@ class SchemaChanges:
                 raise self._refused(statement, "it removes rows that are not in the log", truncate=True)
         elif verb == "DROP" and words[1:2] in (["DATABASE"], ["SCHEMA"]):
             at = _skip(words, 2, "IF", "EXISTS")
-            if tokens[at : at + 1] and tokens[at][0] == self._database:
+            if tokens[at : at + 1] and tokens[at][0].casefold() == self._database.casefold():
                 raise self._refused(statement, "the table does not exist any more")
         elif (verb in ("DROP", "RENAME") and "TABLE" in words[1:4]) or (
             verb == "CREATE" and words[1:4] == ["OR", "REPLACE", "TABLE"]
@@ -79,7 +82,7 @@ class SchemaChanges:
         changed = list(columns)
         for part in _parts(tokens):
             words = [text.upper() for text, _ in part]
-            text = " ".join(words)
+            text = _shown(part)
             if not part or _COLUMN_DEFAULT.match(text):
                 continue
             if words[0] == "ADD" and _HARMLESS.match(text) is None:
@@ -96,7 +99,7 @@ class SchemaChanges:
         at = _skip(words, at, "IF", "NOT", "EXISTS")
         if part[at : at + 1] == [("(", "sign")]:
             for each in _parts(part[at + 1 : -1]):
-                if _HARMLESS.match("ADD " + " ".join(text.upper() for text, _ in each)) is None:
+                if _HARMLESS.match(f"ADD {_shown(each)}") is None:
                     self._add(
                         columns, [("ADD", "word"), *each], ["ADD", *(text.upper() for text, _ in each)], statement
                     )
@@ -114,6 +117,8 @@ class SchemaChanges:
         if words[-1] == "FIRST" and part[-1][1] == "word":
             place = 0
         elif len(words) > 2 and words[-2] == "AFTER" and part[-2][1] == "word":
+            if part[-1][0].casefold() not in known:
+                raise self._refused(statement, f"the table had no column {part[-1][0]!r}")
             place = known.index(part[-1][0].casefold()) + 1
         columns.insert(place, added)
 
@@ -146,6 +151,11 @@ class SchemaChanges:
             option="table",
             hint=f"empty what the job has written, and start it with a new checkpoint: it reads the table anew{more}",
         )
+
+
+def _shown(part: Sequence[Token]) -> str:
+    """Return the text of a part in upper case. Names stay in backticks: a column may be called as a keyword."""
+    return " ".join(f"`{text.upper()}`" if kind == "name" else text.upper() for text, kind in part)
 
 
 def _skip(words: Sequence[str], at: int, *expected: str) -> int:

@@ -7,6 +7,7 @@ https://mariadb.com/kb/en/replication-protocol/
 from __future__ import annotations
 
 import random
+import re
 import ssl
 import struct
 import uuid
@@ -134,7 +135,8 @@ def _dump_by_gtids(position: MySQLPosition, server_id: int) -> bytes:
 def refusal(packet: bytes, position: LogPosition, settings: MySQLChangesSettings, queue: str, offset: int) -> Exception:
     """Return the error for an error packet in the stream: the server's message, and how to continue."""
     error = pymysql.err.OperationalError
-    code, text = struct.unpack_from("<H", packet, 1)[0], packet[3:].decode("utf-8", "replace").lstrip("#")
+    code, text = struct.unpack_from("<H", packet, 1)[0], packet[3:].decode("utf-8", "replace")
+    text = re.sub(r"\A#\w{5}", "", text)  # the SQL state, which says less than the code
     lowered = text.lower()
     where = f"MySQL at {settings.host}:{settings.port}"
     if "same server_uuid/server_id" in lowered or "same server_id" in lowered:
