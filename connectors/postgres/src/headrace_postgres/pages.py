@@ -41,6 +41,10 @@ class Page:
         """Return the key of a row."""
         return tuple(self.keys.row(row))
 
+    def head(self, rows_max: int) -> Page:
+        """Return the first rows."""
+        return self if self.frame.height <= rows_max else Page(self.frame.head(rows_max), self.keys.head(rows_max))
+
 
 class Pages:
     """Reads pages of a table on connections that the caller gives.
@@ -91,6 +95,14 @@ class Pages:
             [(found,)] = cursor.fetchall()
             cursor.execute("RESET statement_timeout")
         return int(found)
+
+    def has_rows_without_key(self, connection: Any) -> bool:
+        """Return whether a column of the key is NULL in some row: no page has such a row, as NULL is not greater than a key."""
+        condition = " OR ".join(f"{name} IS NULL" for name, _ in self._key)
+        with translating(self._settings), connection.cursor() as cursor:
+            cursor.execute(f"SELECT EXISTS (SELECT 1 FROM {quoted_table(self._settings)} WHERE {condition})")  # noqa: S608
+            [(found,)] = cursor.fetchall()
+        return bool(found)
 
     def _behind(self, after: Key | None) -> str:
         if after is None:

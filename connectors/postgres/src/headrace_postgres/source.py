@@ -20,7 +20,7 @@ from headrace_postgres.connection import connect, place_of, quoted
 from headrace_postgres.pages import Page, Pages
 from headrace_postgres.settings import PostgresSourceSettings
 from headrace_postgres.table_options import SOURCE_TABLES
-from headrace_postgres.tables import Table, TableColumn, describe, no_such_table
+from headrace_postgres.tables import KINDS, Table, TableColumn, describe, no_such_table
 from headrace_postgres.types import column_type
 
 #: As the key: where a row lies in the table's file.
@@ -35,6 +35,8 @@ class _Described:
 
     columns: Mapping[str, TableColumn]
     key: tuple[TableColumn, ...]
+    #: Whether the server guarantees that the key is unique and never NULL. Else each page is checked.
+    key_is_declared: bool
 
 
 class PostgresSource(Source):
@@ -90,14 +92,16 @@ class PostgresSource(Source):
                 connection.close()
             where = f"PostgreSQL at {settings.host}:{settings.port}, table {place_of(settings)}"
             key = [] if settings.key is None or list(settings.key) == _PLACE_IN_FILE else list(settings.key)
-            for name in [*(settings.columns or ()), *key]:
-                if name not in table.columns:
-                    hint = did_you_mean(name, table.columns, known="columns of the table")
-                    raise JobError(
-                        f"{where}: it has no column {name!r}", plugin="postgres", option="columns", hint=hint
-                    )
+            for option, names in (("columns", settings.columns or ()), ("key", key)):
+                for name in names:
+                    if name not in table.columns:
+                        hint = did_you_mean(name, table.columns, known="columns of the table")
+                        raise JobError(
+                            f"{where}: it has no column {name!r}", plugin="postgres", option=option, hint=hint
+                        )
             chosen = {name: table.columns[name] for name in settings.columns or table.columns}
-            self._table = _Described(chosen, key_of(table, settings, where))
+            found = key_of(table, settings, where)
+            self._table = _Described(chosen, found, _is_declared(found, table))
         return self._table
 
 
@@ -108,8 +112,13 @@ def key_of(table: Table, settings: PostgresSourceSettings, where: str) -> tuple[
     without a key: a row that is changed moves in the file, so that it would be read twice or not at all.
     """
     plain = table.kind not in ("v", "f", "p")
-    if settings.key is not None and list(settings.key) == _PLACE_IN_FILE and plain:
-        return ()
+    if settings.key is not None and list(settings.key) == _PLACE_IN_FILE:
+        if plain:
+            return ()
+        raise JobError(
+            f"{where}: it is a {KINDS[table.kind]}, whose rows have no place in a file of its own", plugin="postgres", option="key",
+            hint="name columns that are unique and never NULL: key=['id']",
+        )  # fmt: skip
     if settings.key is not None:
         return tuple(table.columns[name] for name in settings.key)
     for names in (table.primary_key, *table.unique_keys.values()):
@@ -123,6 +132,13 @@ def key_of(table: Table, settings: PostgresSourceSettings, where: str) -> tuple[
     )  # fmt: skip
 
 
+def _is_declared(key: tuple[TableColumn, ...], table: Table) -> bool:
+    """Return whether the table says that a key is unique and never NULL. Of a view nothing is known."""
+    names = {column.name for column in key}
+    unique = any(set(columns) <= names for columns in table.unique_keys.values())
+    return not key or (unique and not any(column.nullable for column in key))
+
+
 class PostgresReader(Reader):
     """Reads pages after the last key, on its own connection. Each page is a separate query, which sees what is committed then."""
 
@@ -133,7 +149,7 @@ class PostgresReader(Reader):
         self._settings = settings
         self._queue = queue
         self._pages = Pages(settings, described.columns, described.key, "postgres")
-        self._key_types = [column.full_type for column in described.key]
+        self._key_is_declared = described.key_is_declared
         self._position = ReadPosition(0)
         self._connection: Any = None
         self._page: Page | None = None
@@ -206,9 +222,7 @@ class PostgresReader(Reader):
             if max_records <= 0:
                 return None
         if self._page is None or self._given >= self._page.frame.height:
-            self._page = self._asked(
-                lambda connection: self._pages.read(connection, self._after, self._settings.page_rows)
-            )  # fmt: skip
+            self._page = self._asked(self._read_page)
             self._given = 0
         page, begin = self._page, self._given
         count = min(max_records, page.frame.height - begin)
@@ -224,6 +238,29 @@ class PostgresReader(Reader):
         self._position = ReadPosition(first + count, {"after": list(page.key_at(self._given - 1))})
         offsets = np.arange(first, first + count, dtype=np.int64)
         return RawBatch(offsets, self._position, frame=page.frame.slice(begin, count))
+
+    def _read_page(self, connection: Any) -> Page:
+        """Return the next page. Raises JobError for a key that is not what the option says: rows would be lost."""
+        rows_max = self._settings.page_rows
+        if self._key_is_declared:
+            return self._pages.read(connection, self._after, rows_max)
+        # One more row than is given: a page must not end between two rows of the same key.
+        page = self._pages.read(connection, self._after, rows_max + 1)
+        problem = None
+        if page.keys.null_count().sum_horizontal().item() or (
+            not page.frame.height and self._pages.has_rows_without_key(connection)
+        ):
+            problem = "is NULL in some rows"
+        elif page.keys.is_duplicated().any():
+            problem = "is not unique"
+        if problem is not None:
+            settings = self._settings
+            raise JobError(
+                f"PostgreSQL at {settings.host}:{settings.port}, table {place_of(settings)}: the key {', '.join(settings.key or ())} "
+                f"{problem}, so that rows would be left out", plugin="postgres", option="key", queue=self._queue.id,
+                offset=self._position.offset, hint="name columns that are unique together and never NULL",
+            )  # fmt: skip
+        return page.head(rows_max)
 
     @property
     def _after(self) -> tuple[str, ...] | None:
