@@ -130,6 +130,18 @@ def test_rows_stay_in_order_and_are_numbered() -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize("how", ["inner", "left"])
+def test_columns_may_be_compared_with_each_others_namesakes(how: str) -> None:
+    """The way back of a road: the columns of the stream are called as those of the table, the other way round."""
+    schema = {"begin": "string", "end": "string"}
+    roads = stream(
+        [{"begin": "a", "end": "b", "km": 5}, {"begin": "b", "end": "c", "km": 7}], {**schema, "km": "int64"}
+    )
+    back = stream([{"begin": "b", "end": "a"}, {"begin": "c", "end": "b"}], schema)
+    found = joined(back, roads, {"end": "begin", "begin": "end"}, how=how)
+    assert texts(found) == texts([{"begin": "b", "end": "a", "km": 5}, {"begin": "c", "end": "b", "km": 7}])
+
+
 def test_a_table_has_verbs_of_its_own_and_columns_of_equal_names_get_a_suffix() -> None:
     table = stream([{"k": "a", "v": 1}, {"k": "b", "v": 20}], {"k": "string", "v": "int64"}).where("v > 5")
     left = stream([{"k": "a", "v": 7}, {"k": "b", "v": 8}], {"k": "string", "v": "int64"})

@@ -111,7 +111,8 @@ class ExactIndex:
 
     def find(self, probes: pl.DataFrame) -> Matches:
         """Return (row of ``probes``, row in the order of the index) of every match, ordered by both."""
-        if dict(probes.schema) != self._types:
+        # In their order, too: a column of the stream may be called as another column of the key.
+        if list(probes.schema.items()) != list(self._types.items()):
             probes = probes.rename(dict(zip(probes.columns, self._names, strict=True)))
             # A value that the key's type cannot hold becomes NULL, and equals nothing.
             probes = probes.cast(self._types, strict=False)  # type: ignore[arg-type]
