@@ -12,6 +12,7 @@ from typing import Any
 import httpx
 import pytest
 from headrace_server.access import Role
+from headrace_server.api.events import log_lines
 from server_world import World
 
 SITE = "http://127.0.0.1:8731"
@@ -277,6 +278,22 @@ def test_the_document_names_every_body_and_answer(api: Api) -> None:
         ("GET", "/v1/jobs/clicks/logs?lines=" + "9" * 5000, None, 400, "expected a number"),
         ("GET", "/v1/jobs/clicks/logs/events?lines=²", None, 400, "expected a number"),
         ("GET", "/v1/jobs/clicks/versions/²", None, 404, "not the number of a version"),
+        ("GET", "/v1/jobs/clicks/versions/1_0", None, 404, "not the number of a version"),
+        ("GET", "/v1/jobs/clicks/versions/" + "9" * 30, None, 404, "not the number of a version"),
+        ("POST", "/v1/jobs/clicks/upgrade", {"version": 10**30}, 409, "no version 1000"),
+        ("POST", "/v1/jobs/clicks/rollback", {"version": -1}, 409, "no version -1"),
+        ("PUT", "/v1/jobs/clicks/offsets", {"offsets": {"s/q": 2**63}}, 422, "body is not valid"),
+        ("PUT", "/v1/jobs/clicks/offsets", {"offsets": {"s/q": -1}}, 422, "body is not valid"),
+        (
+            "POST",
+            "/v1/actions",
+            {"action": "stop", "select": "clicks", "timeout_seconds": 1e300},
+            409,
+            "timeout_seconds",
+        ),
+        ("POST", "/v1/actions", {"action": "stop", "select": "clicks", "timeout_seconds": -1}, 409, "timeout_seconds"),
+        ("GET", "/v1/operations/none/events", None, 404, "there is no operation"),
+        ("GET", "/v1/events?select=clickz", None, 409, "no job matches"),
     ],
 )
 def test_what_is_wrong_is_refused_with_the_reason(
@@ -343,3 +360,23 @@ def test_the_end_of_a_log(api: Api) -> None:
     log.parent.mkdir(parents=True)
     log.write_text("".join(f"line {number}\n" for number in range(50)))
     assert api.ask("GET", "/v1/jobs/clicks/logs?lines=2")["lines"] == ["line 48", "line 49"]
+
+
+def test_followed_lines_come_once_and_whole_also_those_that_are_being_written(tmp_path: Path) -> None:
+    log = tmp_path / "job.log"
+    log.write_text("one\ntwo\nthr")
+
+    async def follow() -> list[bytes]:
+        lines = log_lines(log, 1, look_seconds=0)
+        found = [await anext(lines)]
+        with open(log, "a") as file:
+            file.write("ee\nfour\nfi")
+        found += [await anext(lines), await anext(lines)]
+        log.rename(tmp_path / "job.log.1")
+        log.write_text("six\n")
+        found.append(await anext(lines))
+        await lines.aclose()  # type: ignore[attr-defined]
+        return found
+
+    found = asyncio.run(follow())
+    assert [line.split(b"data: ")[1].strip() for line in found] == [b'"two"', b'"three"', b'"four"', b'"six"']

@@ -14,6 +14,7 @@ import sqlalchemy as sa
 from access_world import PASSWORD, World
 from headrace.foundation.errors import OptionError
 from headrace_server.access import AccessDeniedError, Authority, Role
+from headrace_server.access.limits import FailedLogins
 from headrace_server.access.messages import session_cookie
 from headrace_server.access.tables import SESSIONS, TOKENS, USERS
 
@@ -123,6 +124,16 @@ def test_guesses_of_passwords_are_slowed_down(world: World) -> None:
         world.clock.advance(1)
         tries += guess("a") == 401
     assert 80 < tries < 130
+
+
+def test_a_guesser_who_goes_on_for_weeks_waits_as_long_each_time(world: World) -> None:
+    failed = FailedLogins(world.clock)
+    for number in range(2_000):
+        world.clock.advance(900)
+        failed.attempt("ann", "a")
+        if number > 20:
+            with pytest.raises(AccessDeniedError, match="too many failed logins"):
+                failed.attempt("ann", "a")
 
 
 def test_a_guesser_with_an_account_of_his_own_is_slowed_down_too(world: World) -> None:

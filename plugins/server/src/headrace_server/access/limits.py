@@ -79,7 +79,8 @@ class FailedLogins:
             for key in keys:
                 count, until = self._failures.pop(key, (0, now))
                 count = 1 if now - until > self._WAIT_MAX_SECONDS else count + 1
-                pause = 0.0 if count < self._FREE else min(self._WAIT_MAX_SECONDS, 2.0 ** (count - self._FREE))
+                # 2 ** 10 is more than the longest wait. A power of thousands of failures would be no number any more.
+                pause = 0.0 if count < self._FREE else min(self._WAIT_MAX_SECONDS, 2.0 ** min(10, count - self._FREE))
                 self._failures[key] = (count, now + pause)
             while len(self._failures) > _CALLERS_MAX:
                 self._failures.popitem(last=False)

@@ -13,6 +13,8 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import StreamingResponse
 
 _LOOK_SECONDS = 0.5
+#: How much of the end of a log is looked at for its last lines.
+_LAST_BYTES_MAX = 1024 * 1024
 #: A comment now and then tells both ends that the connection is there.
 _KEEP_ALIVE_LOOKS = 30
 
@@ -48,24 +50,39 @@ async def changes(
         await asyncio.sleep(_LOOK_SECONDS)
 
 
-async def log_lines(path: Path, last: int) -> AsyncIterator[bytes]:
-    """Yield the last lines of a log and then those that come, also behind a rotation."""
-    position, inode = 0, None
-    for line in await run_in_threadpool(last_lines, path, last):
+async def log_lines(path: Path, last: int, *, look_seconds: float = _LOOK_SECONDS) -> AsyncIterator[bytes]:
+    """Yield the last lines of a log and then those that come, also behind a rotation. Looks every ``look_seconds``."""
+    lines, rest, position, inode = await run_in_threadpool(_end_of, path, last)
+    for line in lines:
         yield event("line", line)
-    if path.exists():
-        found = path.stat()
-        position, inode = found.st_size, found.st_ino
-    rest, looks = b"", 0
+    looks = 0
     while True:
+        before = inode
         content, position, inode = await run_in_threadpool(_read_on, path, position, inode)
+        if inode != before:
+            rest = b""  # the last line of a log that was rotated has its end there
         *whole, rest = (rest + content).split(b"\n")
         for each in whole:
             yield event("line", each.decode("utf-8", "replace"))
         looks += 1
         if looks % _KEEP_ALIVE_LOOKS == 0:
             yield b": still here\n\n"
-        await asyncio.sleep(_LOOK_SECONDS)
+        await asyncio.sleep(look_seconds)
+
+
+def _end_of(path: Path, count: int) -> tuple[list[str], bytes, int, int | None]:
+    """Return the last whole lines of a log, the line that is being written, and the place behind both: (position, inode)."""
+    content, position, inode = b"", 0, None
+    try:
+        with open(path, "rb") as file:
+            found = os.fstat(file.fileno())
+            file.seek(max(0, found.st_size - _LAST_BYTES_MAX))
+            content = file.read()
+            position, inode = file.tell(), found.st_ino
+    except FileNotFoundError:
+        pass
+    *whole, rest = content.split(b"\n")
+    return [line.decode("utf-8", "replace") for line in whole][-count:] if count > 0 else [], rest, position, inode
 
 
 def _read_on(path: Path, position: int, inode: int | None) -> tuple[bytes, int, int | None]:
@@ -82,7 +99,7 @@ def _read_on(path: Path, position: int, inode: int | None) -> tuple[bytes, int, 
         return b"", 0, None
 
 
-def last_lines(path: Path, count: int, *, most_bytes: int = 1024 * 1024) -> list[str]:
+def last_lines(path: Path, count: int, *, most_bytes: int = _LAST_BYTES_MAX) -> list[str]:
     """Return the last lines of a log, of its last megabyte at most. Empty if there is no log."""
     try:
         with open(path, "rb") as file:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Mapping
 from datetime import timedelta
@@ -12,6 +13,7 @@ import msgspec
 from headrace.foundation.durable_files import replace_durably
 from headrace.foundation.errors import JobError
 from headrace.foundation.private_files import make_private_directory
+from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
 import headrace_server
@@ -57,6 +59,8 @@ from headrace_server.supervision.supervisor import Supervisor
 
 _SAVEPOINT_TIMEOUT_SECONDS = 310.0
 _RULES_TIMEOUT_SECONDS = 120.0
+#: Thirty years: longer times have no representation.
+_TIMEOUT_MAX_SECONDS = 1e9
 _DEFAULT_LINES = 100
 _LINES_MAX = 10_000
 
@@ -112,6 +116,8 @@ class Handlers:
     async def job_events(self, asked: Asked) -> Any:
         """Follow the table of jobs."""
         select = asked.query.get("select", ALL)
+        # What cannot be read is refused now: once a stream has begun, its status cannot say so.
+        await run_in_threadpool(self.views, select)
         return event_stream(changes("jobs", lambda: self.views(select)))
 
     def job(self, asked: Asked) -> JobDetail:
@@ -129,10 +135,10 @@ class Handlers:
     def version(self, asked: Asked) -> VersionDetail:
         """Tell of one version: plan, settings, files."""
         record = self._job(asked)
-        try:
-            number = int(asked.path["version"])
-        except ValueError:
-            raise NotThereError(f"{asked.path['version']!r} is not the number of a version") from None
+        text = asked.path["version"]
+        if re.fullmatch(r"[0-9]{1,9}", text) is None:
+            raise NotThereError(f"{text[:40]!r} is not the number of a version")
+        number = int(text)
         found = self._registry.version(record.name, number)
         return VersionDetail(
             **msgspec.structs.asdict(_version_view(found)),
@@ -152,6 +158,7 @@ class Handlers:
     async def operation_events(self, asked: Asked) -> Any:
         """Follow an operation to its end."""
         id = asked.path["operation"]
+        await run_in_threadpool(self._operation, id)
         ended = lambda found: found.state != "running"  # noqa: E731
         return event_stream(changes("operation", lambda: self._operation(id), ended=ended))
 
@@ -168,6 +175,12 @@ class Handlers:
     def act(self, asked: Asked) -> OperationRecord:
         """Start, stop, restart, pause or resume jobs."""
         body: ActionBody = asked.body
+        if not 0 <= body.timeout_seconds <= _TIMEOUT_MAX_SECONDS:
+            raise JobError(
+                f"timeout_seconds={body.timeout_seconds:g}: expected a number from 0 to {_TIMEOUT_MAX_SECONDS:g}",
+                option="timeout_seconds",
+            )
+        timeout = timedelta(seconds=body.timeout_seconds)
         chosen = select_jobs(self._registry.jobs(), body.select)
         if body.action == "resume":
             chosen = [job for job in chosen if job.desired is Desired.PAUSED]
@@ -179,7 +192,6 @@ class Handlers:
         if not chosen:
             what = "is paused" if body.action == "resume" else "can be restarted"
             raise JobError(f"no job of {body.select!r} {what}", hint="headrace jobs lists them")
-        timeout = timedelta(seconds=body.timeout_seconds)
         names = [job.name for job in chosen]
         runs = body.action in ("start", "resume", "restart")
         if body.action in ("start", "resume"):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -153,7 +153,7 @@ class SavepointBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 class OffsetsBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Next offsets by queue (``source/queue``)."""
 
-    offsets: Mapping[str, int]
+    offsets: Mapping[str, Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]]
 
 
 class OffsetsView(msgspec.Struct, frozen=True, kw_only=True):

@@ -126,8 +126,10 @@ class Registry:
     def version(self, job: str, number: int) -> VersionRecord:
         """Return a version. Raises JobError if no version has that number."""
         chosen = (versions.c.job == job) & (versions.c.number == number)
-        with self.engine.connect() as connection:
-            row = connection.execute(select(versions).where(chosen)).mappings().first()
+        row = None
+        if 0 < number < 2**31:  # others have no place in the column
+            with self.engine.connect() as connection:
+                row = connection.execute(select(versions).where(chosen)).mappings().first()
         if row is None:
             raise JobError(f"the job has no version {number}", job=job, hint="headrace status NAME lists its versions")
         return _version(row)
