@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from headrace_server.supervision.restart_policy import FAILURES_MAX
 from headrace_server.supervision.specifications import Services
 from headrace_server.supervision.unit import Unit
 from server_world import FakeRunner, World
+from sqlalchemy.exc import OperationalError
 
 
 @pytest.fixture
@@ -543,3 +545,22 @@ def test_an_old_version_that_is_killed_while_the_new_one_is_compared_refuses_not
     world.pass_time(20)
     assert world.registry.job("orders").current_version == 2
     assert world.supervisor.phase("orders") == "running"
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (JobError("there is no queue 'x'"), "there is no queue 'x'"),
+        (TimeoutError("they have not stopped within 5 s"), "they have not stopped within 5 s"),
+        (OSError(28, "No space left on device", "/srv/secret-place/x"), "OSError: No space left on device; the server's log has the rest"),
+        (OperationalError("SELECT secret", {"name": "secret"}, OSError("secret")), "OperationalError; the server's log has the rest"),
+        (KeyError("secret"), "KeyError; the server's log has the rest"),
+    ],
+)  # fmt: skip
+def test_who_looks_at_an_operation_reads_no_statements_and_places(world: World, error: Exception, said: str) -> None:
+    def work(_: str) -> None:
+        raise error
+
+    operation = world.supervisor.begin("test", [], work)
+    assert world.supervisor.wait_for_operations(timedelta(minutes=1))
+    assert world.registry.operation(operation).error == said

@@ -27,6 +27,7 @@ from headrace_server.supervision.going_back import KeptCheckpoint, RollOutNote, 
 from headrace_server.supervision.job_files import JobFiles
 from headrace_server.supervision.job_schedules import JobSchedules
 from headrace_server.supervision.job_statuses import WANTED, JobStatuses
+from headrace_server.supervision.reasons import reason_of
 from headrace_server.supervision.roll_out import RollOut, RollOutInterruptedError, RollOutReport
 from headrace_server.supervision.shared_units import SharedUnits
 from headrace_server.supervision.specifications import Services
@@ -337,9 +338,9 @@ class Supervisor:
             report.interrupted = True
             return report
         except Exception as error:
-            registry.end_operation(operation, error=str(error) or repr(error))
+            registry.end_operation(operation, error=reason_of(error))
             for job, version in changes.items():
-                registry.change_job(job, problem=f"version {version} was not rolled out: {error!r}")
+                registry.change_job(job, problem=f"version {version} was not rolled out: {reason_of(error)}")
             raise
         _end_operation(registry, operation, report)
         return report
@@ -413,7 +414,7 @@ class Supervisor:
             except Exception as error:
                 # A note that cannot be followed must not be found again later, when its checkpoint is an old one.
                 note.remove(self.services.data)
-                registry.end_operation(operation, error=str(error) or repr(error))
+                registry.end_operation(operation, error=reason_of(error))
                 raise
             else:
                 _end_operation(registry, operation, report)
@@ -474,14 +475,13 @@ class Supervisor:
             try:
                 result = work(operation)
             except Exception as error:
-                registry.end_operation(operation, error=str(error) or repr(error))
+                registry.end_operation(operation, error=reason_of(error))
                 if not isinstance(error, (HeadraceError, TimeoutError)):
                     raise
             else:
                 registry.end_operation(operation, result=msgspec.json.encode(result).decode())
 
-        name = f"{kind} {operation[:8]}"
-        thread = threading.Thread(target=self._logged, args=(carry_out,), name=name, daemon=True)
+        thread = threading.Thread(target=self._logged, args=(carry_out,), name=f"{kind} {operation[:8]}", daemon=True)
         with self._busy_lock:
             self._threads = [each for each in self._threads if each.is_alive()] + [thread]
             thread.start()
