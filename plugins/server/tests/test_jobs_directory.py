@@ -139,3 +139,21 @@ def test_a_version_that_was_changed_afterwards_is_refused(tmp_path: Path) -> Non
     (tmp_path / "team/a/1/_library/part.py").write_text("z")
     with pytest.raises(JobError, match="was changed after it was stored"):
         versions.check("team/a", 1, hashes)
+
+
+def test_what_cannot_be_stored_leaves_nothing_however_often_it_is_tried(tmp_path: Path) -> None:
+    versions = VersionFiles(tmp_path)
+    for _ in range(3):
+        with pytest.raises(OSError, match="too long"):
+            versions.store("team/a", 1, {"a.py": b"x", "_library/" + "n" * 300: b"y"})
+    assert list((tmp_path / "team" / "a").iterdir()) == []
+
+
+def test_a_large_file_of_yaml_is_data_and_is_not_read(tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_text("x")
+    large = tmp_path / "data.yaml"
+    with open(large, "wb") as file:
+        file.truncate(1 << 40)  # a hole, which takes no room on the disk and none has in memory
+    found, [unusable] = scan(tmp_path)
+    assert found == []
+    assert "the files beside the job are larger" in unusable.reason

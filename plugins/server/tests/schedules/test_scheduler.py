@@ -121,6 +121,19 @@ def test_a_clock_that_goes_back_starts_nothing_twice(world: ScheduleWorld) -> No
     assert world.runs() == ["02 10:15", "02 10:30", "02 10:45"]
 
 
+def test_another_schedule_after_the_clock_went_back_meets_instants_that_are_in_the_history(
+    world: ScheduleWorld,
+) -> None:
+    world.tick(every="15 min")
+    world.run_for(timedelta(minutes=31), timedelta(minutes=1), every="15 min")
+    assert world.runs() == ["02 10:15", "02 10:30"]
+    world.clock.advance(-3600)
+    world.tick(every="10 min")
+    world.run_for(timedelta(minutes=70), timedelta(minutes=1), every="10 min")
+    after = [f"02 {hour}" for hour in ("09:40", "09:50", "10:00", "10:10", "10:20", "10:40")]
+    assert world.runs() == ["02 10:15", "02 10:30", *after], "each instant once"
+
+
 def test_a_refused_start_is_in_the_history_and_an_unknown_one_is_tried_again(world: ScheduleWorld) -> None:
     world.tick(every="15 min")
     world.starter.error = RetriableError("no process can be started now")

@@ -128,11 +128,16 @@ def scan(directory: Path) -> tuple[list[FoundJob], list[Unusable]]:
 
 
 def is_job_file(path: Path) -> bool:
-    """Return whether a file with the suffix of jobs is one. A YAML file is asked for by its language, if that is installed."""
+    """Return whether a file with the suffix of jobs is one. A YAML file is asked for by its language, if that is installed.
+
+    A YAML file that is too large for a version is data, and is not read.
+    """
     if path.suffix not in _OF_OTHERS_TOO:
         return True
     registry, name = default_registry(), path.suffix.lstrip(".")
     try:
+        if path.stat().st_size > FILES_MAX_BYTES:
+            return False
         return registry.has("language", name) and bool(registry.find("language", name).is_job(path.read_bytes()))
     except OSError:  # an unreadable file is reported when the files of a version are read
         return False

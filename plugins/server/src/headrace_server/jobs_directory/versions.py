@@ -51,14 +51,18 @@ class VersionFiles:
         place = self._place(job, number)
         make_private_directory(place.parent)
         new = place.with_name(f".{number}.{uuid.uuid4().hex[:8]}.new")
-        shutil.rmtree(new, ignore_errors=True)
         make_private_directory(new)
-        for name, content in contents.items():
-            target = new / name
-            target.parent.mkdir(parents=True, exist_ok=True)
-            write_durably(target, content)
-        shutil.rmtree(place, ignore_errors=True)  # of a crash between the files and the registry
-        os.rename(new, place)
+        try:
+            for name, content in contents.items():
+                target = new / name
+                target.parent.mkdir(parents=True, exist_ok=True)
+                write_durably(target, content)
+            shutil.rmtree(place, ignore_errors=True)  # of a crash between the files and the registry
+            os.rename(new, place)
+        except BaseException:
+            # The server tries again every few seconds: what is left would fill the disk, if it is not the reason.
+            shutil.rmtree(new, ignore_errors=True)
+            raise
         sync_directory(place.parent)
         return {name: _hash(content) for name, content in contents.items()}
 

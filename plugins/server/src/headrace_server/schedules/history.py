@@ -70,8 +70,16 @@ def entries(
     ]
 
 
-def add(connection: sa.Connection, entry: HistoryEntry, token: int) -> None:
-    """Add an instant. Raises IntegrityError if it is there."""
+def add(connection: sa.Connection, entry: HistoryEntry, token: int) -> bool:
+    """Add an instant, unless it is there: the clock may have been set back, or another schedule may have had it. Return whether it is new.
+
+    Called with the lease of the schedules, so that nobody else adds it at the same time.
+    """
+    there = sa.select(HISTORY.c.due_ms).where(
+        HISTORY.c.job == entry.job, HISTORY.c.due_ms == to_milliseconds(entry.due)
+    )
+    if connection.execute(there).first() is not None:
+        return False
     connection.execute(
         sa.insert(HISTORY).values(
             job=entry.job,
@@ -83,6 +91,7 @@ def add(connection: sa.Connection, entry: HistoryEntry, token: int) -> None:
             reason=entry.reason,
         )
     )
+    return True
 
 
 def change(connection: sa.Connection, entry: HistoryEntry, token: int, now: datetime, **values: Any) -> bool:
