@@ -15,6 +15,8 @@ import headrace as hr
 import pytest
 
 from tests.conformance.contributed_sources import BEGIN, SCHEMA, SOURCES, Row
+from tests.eventually import eventually
+from tests.remote_servers import SshServer, WebServer
 
 WINDOW_SECONDS = 60
 IDLE_TIMEOUT = "300 ms"
@@ -173,6 +175,49 @@ def _s3(place: Path, request: pytest.FixtureRequest) -> Silent:
     return Silent(stream, send)
 
 
+def _appended(file: Path, rows: Sequence[Row]) -> None:
+    with file.open("a") as opened:
+        opened.writelines(json.dumps(row) + "\n" for row in rows)
+
+
+def _sftp(place: Path, request: pytest.FixtureRequest) -> Silent:
+    pytest.importorskip("paramiko")
+    (place / "ssh").mkdir()
+    (place / "remote").mkdir()
+    server = SshServer(place / "ssh")
+    request.addfinalizer(server.stop)
+
+    def disturb() -> None:
+        server.stop()
+        server.start()
+
+    stream = hr.stream("conformance", "sftp").from_file(
+        f"{server.url}{place / 'remote'}/*.ndjson", format="json", schema=SCHEMA, list_interval="200 ms", rotate_wait=0,
+        storage_options={"known_hosts": str(server.known_hosts), "key_filename": str(server.key)},
+    )  # fmt: skip
+    return Silent(stream, lambda rows: _appended(place / "remote" / "a.ndjson", rows), disturb=disturb)
+
+
+def _web(place: Path, request: pytest.FixtureRequest) -> Silent:
+    pytest.importorskip("aiohttp")
+    (place / "web").mkdir()
+    server = WebServer(place / "web")
+    request.addfinalizer(server.stop)
+
+    def disturb() -> None:
+        """Refuse some requests: those that come until as many again have been answered so."""
+        refused = len(server.requests) + 5
+        server.status = 503
+        eventually(lambda: len(server.requests) >= refused, "the server has refused requests")
+        server.status = None
+
+    stream = hr.stream("conformance", "web").from_file(
+        f"{server.url}/", format="json", schema=SCHEMA, list_interval="200 ms", rotate_wait=0
+    )
+    return Silent(stream, lambda rows: _appended(place / "web" / "a.ndjson", rows), disturb=disturb)
+
+
 SILENT: dict[str, Callable[[Path, pytest.FixtureRequest], Silent]] = {
     "syslog": _listening("syslog"), "http": _listening("http"), "mqtt": _mqtt, "redis": _redis, "s3": _s3,
+    "sftp": _sftp, "web": _web,
 }  # fmt: skip

@@ -17,7 +17,7 @@ from tests.waiting_workers import start_and_wait
 
 _SERVERS = ("mqtt", "redis", "s3")
 #: Those that Spark can read: what listens is read by one process.
-_ON_SPARK = ("redis", "s3")
+_ON_SPARK = ("redis", "s3", "sftp", "web")
 
 
 def marked(*names: str, slow: bool = True) -> list[Any]:

@@ -12,9 +12,9 @@ from typing import Any
 import headrace as hr
 import pytest
 from headrace_file import FileSource, FileSourceSettings
-from remote_servers import SshServer
 
 from tests.eventually import eventually
+from tests.remote_servers import SshServer
 
 pytest.importorskip("paramiko")
 

@@ -14,7 +14,8 @@ import pytest
 from headrace.testing import MemorySink
 from headrace_contract import SourceContract
 from headrace_file import FileSinkSettings, FileSource, FileSourceSettings
-from remote_servers import WebServer
+
+from tests.remote_servers import WebServer
 
 pytest.importorskip("aiohttp")
 
@@ -73,6 +74,16 @@ class TestFilesOfAWebServer(SourceContract):
 
     def end_outage(self) -> None:
         self.server.status = None
+
+
+@pytest.mark.parametrize("recursive", [True, False])
+def test_a_directory_without_files_is_waited_in(web: WebServer, recursive: bool) -> None:
+    made = source(f"{web.url}/", recursive=recursive)
+    assert not made.queues()
+    (web.directory / "a.ndjson").write_bytes(b"1\n")
+    assert [queue.name for queue in made.queues()] == [f"{web.url}/a.ndjson"]
+    (web.directory / "a.ndjson").unlink()
+    assert not made.queues()
 
 
 def test_ranges_offsets_and_compression(web: WebServer) -> None:

@@ -173,7 +173,8 @@ class RemoteFiles(FileSystem):
         made = {}
         for name, info in found.items():
             path = begin + name[start:]
-            if info["type"] == "file":
+            # fsspec gives an empty directory of a web server as a file of which nothing is known.
+            if info.get("type") == "file":
                 made[path] = self._entry(path, info if info.get("size") is not None else system.info(name))
         return made
 
