@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Protocol
 
 import pytest
 from file_world import World, checkpointed, drain
@@ -127,10 +128,22 @@ STEPS = st.lists(
 Steps = list[tuple[str, int | str]]
 
 
-def check(directory: Path, path: str, steps: Steps, between: Sequence[str]) -> None:
+class Log(Protocol):
+    """A log that is written and rotated."""
+
+    lines: list[bytes]
+
+    def write(self, count: int) -> None: ...
+
+    def rotate(self, way: str) -> Iterator[None]: ...
+
+
+def check(
+    directory: Path, path: str, steps: Steps, between: Sequence[str], made: Callable[[Path], Log] = SteppedLog
+) -> None:
     """Take the steps, and do between their system calls what ``between`` says. Each line must have come once at the end."""
     world = World(directory)
-    log = SteppedLog(world.path("log"))
+    log = made(world.path("log"))
     everything = Everything(world, path)
     choices = iter(between)
 

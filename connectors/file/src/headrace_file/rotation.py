@@ -2,7 +2,7 @@
 
 Rotated files stay in the directory of the file that is followed (or of the file its symbolic link leads to). They are
 found by inode when they were renamed and by their first bytes when they were copied or compressed; their order is that
-of their last change, which renaming, ``gzip`` and ``zstd`` keep.
+of ``rotated_order``.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from headrace.foundation.errors import BrokenQueueError
 
 from headrace_file.file_system import LOCAL, FileStatus, FileSystem
 from headrace_file.identity import FileIdentity, Fingerprint
+from headrace_file.rotated_order import OrderKey, is_later, order_key, ordered
 from headrace_file.siblings import Beside, Directories
 from headrace_file.streams import ByteStream, FileMovedError, PlainStream, open_stream
 
@@ -98,12 +99,6 @@ def _filled(pattern: str, values: dict[str, str]) -> str:
     for key, value in values.items():
         pattern = pattern.replace("{" + key + "}", value)
     return pattern
-
-
-def order_key(path: str, modified_ns: int) -> tuple[int, int, str]:
-    """Return the sort key of rotated files, from old to new: the last change, then app.log.2 before app.log.1."""
-    number = re.search(r"\.(\d{1,6})(?:\.\w+)?$", path)
-    return (modified_ns, -int(number[1]) if number else 0, path)
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,14 +257,14 @@ def find_successor(
     after = order_key(current_path, current.modified_ns)
     if not current.head.length and not current_path:
         after = (current.modified_ns, -sys.maxsize, "")  # whatever was written came when it was empty, or later
-    for found, candidate in _rotated_after(path, names, current, after, beside, files):
+    for _, modified_ns, candidate in _rotated_after(path, names, current, current_path, after, beside, files):
         rotated = glimpse(candidate, compression, files)
         if rotated is None or (not current_path and rotated.is_copy_before(current, byte)):
             continue  # lines were read after the copy was made: it holds nothing new
         if seen is not None and rotated.is_copy_of_now(seen.head, seen.size):
             continue  # of the file at the path, which is not truncated yet
         if not is_excluded(rotated):
-            return Successor(candidate, rotated.identity, settled=found[0] < settled_before_ns)
+            return Successor(candidate, rotated.identity, settled=modified_ns < settled_before_ns)
     if broken is not None:
         raise broken
     if seen is None or is_excluded(seen) or (left is not None and seen.identity.key != left.file.key):
@@ -306,8 +301,9 @@ def find_between(
     # A rotated file has the time of its last line, which came when this one was empty or later.
     after = (empty.modified_ns, -sys.maxsize, "")
     beside = directories.beside(path)
-    for found, candidate in _rotated_after(path, names, empty, after, beside, directories.files):
-        if found[0] > until[0] or (stream.file.path != path and found >= until):
+    at_path = stream.file.path == path
+    for key, modified_ns, candidate in _rotated_after(path, names, empty, "", after, beside, directories.files):
+        if key[0] > until[0] if at_path else not is_later(stream.file.path, until, candidate, key):
             continue
         rotated = glimpse(candidate, compression, directories.files)
         if rotated is None or not rotated.head:
@@ -315,7 +311,7 @@ def find_between(
         if rotated.is_copy_of_now(data, status.st_size):
             continue  # of this file, which is not truncated yet
         if not is_excluded(rotated):
-            return Successor(candidate, rotated.identity, settled=found[0] < settled_before_ns)
+            return Successor(candidate, rotated.identity, settled=modified_ns < settled_before_ns)
     return None
 
 
@@ -323,17 +319,22 @@ def _rotated_after(
     path: str,
     names: RotatedNames,
     current: FileIdentity,
-    after: tuple[int, int, str],
+    current_path: str,
+    after: OrderKey,
     beside: Beside,
     files: FileSystem,
-) -> list[tuple[tuple[int, int, str], str]]:
-    """Return the rotated files that were changed after ``after``, from old to new: their keys and paths."""
+) -> list[tuple[OrderKey, int, str]]:
+    """Return the rotated files that were written after ``current``, from old to new: their keys, last changes and paths."""
     is_rotated = names.matcher(path)
-    found: list[tuple[tuple[int, int, str], str]] = []
+    found: dict[str, int] = {}
     for sibling in beside.starting_with(names.prefix(path)):
         if sibling.inode == current.inode or not is_rotated(sibling.path):
             continue
         status = files.status_or_none(sibling.path)
-        if status is not None and status.st_size and order_key(sibling.path, status.st_mtime_ns) > after:
-            found.append((order_key(sibling.path, status.st_mtime_ns), sibling.path))
-    return sorted(found)
+        if status is not None and status.st_size:
+            found[sibling.path] = status.st_mtime_ns
+    return [
+        (key, found[candidate], candidate)
+        for key, candidate in ordered(list(found.items()))
+        if is_later(candidate, key, current_path, after)
+    ]

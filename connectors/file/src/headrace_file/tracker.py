@@ -20,7 +20,8 @@ from headrace.foundation.errors import BrokenQueueError, DataError
 
 from headrace_file.file_system import LOCAL, FileSystem, Paths
 from headrace_file.identity import FileIdentity, Fingerprint, Place, past_of
-from headrace_file.rotation import Glimpse, RotatedNames, glimpse, order_key
+from headrace_file.rotated_order import is_later, order_key
+from headrace_file.rotation import Glimpse, RotatedNames, glimpse
 from headrace_file.siblings import Directories
 from headrace_file.waypoints import Waypoints
 
@@ -372,7 +373,9 @@ class Tracker:
             if sibling.path == located or not is_rotated(sibling.path):
                 continue
             status = self._files.status_or_none(sibling.path)
-            if status is None or order_key(sibling.path, status.st_mtime_ns) <= after:
+            if status is None:
+                continue
+            if not is_later(sibling.path, order_key(sibling.path, status.st_mtime_ns), located or "", after):
                 continue
             key = (status.st_dev, status.st_ino)
             if not current.head.length and self._holds_past(state, sibling.path):
