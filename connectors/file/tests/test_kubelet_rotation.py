@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import gzip
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -16,7 +16,8 @@ from file_world import World
 from headrace_file.rotated_order import is_later, order_key, ordered, stamp_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_any_rotation import BETWEEN, Everything, check
+from rotating_log import KEEPING
+from test_any_rotation import BETWEEN, Everything, Log, SteppedLog, check
 
 from tests.effort import examples
 
@@ -80,6 +81,17 @@ class ContainerLog:
         yield
 
 
+def linked(made: Callable[[Path], Log]) -> Callable[[Path], Log]:
+    """Return what makes a log in another directory and under another name, to which the path leads, as /var/log/containers has them."""
+
+    def make(path: Path) -> Log:
+        (path.parent / "pods").mkdir()
+        path.symlink_to(path.parent / "pods" / "0.log")
+        return made(path.parent / "pods" / "0.log")
+
+    return make
+
+
 STEPS = st.lists(st.one_of(st.tuples(st.just("write"), st.integers(1, 3)), st.just(("rotate", ""))), max_size=8)
 
 
@@ -96,6 +108,28 @@ def test_each_line_comes_once(
 ) -> None:
     taken = [(step, value or way) for step, value in steps]
     check(tmp_path_factory.mktemp("steps"), path, taken, between, ContainerLog)
+
+
+@settings(max_examples=examples(200), deadline=None, derandomize=True)
+@given(
+    kind=st.sampled_from(["kubelet", "docker", "logrotate"]),
+    steps=st.lists(st.tuples(st.sampled_from(["write", "rotate"]), st.integers(1, 3)), max_size=8),
+    ways=st.lists(st.sampled_from(KEEPING), min_size=8, max_size=8),
+    between=st.lists(st.sampled_from(BETWEEN), max_size=60),
+)
+def test_each_line_of_a_log_behind_a_link_comes_once(
+    tmp_path_factory: pytest.TempPathFactory,
+    kind: str,
+    steps: list[tuple[str, int]],
+    ways: list[str],
+    between: list[str],
+) -> None:
+    made = SteppedLog if kind == "logrotate" else ContainerLog
+    taken: list[tuple[str, int | str]] = [
+        (step, count if step == "write" else way if kind == "logrotate" else kind)
+        for (step, count), way in zip(steps, ways, strict=False)
+    ]
+    check(tmp_path_factory.mktemp("steps"), "log", taken, between, linked(made))
 
 
 @pytest.mark.parametrize("rotations", [2, 3])

@@ -20,7 +20,7 @@ from headrace.foundation.errors import BrokenQueueError
 from headrace_file.file_system import LOCAL, FileStatus, FileSystem
 from headrace_file.identity import FileIdentity, Fingerprint
 from headrace_file.rotated_order import OrderKey, is_later, order_key, ordered
-from headrace_file.siblings import Beside, Directories
+from headrace_file.siblings import Beside, Directories, Sibling
 from headrace_file.streams import ByteStream, FileMovedError, PlainStream, open_stream
 
 
@@ -82,6 +82,16 @@ class RotatedNames:
         """Return the beginnings of the names of rotated files of ``path``, for every pattern."""
         name = os.path.basename(path)
         return os.path.splitext(name)[0] if any(each.startswith("{stem}") for each in self._patterns) else name
+
+    def among(self, path: str, beside: Beside, files: FileSystem) -> Iterator[Sibling]:
+        """Yield the files with a name that rotation gives to ``path``, or to the file that it leads to if it is a symbolic link."""
+        seen: set[str] = set()
+        for each in {os.path.basename(name): name for name in (files.real_path(path), path)}.values():
+            is_rotated = self.matcher(each)
+            for sibling in beside.starting_with(self.prefix(each)):
+                if sibling.path not in seen and is_rotated(sibling.path):
+                    seen.add(sibling.path)
+                    yield sibling
 
     def possible_originals(self, path: str) -> Iterator[str]:
         """Yield the paths that ``path`` could be a rotated form of, whether they exist or not."""
@@ -215,8 +225,7 @@ def locate(
                 return found
         if not file.head.length:
             continue
-        is_rotated = names.matcher(path)
-        rotated = [each.path for each in beside.starting_with(names.prefix(path)) if is_rotated(each.path)]
+        rotated = [each.path for each in names.among(path, beside, files)]
         copies = [(its.st_mtime_ns, each) for each in rotated if (its := files.status_or_none(each)) is not None]
         for _, candidate in sorted(copies, reverse=True):
             if same(candidate):
@@ -325,10 +334,9 @@ def _rotated_after(
     files: FileSystem,
 ) -> list[tuple[OrderKey, int, str]]:
     """Return the rotated files that were written after ``current``, from old to new: their keys, last changes and paths."""
-    is_rotated = names.matcher(path)
     found: dict[str, int] = {}
-    for sibling in beside.starting_with(names.prefix(path)):
-        if sibling.inode == current.inode or not is_rotated(sibling.path):
+    for sibling in names.among(path, beside, files):
+        if sibling.inode == current.inode:
             continue
         status = files.status_or_none(sibling.path)
         if status is not None and status.st_size:

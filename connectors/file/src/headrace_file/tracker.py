@@ -318,12 +318,10 @@ class Tracker:
                 return path
         if not current.head.length:
             return None
-        is_rotated = self._names.matcher(state.name)
-        for sibling in beside.starting_with(self._names.prefix(state.name)):
-            if is_rotated(sibling.path):
-                seen = self._glimpse(sibling.path)
-                if seen is not None and current.head.matches(seen.head):
-                    return sibling.path
+        for sibling in self._names.among(state.name, beside, self._files):
+            seen = self._glimpse(sibling.path)
+            if seen is not None and current.head.matches(seen.head):
+                return sibling.path
         return None
 
     def _owner_of(self, path: str, key: Key, owners: Owners) -> QueueFiles | None:
@@ -367,10 +365,9 @@ class Tracker:
         after = order_key(located or "", status.st_mtime_ns if status is not None else current.modified_ns)
         if located is None and not current.head.length:
             after = (current.modified_ns, -sys.maxsize, "")  # it was written when this one was empty, or later
-        is_rotated = self._names.matcher(state.name)
         beside = self.directories.beside(state.name, self._looked_seconds)
-        for sibling in beside.starting_with(self._names.prefix(state.name)):
-            if sibling.path == located or not is_rotated(sibling.path):
+        for sibling in self._names.among(state.name, beside, self._files):
+            if sibling.path == located:
                 continue
             status = self._files.status_or_none(sibling.path)
             if status is None:
