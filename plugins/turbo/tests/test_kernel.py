@@ -207,13 +207,13 @@ def test_after_many_bad_bodies_the_kernel_rests_and_comes_back(monkeypatch: pyte
 def test_places_beyond_the_buffer_are_refused_and_the_plain_decoder_goes_on() -> None:
     kernel_library = library()
     assert kernel_library is not None
-    one = KernelDecoder(kernel_library, b"\0" * 8, [])
+    one = KernelDecoder(kernel_library, b"\0" * 8, {})
     for start, end in ((0, 3), (-1, 1), (2, 1)):
         with pytest.raises(KernelError):
             one.decode(Bodies(b"{}", np.array([start]), np.array([end])), 100)
     for wrong in (b"", b"\1" * 8, b"\0" * 9):
         with pytest.raises(KernelError, match="description"):
-            KernelDecoder(kernel_library, wrong, [pa.int64()])
+            KernelDecoder(kernel_library, wrong, {"n": pa.int64()})
 
 
 @needs_kernel

@@ -89,6 +89,9 @@ class NewlineFraming(Framing):
     counts_newlines = True
 
     def ends(self, buffer: bytes, begin: int, *, final: bool, limit: int) -> NDArray[np.int64]:
+        first = buffer.find(b"\n", begin)
+        if first == len(buffer) - 1 and first >= 0:  # one record, as often when records come one by one
+            return np.array([first], dtype=np.int64)
         return find_byte(buffer, NEWLINE, begin)
 
 

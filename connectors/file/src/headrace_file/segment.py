@@ -48,10 +48,13 @@ def make_segment(
     left out, the bodies lie in ``buffer`` itself.
     """
     count = len(ends)
-    if not build:
+    if not build or not count:
         return empty_segment(count)
-    array = np.frombuffer(buffer, dtype=np.uint8)
     offsets = np.arange(first_offset, first_offset + count, dtype=np.int64)
+    has_returns = buffer.find(b"\r", int(starts[0]), int(ends[-1])) >= 0
+    if not has_returns and (keep_blank or not (ends == starts).any()):  # as nearly always
+        return Segment(count, Bodies(buffer, starts, ends, newline_separated=True), offsets)
+    array = np.frombuffer(buffer, dtype=np.uint8)
     returns = (ends > starts) & (array[np.maximum(ends - 1, 0)] == CARRIAGE_RETURN)
     blank = np.zeros(count, dtype=bool) if keep_blank else ends - returns == starts
     if not returns.any() and not blank.any():

@@ -308,6 +308,15 @@ def picked(frame: pl.DataFrame, columns: Sequence[str]) -> pl.DataFrame:
     return pl.DataFrame([frame.get_column(name) for name in columns])
 
 
+def of_rows(frame: pl.DataFrame, kept: pl.Series) -> pl.DataFrame:
+    """Return the rows for which a column of Booleans is true.
+
+    As ``filter``, which runs a query for it. Where all rows are kept, or none, as often in batches of few rows, there is nothing to copy.
+    """
+    count = kept.sum()
+    return frame if count == frame.height else frame.filter(kept) if count else frame.clear()
+
+
 def watermark_column(times_us: NDArray[np.int64]) -> pl.Series:
     """Return watermarks as a column: -2**63 means none yet and becomes NULL. Watermarks never decrease, so these come first."""
     import numpy as np

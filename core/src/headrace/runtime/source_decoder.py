@@ -55,7 +55,7 @@ class SourceDecoder:
             header = header[rows]
         if self._changes:
             header = header.with_columns(_kinds(given, header.height))
-        if _several_of_a_record(header[OFFSET].to_numpy()):
+        if _several_of_a_record(raw.offsets if rows is None else header[OFFSET].to_numpy()):
             header = renumber(header)
         if self._metadata:
             frame = self._with_metadata(queue, raw, rows, header, frame)
@@ -87,11 +87,9 @@ class SourceDecoder:
 
     @staticmethod
     def _header(raw: RawBatch) -> pl.DataFrame:
-        import numpy as np
         import polars as pl
 
-        count = len(raw.offsets)
-        columns = [pl.Series(OFFSET, raw.offsets), pl.Series(INDEX, np.zeros(count, dtype=np.int32))]
+        columns = [pl.Series(OFFSET, raw.offsets), _zeros(len(raw.offsets))]
         if raw.times is not None:
             columns.append(pl.Series(TIME, raw.times).cast(pl.Datetime("us", "UTC")))
         if raw.keys is not None:
@@ -122,6 +120,23 @@ class SourceDecoder:
 
                 made.append(pl.Series(name, [json.encode(t).decode() for t in texts], dtype=pl.String))
         return frame.with_columns(made).select(self._order) if frame.width else pl.DataFrame(made).select(self._order)
+
+
+def _zeros(count: int) -> pl.Series:
+    """Return the indexes of rows of which each is the only one of its record."""
+    import numpy as np
+    import polars as pl
+
+    global _known_zeros
+    known = _known_zeros
+    if known is None or len(known) < count:
+        known = _known_zeros = pl.Series(INDEX, np.zeros(max(count, _ZEROS_MIN), dtype=np.int32))
+    return known.slice(0, count)
+
+
+#: The longest column of zeros that was needed: frames share it, as columns never change.
+_known_zeros: pl.Series | None = None
+_ZEROS_MIN = 1024
 
 
 def _kinds(frame: pl.DataFrame, count: int) -> pl.Series:

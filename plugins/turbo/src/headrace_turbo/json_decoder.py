@@ -30,6 +30,8 @@ Finish = Callable[[pl.Series], "tuple[pl.Series, NDArray[np.bool_] | None]"]
 
 _UNITS_PER_SECOND: Mapping[str, int] = {"s": 1, "ms": 1000, "us": 1_000_000, "ns": 1_000_000_000}
 _INTEGER_BITS: Mapping[type[pl.DataType], int] = {pl.Int8: 8, pl.Int16: 16, pl.Int32: 32, pl.Int64: 64}
+#: Columns of these types, and moments, are given as they are wanted.
+_AS_THEY_COME = (pl.Int64, pl.Float64, pl.Boolean, pl.String, pl.Date)
 #: When so great a part of a batch is doubtful, the next batches are given to the plain decoder at once.
 _DOUBTFUL_MAX = 0.5
 _BATCHES_PLAIN = 16
@@ -61,7 +63,7 @@ def decoder_of(kernel: ctypes.CDLL, request: DecoderRequest) -> Decoder | None:
     except NotForKernel:
         return None
     description = _fields_description({name: column.description for name, column in columns.items()})
-    decoder = KernelDecoder(kernel, description, [column.arrow_type for column in columns.values()])
+    decoder = KernelDecoder(kernel, description, {name: each.arrow_type for name, each in columns.items()})
     return KernelJsonDecoder(decoder, columns, request)
 
 
@@ -95,8 +97,8 @@ class KernelJsonDecoder(Decoder):
         return self._plain.decode(bodies)
 
     def _by_kernel(self, kernel: KernelDecoder, bodies: Bodies) -> Decoded:
-        series, doubtful = kernel.decode(bodies, self._max_body_bytes)
-        frame, bad = self._finished(series, len(bodies))
+        values, doubtful = kernel.decode(bodies, self._max_body_bytes)
+        frame, bad = self._finished(values, len(bodies))
         if bad is not None:
             doubtful = np.union1d(doubtful, np.flatnonzero(bad))
         if not len(doubtful):
@@ -105,15 +107,18 @@ class KernelJsonDecoder(Decoder):
             self._plain_batches = _BATCHES_PLAIN
         return self._with_plain(frame, doubtful, bodies)
 
-    def _finished(self, series: list[pl.Series], count: int) -> tuple[pl.DataFrame, NDArray[np.bool_] | None]:
-        finished: list[pl.Series] = []
+    def _finished(self, frame: pl.DataFrame, count: int) -> tuple[pl.DataFrame, NDArray[np.bool_] | None]:
+        if not self._columns:
+            return pl.DataFrame(height=count), None
         doubtful: NDArray[np.bool_] | None = None
-        for (name, column), values in zip(self._columns.items(), series, strict=True):
-            made, doubtful_here = column.finish(values)
-            finished.append(made.alias(name))
+        for place, (name, column) in enumerate(self._columns.items()):
+            if column.finish is None:
+                continue
+            made, doubtful_here = column.finish(frame.to_series(place))
+            frame.replace_column(place, made.alias(name))
             if doubtful_here is not None:
                 doubtful = doubtful_here if doubtful is None else doubtful | doubtful_here
-        return (pl.DataFrame(finished) if finished else pl.DataFrame(height=count)), doubtful
+        return frame, doubtful
 
     def _with_plain(self, frame: pl.DataFrame, doubtful: NDArray[np.int64], bodies: Bodies) -> Decoded:
         """Put what the plain decoder makes of the doubtful bodies between the rows of the others."""
@@ -128,9 +133,9 @@ class KernelJsonDecoder(Decoder):
 
 
 class _KernelColumn:
-    """A column: how it is described to the kernel, the Arrow type of what that gives, and what remains to be done."""
+    """A column: how it is described to the kernel, the Arrow type of what that gives, and what remains to be done (None: nothing)."""
 
-    def __init__(self, description: bytes, arrow_type: pa.DataType, finish: Finish) -> None:
+    def __init__(self, description: bytes, arrow_type: pa.DataType, finish: Finish | None) -> None:
         self.description = description
         self.arrow_type = arrow_type
         self.finish = finish
@@ -139,12 +144,14 @@ class _KernelColumn:
     def of(cls, name: str, data_type: pl.DataType, request: DecoderRequest) -> _KernelColumn:
         """Return the column of a type. Raises NotForKernel."""
         if name in request.json_columns:
-            return cls(_numbers(_Kind.JSON_TEXTS), pa.string_view(), lambda texts: (texts, None))
+            return cls(_numbers(_Kind.JSON_TEXTS), pa.string_view(), None)
         if isinstance(data_type, pl.Decimal):
             return cls(_numbers(_Kind.NUMBER_TEXTS), pa.string_view(), lambda texts: _decimals(texts, data_type))
         if data_type == pl.Float32:
             return cls(_numbers(_Kind.FLOATS), pa.float64(), _floats_of_32_bits)
         description, arrow_type = _described(data_type, request)
+        if data_type in _AS_THEY_COME or isinstance(data_type, pl.Datetime):
+            return cls(description, arrow_type, None)
         return cls(description, arrow_type, lambda values: (values.cast(data_type), None))
 
 

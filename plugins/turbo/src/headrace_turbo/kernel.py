@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -52,11 +53,11 @@ class KernelDecoder:
     Used by one thread at a time. It cannot be copied or sent to another process.
     """
 
-    def __init__(self, kernel: ctypes.CDLL, description: bytes, types: list[pa.DataType]) -> None:
-        """Raises KernelError for a description that the kernel does not understand."""
+    def __init__(self, kernel: ctypes.CDLL, description: bytes, types: Mapping[str, pa.DataType]) -> None:
+        """``types`` by the names of the columns. Raises KernelError for a description that the kernel does not understand."""
         self._kernel = kernel
-        self._columns = [_Column.of(each) for each in types]
-        self._schema = pa.schema([(str(place), each) for place, each in enumerate(types)])
+        self._columns = [_Column.of(each) for each in types.values()]
+        self._schema = pa.schema(list(types.items()))
         self._handle: int | None = kernel.headrace_turbo_decoder(description, len(description))
         if self._handle is None:
             raise KernelError("the compiled kernel cannot read the description of the columns")
@@ -65,8 +66,8 @@ class KernelDecoder:
         if self._handle is not None:
             self._kernel.headrace_turbo_decoder_free(self._handle)
 
-    def decode(self, bodies: Bodies, max_body_bytes: int) -> tuple[list[pl.Series], NDArray[np.int64]]:
-        """Return a column of each type with a value for each body, and the rows that are doubtful: NULLs stand for them.
+    def decode(self, bodies: Bodies, max_body_bytes: int) -> tuple[pl.DataFrame, NDArray[np.int64]]:
+        """Return a frame with a value of each column for each body, and the rows that are doubtful: NULLs stand for them.
 
         Raises KernelError.
         """
@@ -91,7 +92,7 @@ class KernelDecoder:
             arrays = [self._column(batch, numbers, each) for each in self._columns]
             made = pl.from_arrow(pa.RecordBatch.from_arrays(arrays, schema=self._schema))
             assert isinstance(made, pl.DataFrame)
-            return made.get_columns(), _copied(told[3], told[2])
+            return made, _copied(told[3], told[2])
         finally:
             self._kernel.headrace_turbo_batch_free(batch)
 

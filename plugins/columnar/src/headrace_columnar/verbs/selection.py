@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import polars as pl
+from headrace.flow.messages import of_rows
 from headrace.flow.schema import Schema, per_schema
 from headrace.foundation.errors import NOT_THE_FAULT_OF_A_ROW, FunctionError, OptionError
 from headrace.interfaces.functions import UserFunction
@@ -65,7 +66,7 @@ class _BoundWhere(BoundVerb):
 
     def process(self, frame: pl.DataFrame) -> Results:
         kept, failures = evaluate_all([self._predicate], frame, ["kept"])
-        return [("", frame.filter(kept["kept"]))], rejected_of(frame, failures)
+        return [("", of_rows(frame, kept.to_series()))], rejected_of(frame, failures)
 
 
 class Split(VerbSpec):
@@ -132,9 +133,9 @@ class _BoundSplit(BoundVerb):
             left = left.scatter([place for place, _ in failures], False)
         outputs = []
         for name in names:
-            outputs.append((name, frame.filter(left & taken[name])))
+            outputs.append((name, of_rows(frame, left & taken[name])))
             left = left & ~taken[name]
-        return [*outputs, (REST, frame.filter(left))], rejected
+        return [*outputs, (REST, of_rows(frame, left))], rejected
 
 
 class Filter(VerbSpec):
@@ -176,4 +177,4 @@ class _BoundFilter(BoundVerb):
             except Exception as error:  # the user's code may raise anything: the row goes to the dead letters with it
                 kept.append(False)
                 failures.append((place, error))
-        return [("", frame.filter(pl.Series(kept, dtype=pl.Boolean)))], rejected_of(frame, failures)
+        return [("", of_rows(frame, pl.Series(kept, dtype=pl.Boolean)))], rejected_of(frame, failures)
