@@ -24,6 +24,8 @@ MODULES = (
 )
 #: The families whose seeds need servers: no seed picks them, they are named.
 SERVER_MODULE = "tests.differential.servers.family"
+#: Others that no seed picks: a case of them is several runs.
+NAMED_MODULES = ("tests.differential.streams.edited_family",)
 
 
 @dataclass(frozen=True)
@@ -57,6 +59,12 @@ def server_families() -> dict[str, Family]:
     return _families_of(SERVER_MODULE)
 
 
+@cache
+def named_families() -> dict[str, Family]:
+    """Return the families that are only run where they are named, by name."""
+    return _families_of(*NAMED_MODULES)
+
+
 def _families_of(*names: str) -> dict[str, Family]:
     found: dict[str, Family] = {}
     for name in names:
@@ -68,7 +76,7 @@ def _families_of(*names: str) -> dict[str, Family]:
 
 def family_named(name: str) -> Family:
     """Return the family of that name."""
-    return families().get(name) or server_families()[name]
+    return families().get(name) or named_families().get(name) or server_families()[name]
 
 
 def case_of(choices: Choices, only: str = "", *, backend: str = "light") -> tuple[Family, Any]:
