@@ -72,8 +72,9 @@ def headrace_accelerators() -> Mapping[str, Callable[[], Callable[..., Any] | No
 
     headrace calls ``make`` once in a process. It returns a function with the same results as headrace's own for all
     arguments, or None. ``find_byte(buffer, byte, begin)`` returns the places of a byte as int64, in order;
-    ``text_sums(data, offsets)`` the polynomials of texts for the hash of keys (``flow.key_hashes.text_sums``). It is not
-    called if ``HEADRACE_DECODERS=plain`` is set.
+    ``text_sums(data, offsets)`` the polynomials of texts for the hash of keys (``flow.key_hashes.text_sums``).
+    ``group_sums(keys, numbers)`` returns the first rows of groups of equal keys and sums of numbers by group, or None
+    (``headrace_stateful.aggregates.grouping``). It is not called if ``HEADRACE_DECODERS=plain`` is set.
     """
 
 

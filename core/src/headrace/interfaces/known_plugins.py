@@ -187,6 +187,7 @@ OFFERS: Mapping[str, Mapping[str, str]] = {
     "accelerator": {
         "count_byte": "headrace-turbo",
         "find_byte": "headrace-turbo",
+        "group_sums": "headrace-turbo",
         "text_sums": "headrace-turbo",
     },
     "state store": {

@@ -6,6 +6,7 @@
 pub mod bytes;
 pub mod columns;
 pub mod description;
+pub mod groups;
 pub mod moments;
 pub mod objects;
 pub mod scan;
@@ -121,6 +122,77 @@ pub unsafe extern "C" fn headrace_turbo_text_sums(
     }
     let data = if bytes == 0 { &[] } else { std::slice::from_raw_parts(data, bytes) };
     sums::write(data, std::slice::from_raw_parts(offsets, count + 1), std::slice::from_raw_parts_mut(sums, count))
+}
+
+/// Puts rows with equal keys into groups: the first row of each group goes to `firsts`, in this order, and the group of each row to `groups`.
+///
+/// `numbers` describes the columns of keys: the address of the values, then of 64-bit integers 0, of string views one more than the number
+/// of their buffers, followed by address and bytes of each buffer. Returns the number of groups; `usize::MAX`: it could not.
+///
+/// # Safety
+/// `numbers` points to `columns` such descriptions, which name readable memory: `rows` values each. `firsts` and `groups` have room for
+/// `rows` numbers each.
+#[no_mangle]
+pub unsafe extern "C" fn headrace_turbo_group(
+    numbers: *const u64,
+    columns: usize,
+    rows: usize,
+    firsts: *mut u32,
+    groups: *mut u32,
+) -> usize {
+    if rows == 0 || rows > u32::MAX as usize >> 1 {
+        return if rows == 0 { 0 } else { usize::MAX };
+    }
+    let mut given = numbers;
+    let mut next = || {
+        let number = *given;
+        given = given.add(1);
+        number as usize
+    };
+    let mut keys = Vec::with_capacity(columns);
+    for _ in 0..columns {
+        let (values, buffers) = (next(), next());
+        if buffers == 0 {
+            keys.push(groups::Keys::Integers(std::slice::from_raw_parts(values as *const i64, rows)));
+            continue;
+        }
+        let data = (1..buffers)
+            .map(|_| match (next(), next()) {
+                (_, 0) => &[][..],
+                (address, bytes) => std::slice::from_raw_parts(address as *const u8, bytes),
+            })
+            .collect();
+        keys.push(groups::Keys::Texts(std::slice::from_raw_parts(values as *const groups::View, rows), data));
+    }
+    let firsts = std::slice::from_raw_parts_mut(firsts, rows);
+    let groups = std::slice::from_raw_parts_mut(groups, rows);
+    catch_unwind(AssertUnwindSafe(|| groups::group(&keys, firsts, groups))).ok().flatten().unwrap_or(usize::MAX)
+}
+
+/// Writes the sums of each column by group, those of one column after those of another. False: it could not.
+///
+/// # Safety
+/// `groups` points to `rows` numbers less than `count`, `columns` to the addresses of `sums` columns of `rows` numbers each (NULL: 1 in
+/// each row), and `made` has room for `sums` times `count` numbers.
+#[no_mangle]
+pub unsafe extern "C" fn headrace_turbo_sum(
+    groups: *const u32,
+    rows: usize,
+    count: usize,
+    columns: *const *const i64,
+    sums: usize,
+    made: *mut i64,
+) -> bool {
+    if rows == 0 || sums == 0 {
+        return true;
+    }
+    let columns: Vec<Option<&[i64]>> = (0..sums)
+        .map(|place| *columns.add(place))
+        .map(|values| (!values.is_null()).then(|| std::slice::from_raw_parts(values, rows)))
+        .collect();
+    let groups = std::slice::from_raw_parts(groups, rows);
+    let made = std::slice::from_raw_parts_mut(made, sums * count);
+    catch_unwind(AssertUnwindSafe(|| groups::sum(groups, count, &columns, made))).is_ok()
 }
 
 /// Makes a decoder of a description (see description.rs). NULL: the description is not understood.

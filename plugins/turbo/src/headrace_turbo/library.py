@@ -11,6 +11,7 @@ import functools
 import logging
 import sys
 from pathlib import Path
+from typing import Any
 
 logger = logging.getLogger(__name__)
 INTERFACE_VERSION = 3
@@ -50,8 +51,13 @@ def library() -> ctypes.CDLL | None:
     ):
         function = getattr(found, f"headrace_turbo_{name}")
         function.restype, function.argtypes = result, arguments
-    # A kernel that was compiled before there was this function serves for the rest.
-    if hasattr(found, "headrace_turbo_text_sums"):
-        found.headrace_turbo_text_sums.restype = ctypes.c_bool
-        found.headrace_turbo_text_sums.argtypes = [address, size, address, size, address]
+    later: list[tuple[str, Any, list[Any]]] = [
+        ("text_sums", ctypes.c_bool, [address, size, address, size, address]),
+        ("group", size, [address, size, size, address, address]),
+        ("sum", ctypes.c_bool, [address, size, size, address, size, address]),
+    ]
+    for name, result, arguments in later:
+        # A kernel that was compiled before there was this function serves for the rest.
+        if (function := getattr(found, f"headrace_turbo_{name}", None)) is not None:
+            function.restype, function.argtypes = result, arguments
     return found

@@ -100,6 +100,8 @@ class _OwnSpark:
 
 
 _own: _OwnSpark | None = None
+#: The session that was made for options of a job in a submitted program, and these options.
+_of_submit: tuple[SparkContext, tuple[object, ...]] | None = None
 _queries: list[StreamingQuery] = []
 _lock = threading.Lock()
 
@@ -134,7 +136,8 @@ def session_for(settings: SparkSettings) -> SessionInUse:
             return _in_use(settings.session, own)
         context = SparkContext._active_spark_context
         if context is not None and own is None:
-            _refuse_start_options(settings)
+            if _of_submit != (context, _key(settings)):  # else the same job is started again, or another one like it
+                _refuse_start_options(settings)
             return _in_use(SparkSession(context), None)
         if "PYSPARK_GATEWAY_PORT" in os.environ:
             # Started by spark-submit, which has the options; Java runs already.
@@ -216,6 +219,7 @@ def _refuse_start_options(settings: SparkSettings) -> None:
 
 
 def _submitted(settings: SparkSettings) -> SparkSession:
+    global _of_submit
     builder = SparkSession.builder
     if settings.master is not None:
         builder = builder.master(settings.master)
@@ -225,7 +229,9 @@ def _submitted(settings: SparkSettings) -> SparkSession:
     for key, value in conf.items():
         builder = builder.config(key, value)
     with environment_with({"PYSPARK_PYTHON": python_of_workers(conf)}):
-        return builder.getOrCreate()
+        session = builder.getOrCreate()
+    _of_submit = session.sparkContext, _key(settings)
+    return session
 
 
 def _key(settings: SparkSettings) -> tuple[object, ...]:

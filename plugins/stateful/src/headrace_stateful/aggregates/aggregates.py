@@ -36,6 +36,7 @@ from headrace_stateful.aggregates.aggregate_functions import (
     user_aggregate,
 )
 from headrace_stateful.aggregates.aggregate_partials import PartialColumn, PartialColumns
+from headrace_stateful.aggregates.grouping import Aggregation, WholeSum, grouped
 
 #: The column of 1 and -1 that ``partial(…, signed=True)`` reads.
 SIGN = "__hr_sign"
@@ -109,7 +110,7 @@ class AggregatePlan:
         return evaluate_all(list(self._inputs.values()), frame, list(self._inputs))
 
     def partial(
-        self, rows: pl.DataFrame, by: Sequence[str], *, signed: bool = False, others: Sequence[pl.Expr] = ()
+        self, rows: pl.DataFrame, by: Sequence[str], *, signed: bool = False, others: Sequence[Aggregation] = ()
     ) -> pl.DataFrame:
         """Aggregate inputs within groups: the columns ``by`` and the partial columns, groups in the order of their first row.
 
@@ -120,25 +121,25 @@ class AggregatePlan:
             signs = [column.signed for column in self._partials]
             assert all(sign is not None for sign in signs), "some aggregates do not take rows back by their sign"
             lifted = rows.with_columns(column.value for column in self._partials)
-            return self._typed(_grouped(lifted, by, [*others, *(sign for sign in signs if sign is not None)]), by)
+            return self._typed(grouped(lifted, by, [*others, *(sign for sign in signs if sign is not None)]), by)
         if self._lifted:
             # Lazily: parts that several columns have in common are computed once.
             rows = rows.lazy().with_columns(self._lifted).collect()
-        made = _grouped(rows, by, [*others, *(column.rows for column in self._partials)])
+        made = grouped(rows, by, [*others, *(_of_rows(column) for column in self._partials)])
         if self._users:
             made = made.with_columns(column.fold_rows(made[column.name]) for column in self._users)
         return self._typed(made, by)
 
     def merge(
-        self, partials: pl.DataFrame, by: Sequence[str], *, others: Sequence[pl.Expr] = (),
+        self, partials: pl.DataFrame, by: Sequence[str], *, others: Sequence[Aggregation] = (),
         without: frozenset[str] = frozenset(),
     ) -> pl.DataFrame:  # fmt: skip
         """Merge partials of the same group, in the order in which they stand. ``others`` are aggregations beside these.
 
         ``without``: partials that the caller merges itself.
         """
-        merged = (column.merged for column in self._partials if column.name not in without)
-        made = _grouped(partials, by, [*others, *merged])
+        merged = (_of_partials(column) for column in self._partials if column.name not in without)
+        made = grouped(partials, by, [*others, *merged])
         if self._users:
             made = made.with_columns(column.fold_partials(made[column.name]) for column in self._users)
         return self._typed(made, by)
@@ -187,6 +188,21 @@ class AggregatePlan:
         return made.with_columns(wrong) if wrong else made
 
 
+def _of_rows(column: PartialColumn) -> Aggregation:
+    """Return what makes a partial column of rows whose contributions stand in columns where they are lifted."""
+    if not _is_whole_sum(column):
+        return column.rows
+    return WholeSum(column.name, pl.col(column.name) if column.is_lifted else column.value, column.rows)
+
+
+def _of_partials(column: PartialColumn) -> Aggregation:
+    return WholeSum(column.name, pl.col(column.name), column.merged) if _is_whole_sum(column) else column.merged
+
+
+def _is_whole_sum(column: PartialColumn) -> bool:
+    return column.kind == "sum" and column.data_type == pl.Int64()
+
+
 def _runs(column: PartialColumn) -> bool:
     """Whether polars has a cumulative form of the aggregation."""
     if column.kind in ("sum", "first", "last"):
@@ -203,13 +219,6 @@ def _running(column: PartialColumn) -> pl.Expr:
     if column.kind == "last":
         return values.forward_fill()
     return (values.cum_min() if column.kind == "min" else values.cum_max()).forward_fill()
-
-
-def _grouped(frame: pl.DataFrame, by: Sequence[str], aggregations: Sequence[pl.Expr]) -> pl.DataFrame:
-    if by:
-        return frame.group_by(list(by), maintain_order=True).agg(aggregations)
-    whole = frame.with_columns(pl.lit(0, dtype=pl.Int8).alias("__hr_all"))
-    return whole.group_by("__hr_all", maintain_order=True).agg(aggregations).drop("__hr_all")
 
 
 def compile_aggregates(

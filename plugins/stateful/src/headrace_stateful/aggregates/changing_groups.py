@@ -17,6 +17,7 @@ from headrace.flow import changelog
 from headrace_columnar.evaluation import RowFailure
 
 from headrace_stateful.aggregates.aggregates import SIGN, AggregatePlan
+from headrace_stateful.aggregates.grouping import Aggregation, expressions_of
 
 #: How many rows a group has, in its partial result.
 _COUNT = "__hr_count"
@@ -57,13 +58,13 @@ class _Counted(ChangingGroups):
         self.meanings = {**plan.meanings, _COUNT: "rows that are left", SIGN: "signs"}
 
     def partial(
-        self, rows: pl.DataFrame, by: Sequence[str], *, signed: bool = False, others: Sequence[pl.Expr] = ()
+        self, rows: pl.DataFrame, by: Sequence[str], *, signed: bool = False, others: Sequence[Aggregation] = ()
     ) -> pl.DataFrame:
         count = pl.col(SIGN).cast(pl.Int64).sum().alias(_COUNT)
         return _counted(self._plan.partial(rows, by, signed=True, others=[*others, count]))
 
     def merge(
-        self, partials: pl.DataFrame, by: Sequence[str], *, others: Sequence[pl.Expr] = (),
+        self, partials: pl.DataFrame, by: Sequence[str], *, others: Sequence[Aggregation] = (),
         without: frozenset[str] = frozenset(),
     ) -> pl.DataFrame:  # fmt: skip
         return _counted(self._plan.merge(partials, by, others=[*others, pl.col(_COUNT).sum()], without=without))
@@ -85,13 +86,13 @@ class _Kept(ChangingGroups):
         self.order_sensitive = True
 
     def partial(
-        self, rows: pl.DataFrame, by: Sequence[str], *, signed: bool = False, others: Sequence[pl.Expr] = ()
+        self, rows: pl.DataFrame, by: Sequence[str], *, signed: bool = False, others: Sequence[Aggregation] = ()
     ) -> pl.DataFrame:
         row = pl.struct(list(self.input_schema)).alias(_ROWS)
         return self._collected(rows.select(*by, row, *_columns_of(others)), by, others)
 
     def merge(
-        self, partials: pl.DataFrame, by: Sequence[str], *, others: Sequence[pl.Expr] = (),
+        self, partials: pl.DataFrame, by: Sequence[str], *, others: Sequence[Aggregation] = (),
         without: frozenset[str] = frozenset(),
     ) -> pl.DataFrame:  # fmt: skip
         return self._collected(partials.explode(_ROWS), by, others)
@@ -123,11 +124,11 @@ class _Kept(ChangingGroups):
         made = lifted.group_by(_GROUP, maintain_order=True).agg(signed for _, signed in columns if signed is not None)
         return made.drop(_GROUP).get_columns()
 
-    def _collected(self, rows: pl.DataFrame, by: Sequence[str], others: Sequence[pl.Expr]) -> pl.DataFrame:
+    def _collected(self, rows: pl.DataFrame, by: Sequence[str], others: Sequence[Aggregation]) -> pl.DataFrame:
         """Return one row per group, with the rows that are left in a list."""
         # A group of which all rows were taken back has an empty list, which stands here as NULL.
         is_row = pl.col(_ROWS).struct.field(SIGN).is_not_null()
-        found = rows.group_by(list(by), maintain_order=True).agg(*others, pl.col(_ROWS).filter(is_row))
+        found = rows.group_by(list(by), maintain_order=True).agg(*expressions_of(others), pl.col(_ROWS).filter(is_row))
         return found if self._plan.order_sensitive else self._settled(found)
 
     def _settled(self, found: pl.DataFrame) -> pl.DataFrame:
@@ -165,5 +166,5 @@ def _counted(made: pl.DataFrame) -> pl.DataFrame:
     return made.select(pl.exclude(_COUNT), _COUNT)
 
 
-def _columns_of(expressions: Sequence[pl.Expr]) -> list[str]:
-    return list(dict.fromkeys(name for each in expressions for name in each.meta.root_names()))
+def _columns_of(aggregations: Sequence[Aggregation]) -> list[str]:
+    return list(dict.fromkeys(name for each in expressions_of(aggregations) for name in each.meta.root_names()))

@@ -25,6 +25,7 @@ from headrace.interfaces.mapped_memory import MappedMemory
 from headrace.interfaces.operator import MappedOperator
 
 from headrace_stateful.aggregates.changing_groups import ChangingGroups
+from headrace_stateful.aggregates.grouping import First
 from headrace_stateful.keys.shares import Reached, rows_of, snapshots, together
 from headrace_stateful.keys.state_bytes import frozen_frames, pack, unpack
 from headrace_stateful.keys.watermark import event_times_us
@@ -102,7 +103,7 @@ class AlignedWindows(WindowOperator, MappedOperator):
         plan = self.shape.plan
         if not self._keys or not is_merged_by_window(frame[END]):
             return plan.merge(frame, self._by)
-        first = [pl.col(END).first(), pl.col(_AT).first()]
+        first = [First(END), First(_AT)]
         parts = frame.with_row_index(_AT).partition_by(END, maintain_order=True)
         made = pl.concat([plan.merge(part, self._keys, others=first) for part in parts], rechunk=True)
         # Which group begins at a row; sorting groups by their first rows would take longer.
@@ -174,7 +175,7 @@ class AlignedWindows(WindowOperator, MappedOperator):
         if arrived is not None:
             entries = pl.concat([arrived.values, arrived.frame.select(OFFSET, INDEX)], how="horizontal")
             taken, late = self._taken_and_late(entries, arrived.times, arrived.watermarks)
-            first = [pl.col(OFFSET).first(), pl.col(INDEX).first()]
+            first = [First(OFFSET), First(INDEX)]
             parts.append(shape.plan.partial(taken, self._by, others=first))
         if combined.height:
             assert shape.window.on is not None

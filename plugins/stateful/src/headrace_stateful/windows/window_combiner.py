@@ -8,6 +8,7 @@ from headrace.flow.messages import COMBINED, HEADER_COLUMNS, INDEX, OFFSET, WATE
 from headrace.interfaces.operator import Combiner
 
 from headrace_stateful.aggregates.changing_groups import ChangingGroups
+from headrace_stateful.aggregates.grouping import First, RowCount
 from headrace_stateful.keys.watermark import event_times_us
 from headrace_stateful.windows.window_shape import NEVER, WindowShape, panes
 
@@ -58,7 +59,7 @@ class WindowCombiner(Combiner):
         entries = entries.with_columns(pl.Series(_PANE, begins))
         if not whole:
             entries = entries.filter(pl.Series(fit))
-        others = [*(pl.col(name).first() for name in own), pl.len().cast(pl.Int64).alias(COMBINED)]
+        others = [*(First(name) for name in own), RowCount(COMBINED)]
         made = shape.plan.partial(entries, [_PANE, *shape.keys], others=others).drop(_PANE)
         if whole:
             return made  # groups are in the order of their first row
