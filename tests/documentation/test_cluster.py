@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import os
 import re
-import signal
 import subprocess
 import sys
 from pathlib import Path
 
+import psutil
 import pytest
 from typer.main import get_command
 
 from tests.documentation.test_first_steps import ROOT, blocks_of, rows_in, shell, write_files
+from tests.eventually import eventually
+from tests.guarded_shell import guarded_shell
 from tests.servers.ports import release_ports, reserve_ports
 
 PAGE = "docs/cluster.md"
@@ -52,6 +54,20 @@ def hadoop_version() -> str:
     return jar.stem.removeprefix("hadoop-client-api-")
 
 
+@pytest.mark.parametrize("ends", [False, True], ids=["while it runs", "when it has ended"])
+def test_a_script_leaves_no_process_when_the_tests_are_killed(ends: bool, tmp_path: Path) -> None:
+    script = f"sleep 1000 & echo $!; {'exit 0' if ends else 'wait'}"
+    tests = subprocess.Popen(
+        [sys.executable, "-m", "tests.guarded_shell", script], cwd=ROOT, stdout=subprocess.PIPE, text=True
+    )
+    assert tests.stdout is not None
+    with tests.stdout:
+        left = psutil.Process(int(tests.stdout.readline()))
+        tests.kill()
+        tests.wait()
+    eventually(lambda: not left.is_running() or left.status() == psutil.STATUS_ZOMBIE, "the end of the script")
+
+
 @pytest.mark.slow
 @pytest.mark.servers
 @pytest.mark.timeout(1200)
@@ -67,15 +83,11 @@ def test_the_trial_cluster_runs_the_job_as_printed(tmp_path: Path) -> None:
         script = script.replace(port, str(first + offset))
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYSPARK", "SPARK_"))}
     environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    process = subprocess.Popen(
-        ["bash", "-euo", "pipefail", "-c", script], cwd=tmp_path, env=environment, start_new_session=True,
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-    )  # fmt: skip
     try:
-        printed = process.communicate()[0]
-        assert process.returncode == 0, printed[-4000:]
+        with guarded_shell(script, tmp_path, environment) as process:
+            printed = process.communicate()[0]
+            assert process.returncode == 0, printed[-4000:]
     finally:
-        os.killpg(process.pid, signal.SIGKILL)
         release_ports(str(tmp_path))
     for step in steps[1:]:
         assert rows_in(tmp_path / f"of-{step}") == ROWS, step
