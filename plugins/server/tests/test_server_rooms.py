@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import headrace_server
@@ -49,3 +51,14 @@ def test_only_the_processes_of_jobs_load_job_files() -> None:
         "trials/replaying.py",
         "trials/rules.py",
     }
+
+
+@pytest.mark.parametrize("module", ["runner.service", "runner.offsets", "trials.over_last_records", "trials.replaying"])
+def test_the_processes_of_jobs_do_not_load_what_only_the_server_needs(module: str) -> None:
+    """There is such a process for each job: SQLAlchemy alone would take more time and memory than all else that it imports."""
+    code = (
+        f"import sys, headrace_server.{module}; "
+        "print(*{'sqlalchemy', 'argon2', 'starlette', 'uvicorn', 'jinja2', 'asyncio'} & set(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == []
