@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import gc
 import json
 import os
 import pickle
 import subprocess
 import sys
+import warnings
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -234,3 +236,19 @@ def test_tables_are_forgotten_with_their_streams() -> None:
     del table, specs
     gc.collect()
     assert len(lookup_join._tables) == before
+
+
+def test_the_lock_of_a_table_that_nobody_refers_to_is_released(tmp_path: Path) -> None:
+    """The copies of a job's verbs in other processes are dropped when the job ends; nobody closes them."""
+    files = TableFiles("t", tmp_path)
+    with files.loading():
+        pass
+    with (files.directory / "users.lock").open("rb") as lock:
+        with pytest.raises(BlockingIOError):
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        with warnings.catch_warnings(record=True) as warned:
+            warnings.simplefilter("always")
+            del files
+            gc.collect()
+        assert warned == []
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -22,6 +22,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
+from weakref import finalize
 
 import pyarrow as pa
 from headrace.foundation.errors import JobError
@@ -67,6 +68,8 @@ class TableFiles:
         self._base = base or base_directory()
         self.directory = self._base / token
         self._users: IO[bytes] | None = None
+        #: Closes the file of the lock: when ``close`` is called, or with this object. Copies in other processes are just dropped.
+        self._release: finalize[..., TableFiles] | None = None
 
     def newest(self) -> int:
         """Return the number of the newest version; 0 when there is none."""
@@ -106,9 +109,9 @@ class TableFiles:
 
     def close(self) -> None:
         """Release this process's lock on the directory, which may then be removed."""
-        if self._users is not None:
-            self._users.close()
-            self._users = None
+        if self._release is not None:
+            self._release()
+        self._users = None
 
     def _states(self) -> list[tuple[int, Path]]:
         try:
@@ -133,6 +136,7 @@ class TableFiles:
             fcntl.flock(users, fcntl.LOCK_SH)
             if _is_at(users, self.directory / _USERS):
                 self._users = users
+                self._release = finalize(self, users.close)
                 return
             users.close()  # another process has just removed the directory
 
