@@ -94,3 +94,18 @@ def test_the_nightly_run_has_every_kind_of_simulated_histories_and_every_fuzzer_
     assert re.search(r"^TARGETS \?=$", text, re.MULTILINE), "without names, all targets are fuzzed"
     assert {name for group in BY_KIND.values() for name in group} == set(MUTATIONS)
     assert set(BY_KIND) <= {"one", *KINDS}
+
+
+_EXAMPLES = re.compile(r"max_examples=[0-9]")
+_SETTINGS_OF_SLOW = re.compile(r"^@pytest\.mark\.slow\n(?:@.*\n)*?@settings\(max_examples=[0-9]", re.MULTILINE)
+
+
+def test_generated_tests_try_fewer_examples_where_the_run_asks_for_less() -> None:
+    """Every count of examples is ``examples(…)``, but for tests that are slow anyway."""
+    wrong = {}
+    for file in files_of_tests():
+        text = file.read_text(encoding="utf-8")
+        counts = len(_EXAMPLES.findall(text)) - len(_SETTINGS_OF_SLOW.findall(text))
+        if counts:
+            wrong[str(file.relative_to(ROOT))] = counts
+    assert wrong == {}

@@ -32,6 +32,7 @@ def test_both_are_part_of_all_kinds_of_histories() -> None:
     assert {shared_history_of(seed).shape for seed in range(60)} >= set(BESIDE)
 
 
+@pytest.mark.slow  # the histories above are of every run, and bugs of other kinds are planted in every run
 @pytest.mark.parametrize(
     ("name", "shape"),
     [

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.effort import examples
 from tests.simulation.__main__ import seeds_until_found
 from tests.simulation.connectors import connector_history_of, run_connector
 from tests.simulation.histories import Fault, History
@@ -17,7 +18,7 @@ from tests.simulation.mutations import MUTATIONS
 from tests.simulation.mysql import values_of
 from tests.simulation.outputs import CONNECTORS
 
-_SEEDS = 16
+_SEEDS = examples(50)
 
 
 @pytest.mark.parametrize("part", range(4))

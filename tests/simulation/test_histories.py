@@ -13,6 +13,7 @@ from unittest.mock import patch
 import pytest
 from headrace_light.shared import stages
 
+from tests.effort import examples
 from tests.simulation.__main__ import seeds_until_found
 from tests.simulation.histories import FAULTS, Fault, history_of
 from tests.simulation.instances import Event, run_shared, shared_history_of
@@ -22,10 +23,10 @@ from tests.simulation.mutations import MUTATIONS
 from tests.simulation.running import run
 
 ROOT = Path(__file__).resolve().parents[2]
-#: How many histories every change runs: as many as fit into about ten seconds of a processor. `make simulate` runs others.
-_SEEDS = 64
+#: How many histories this run tries: as many as fit into a few seconds of a processor. `make simulate` runs others.
+_SEEDS = examples(200)
 _PARTS = 8
-_SHARED_SEEDS = 16
+_SHARED_SEEDS = examples(50)
 
 
 @pytest.mark.parametrize("part", range(_PARTS))
@@ -36,7 +37,7 @@ def test_histories_break_no_rule(part: int) -> None:
 
 
 def test_generated_histories_have_every_shape_sink_and_fault() -> None:
-    histories = [history_of(seed) for seed in range(_SEEDS)]
+    histories = [history_of(seed) for seed in range(64)]
     assert {each.shape for each in histories} == set(ALL_SHAPES)
     assert {each.sink for each in histories} == {"transactional", "file", "keyed", "plain"}
     assert {fault.kind for each in histories for fault in each.faults} == FAULTS

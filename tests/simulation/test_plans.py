@@ -5,12 +5,13 @@ from __future__ import annotations
 import pytest
 
 from tests.differential.streams.plan import IntervalJoin, Join, TopN, Windowed, WindowJoin
+from tests.effort import examples
 from tests.simulation.histories import FAULTS
 from tests.simulation.mutations import MUTATIONS
 from tests.simulation.plans import plan_history_of, plan_of, run_plan
 from tests.simulation.shrinking import shrink
 
-_SEEDS = 20
+_SEEDS = examples(60)
 
 
 @pytest.mark.parametrize("part", range(4))
@@ -29,6 +30,7 @@ def test_generated_histories_have_every_kind_of_verb_and_fault() -> None:
     assert {each.dialect for each in histories} == {"dsl", "sql"}
 
 
+@pytest.mark.slow  # every run shrinks a history of one job: test_shrinking.py
 def test_a_planted_bug_is_found_and_its_plan_made_smaller() -> None:
     with MUTATIONS["known rows told by offset alone"]():
         found = next(seed for seed in range(60) if run_plan(plan_history_of(seed)).wrong)

@@ -14,6 +14,8 @@ from headrace_schemaregistry.testing import small_registry
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.effort import examples
+
 #: What a reader's type may have been written as: the rules of resolution promote it.
 EARLIER = {
     "long": ["long", "int"],
@@ -99,7 +101,7 @@ def read(
     return list(sink.rows), list(letters.rows)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.data())
 def test_any_versions_in_any_order(data: st.DataObject) -> None:
     reader, writers = data.draw(versions())

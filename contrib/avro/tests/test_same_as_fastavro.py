@@ -19,6 +19,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from schemas_and_records import promoted, schemas, values
 
+from tests.effort import examples
+
 MAX = 2**20
 
 
@@ -82,7 +84,7 @@ def compare(schema: dict[str, Any], wanted: dict[str, Any], bodies: list[bytes])
     assert repr(outcomes(whole, bodies)) == repr(outcomes(single, bodies))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(cases(unions=False))
 def test_whole_and_damaged_bodies(case: tuple[dict[str, Any], list[dict[str, Any]], int]) -> None:
     schema, records, seed = case
@@ -95,7 +97,7 @@ def test_whole_and_damaged_bodies(case: tuple[dict[str, Any], list[dict[str, Any
     compare(schema, schema, mixed)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(cases(unions=True), st.data())
 def test_other_readers_schemas(case: tuple[dict[str, Any], list[dict[str, Any]], int], data: st.DataObject) -> None:
     schema, records, seed = case
@@ -113,7 +115,7 @@ def test_other_readers_schemas(case: tuple[dict[str, Any], list[dict[str, Any]],
     compare(schema, json.loads(json.dumps(wanted)), [*bodies, *damaged(bodies, random.Random(seed))])
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(cases(unions=True))
 def test_what_the_walker_takes_is_what_fastavro_reads(case: tuple[dict[str, Any], list[dict[str, Any]], int]) -> None:
     schema, records, seed = case

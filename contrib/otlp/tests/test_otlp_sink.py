@@ -27,6 +27,8 @@ from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import (
 sys.path.insert(0, str(Path(__file__).parents[2] / "http" / "tests"))
 from receiver import Receiver, ReceiverChecks, receiving
 
+from tests.effort import examples
+
 LOGS = {
     "time": "timestamp", "observed_time": "timestamp", "severity_number": "int64", "severity_text": "string",
     "event_name": "string", "body": "string", "attributes": "json", "dropped_attributes_count": "int64", "flags": "int64",
@@ -111,7 +113,7 @@ def as_sent(row: Mapping[str, Any]) -> dict[str, Any]:
     return {**row, "resource_attributes": resource}
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(st.lists(LOG_ROWS, min_size=1, max_size=6))
 def test_logs_are_read_as_they_were(rows: list[dict[str, Any]]) -> None:
     with receiving() as receiver:
@@ -129,7 +131,7 @@ def _equal(found: list[dict[str, Any]], wanted: list[dict[str, Any]]) -> bool:
     return not left
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(st.lists(SPAN_ROWS, min_size=1, max_size=4))
 def test_spans_are_read_as_they_were(rows: list[dict[str, Any]]) -> None:
     schema = {name: kind for name, kind in SPANS.items() if name != "duration_ns"}

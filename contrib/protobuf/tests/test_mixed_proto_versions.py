@@ -12,6 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from messages import TYPES, F, file_of, write
 
+from tests.effort import examples
+
 #: Types whose bodies are compatible: of one number a writer may have had any of a group, the reader another.
 GROUPS = (("int32", "int64", "uint32", "bool"), ("sint32", "sint64"), ("string", "bytes"), ("fixed64",), ("double",))
 VALUES: dict[str, st.SearchStrategy[Any]] = {
@@ -41,7 +43,7 @@ def message_of(file: Any) -> Any:
     return message_factory.GetMessageClass(pool.FindMessageTypeByName("test.R"))
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_any_versions_in_any_order(data: st.DataObject, tmp_path: Path) -> None:
     groups = data.draw(st.lists(st.sampled_from(GROUPS), min_size=1, max_size=5))

@@ -24,6 +24,8 @@ from headrace_dimension.table import Table
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.effort import examples
+
 _INTEGERS = st.sampled_from([pl.Int8(), pl.UInt8(), pl.Int64(), pl.UInt64(), pl.Int32()])
 _VALUES: dict[pl.DataType, Any] = {
     pl.String(): st.sampled_from(["", "a", "b", "ä€", "x" * 40]),
@@ -63,7 +65,7 @@ def _rows(frame: pl.DataFrame) -> list[Any]:
     return [tuple(repr(value) for value in row) for row in frame.iter_rows()]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(_tables(), st.booleans())
 def test_in_parts_and_in_memory(given: tuple[list[list[pl.DataFrame]], tuple[str, ...]], few_values: bool) -> None:
     queues, keys = given

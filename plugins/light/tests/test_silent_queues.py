@@ -22,6 +22,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_idle_engine import EngineClock
 
+from tests.effort import examples
 from tests.eventually import eventually
 from tests.waiting_workers import start_and_wait
 
@@ -92,7 +93,7 @@ def _late_rows(bursts: Sequence[Burst], checkpoint: Path | None = None, **option
     return late
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(BURSTS)
 def test_nothing_is_late_after_silences(bursts: list[Burst]) -> None:
     assert _late_rows(bursts) == 0

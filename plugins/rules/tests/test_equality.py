@@ -84,7 +84,7 @@ def test_equal_to_plain_evaluation(scanner: str, rules: list[str], rows: list[di
     assert of_engine(engine, frame) == expected
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 @given(rules=RULES, rows=ROWS, repeat=st.integers(20, 60))
 def test_equal_to_plain_evaluation_of_many_rows(rules: list[str], rows: list[dict[str, object]], repeat: int) -> None:
     """Many candidates are first tried by their equalities, all at once."""
