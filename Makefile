@@ -127,6 +127,7 @@ simulate: setup  ## jobs in a simulated world, with faults; a seed that breaks a
 	$(BIN)/python -m tests.simulation $(SEEDS) --failures 10 --connectors
 	$(BIN)/python -m tests.simulation $(SEEDS) --failures 10 --workers
 	$(BIN)/python -m tests.simulation $(SEEDS) --failures 10 --rot
+	$(BIN)/python -m tests.simulation $(SEEDS) --failures 10 --changes
 	$(BIN)/python -m tests.simulation $(SEEDS) --failures 10 --buffers
 	$(BIN)/python -m tests.simulation $(SEEDS) --failures 10 --leases
 

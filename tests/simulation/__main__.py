@@ -18,6 +18,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 
 from tests.simulation.buffers import buffer_history_of, run_buffer
+from tests.simulation.changed import changed_history_of, run_changed
 from tests.simulation.connectors import connector_history_of, run_connector
 from tests.simulation.diagrams import diagram
 from tests.simulation.histories import history_of, rot_history_of
@@ -81,6 +82,12 @@ def run_rot(seed: int) -> Outcome:
     return run(rot_history_of(seed))
 
 
+def run_changes(seed: int) -> Outcome:
+    """Run the history of a job that is changed between its starts that a seed means."""
+    warm()
+    return run_changed(changed_history_of(seed))
+
+
 #: The kinds of histories beside those of one instance, by the name of their option, and what they are.
 KINDS: Mapping[str, tuple[Callable[[int], Outcome], str]] = {
     "instances": (run_instances, "of several instances over a broker"),
@@ -88,6 +95,7 @@ KINDS: Mapping[str, tuple[Callable[[int], Outcome], str]] = {
     "connectors": (run_connectors, "with sinks of connectors over simulated servers"),
     "workers": (run_workers, "of one instance with two worker processes"),
     "rot": (run_rot, "of a checkpoint of which a bit turns round"),
+    "changes": (run_changes, "of a job that is changed between its starts"),
     "buffers": (run_buffers, "of a buffer on disk"),
     "leases": (run_leases, "of a lease"),
 }
@@ -153,6 +161,8 @@ def shrunk(seed: int, kind: str | None) -> int:
         outcome = shrink(shared_history_of(seed), run_shared)
     elif kind == "connectors":
         outcome = shrink(connector_history_of(seed), run_connector)
+    elif kind == "changes":
+        outcome = shrink(changed_history_of(seed), run_changed)
     elif kind == "plans":
         outcome = shrink(plan_history_of(seed), run_plan)
     else:

@@ -43,6 +43,7 @@ from headrace_light.stages.local import LocalStages
 from headrace_light.stages.order_log import OrderLog
 from headrace_light.stages.shard_storage import ShardStorage
 
+from tests.simulation.changed_mutations import OF_CHANGES
 from tests.simulation.connector_mutations import OF_CONNECTORS
 from tests.simulation.mutations_beside import BESIDE_STREAMS
 from tests.simulation.planting import Mutation, in_place_of
@@ -241,6 +242,7 @@ BY_KIND: Mapping[str, Mapping[str, Mutation]] = {
     "instances": {**OF_INSTANCES, **RECENT["instances"], **BESIDE_STREAMS["instances"]},
     "connectors": {**OF_CONNECTORS, **RECENT["connectors"]},
     "workers": RECENT["workers"],
+    "changes": OF_CHANGES,
     "buffers": OF_BUFFERS,
     "leases": OF_LEASES,
 }

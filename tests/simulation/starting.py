@@ -9,7 +9,7 @@ import tempfile
 import threading
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -203,22 +203,30 @@ class Starts(ABC):
         if self.keyed and self.shards_change:
             self._shards = {1: 2, 2: 1, 3: 2}[self._shards]
 
+    def options(self) -> Mapping[str, Any]:
+        """Return the options of the start that comes."""
+        given: Mapping[str, Any] = self.history.options
+        return given
+
+    def start_options(self, *, bounded: bool) -> dict[str, Any]:
+        """Return with what the job is started."""
+        options = self.options()
+        return {
+            "checkpoint": os.path.join(self.place, self._checkpoint),
+            "from_savepoint": self._savepoint,
+            "checkpoint_interval": timedelta(seconds=options["checkpoint_interval"]),
+            "discovery_interval": timedelta(seconds=0.5),
+            "max_batch_records": options["max_batch_records"],
+            "shards": self._shards,
+            "until": "end" if bounded else None,
+            "show_progress": False,
+            "sinks_ahead": self._sinks_ahead,
+            "replace_output": self._replace,
+        }
+
     def _main(self, bounded: bool) -> str:
         """What the process of the job does: as a user's program would."""
-        options = self.history.options
-        handle = self._handle = self.job().start(
-            "light",
-            checkpoint=os.path.join(self.place, self._checkpoint),
-            from_savepoint=self._savepoint,
-            checkpoint_interval=timedelta(seconds=options["checkpoint_interval"]),
-            discovery_interval=timedelta(seconds=0.5),
-            max_batch_records=options["max_batch_records"],
-            shards=self._shards,
-            until="end" if bounded else None,
-            show_progress=False,
-            sinks_ahead=self._sinks_ahead,
-            replace_output=self._replace,
-        )
+        handle = self._handle = self.job().start("light", **self.start_options(bounded=bounded))
         if not bounded:
             left = max(0.0, (self.last_us - self.world.us) / 1e6)
             try:
@@ -270,8 +278,8 @@ class Starts(ABC):
         """A start has ended with an error: is it one that may be?"""
         error = process.error
         text = str(error)
-        if "No space left" in text and self.history.full_until_us:
-            self.world.pause(max(1, self.history.full_until_us - self.world.us))  # what the hint says: make room
+        if "No space left" in text and self.disk.full_until_us:
+            self.world.pause(max(1, self.disk.full_until_us - self.world.us))  # what the hint says: make room
             return
         if self._rotten and isinstance(error, JobError):
             self._refused = True  # that is what checksums are for

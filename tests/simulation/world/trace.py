@@ -8,7 +8,7 @@ from hashlib import sha256
 from typing import NamedTuple
 
 #: Kinds of events that are faults, beside processes that are killed and calls that fail.
-_FAULTS = {"power failed", "bit turned", "expels", "pause", "expel", "stop", "savepoint"}
+_FAULTS = {"power failed", "bit turned", "expels", "pause", "expel", "stop", "savepoint", "full", "refused"}
 
 
 class Event(NamedTuple):
