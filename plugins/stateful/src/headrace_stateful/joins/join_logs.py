@@ -12,6 +12,7 @@ from headrace.interfaces.mapped_memory import MappedMemory
 from headrace.interfaces.operator import MappedOperator
 
 from headrace_stateful.joins.join_shape import NEVER
+from headrace_stateful.keys.frozen_operator import FrozenOperator
 from headrace_stateful.keys.row_log import RowLog
 from headrace_stateful.keys.shares import Reached, log_share, snapshots
 from headrace_stateful.keys.state_bytes import pack, pack_into, unpack
@@ -19,7 +20,7 @@ from headrace_stateful.keys.state_bytes import pack, pack_into, unpack
 SIDES = ("left", "right")
 
 
-class JoinLogs(MappedOperator):
+class JoinLogs(FrozenOperator, MappedOperator):
     """Base of joins: the rows that are kept of each side."""
 
     def __init__(self, left: RowLog, right: RowLog) -> None:
@@ -28,12 +29,6 @@ class JoinLogs(MappedOperator):
     def use_mapped(self, memory: MappedMemory) -> None:
         for log in self._logs:
             log.use_mapped(memory)
-
-    def delta(self) -> bytes:
-        return self.frozen(whole=False).make()
-
-    def snapshot(self) -> bytes:
-        return self.frozen(whole=True).make()
 
     def frozen(self, *, whole: bool) -> FrozenState:
         found = [(name, *log.frozen(whole=whole)) for name, log in zip(SIDES, self._logs, strict=True)]

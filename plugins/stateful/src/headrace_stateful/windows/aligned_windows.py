@@ -26,6 +26,7 @@ from headrace.interfaces.operator import MappedOperator
 
 from headrace_stateful.aggregates.changing_groups import ChangingGroups
 from headrace_stateful.aggregates.grouping import First
+from headrace_stateful.keys.frozen_operator import FrozenOperator
 from headrace_stateful.keys.shares import Reached, rows_of, snapshots, together
 from headrace_stateful.keys.state_bytes import frozen_frames, pack, unpack
 from headrace_stateful.keys.watermark import event_times_us
@@ -63,7 +64,7 @@ def is_merged_by_window(ends: pl.Series) -> bool:
     return len(ends) >= MERGED_BY_WINDOW and 1 < ends.n_unique() <= len(ends) // ROWS_PER_WINDOW
 
 
-class AlignedWindows(WindowOperator, MappedOperator):
+class AlignedWindows(FrozenOperator, WindowOperator, MappedOperator):
     """The running operator; see the module."""
 
     def __init__(self, shape: WindowShape, *, most_pending: int = MOST_PENDING) -> None:
@@ -409,12 +410,6 @@ class AlignedWindows(WindowOperator, MappedOperator):
         )
 
     # --------------------------------------------------------------------------------------------------- state
-
-    def delta(self) -> bytes:
-        return self.frozen(whole=False).make()
-
-    def snapshot(self) -> bytes:
-        return self.frozen(whole=True).make()
 
     def frozen(self, *, whole: bool) -> FrozenState:
         if not self.touched and not whole:

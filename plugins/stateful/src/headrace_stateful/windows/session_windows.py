@@ -19,6 +19,7 @@ from headrace.interfaces.key_shares import KeyShare
 from headrace.interfaces.mapped_memory import MappedMemory
 from headrace.interfaces.operator import MappedOperator
 
+from headrace_stateful.keys.frozen_operator import FrozenOperator
 from headrace_stateful.keys.shares import Reached, joined, rows_of, snapshots
 from headrace_stateful.keys.state_bytes import frozen_frames, pack, unpack
 from headrace_stateful.windows.aligned_windows import MOST_PENDING
@@ -40,7 +41,7 @@ class _Open:
     rows: list[int] = field(default_factory=list)
 
 
-class SessionWindows(WindowOperator, MappedOperator):
+class SessionWindows(FrozenOperator, WindowOperator, MappedOperator):
     """The running operator; see the module."""
 
     # Each search for due sessions costs time, and the watermark comes right after the rows.
@@ -246,12 +247,6 @@ class SessionWindows(WindowOperator, MappedOperator):
         return results
 
     # --------------------------------------------------------------------------------------------------- state
-
-    def delta(self) -> bytes:
-        return self.frozen(whole=False).make()
-
-    def snapshot(self) -> bytes:
-        return self.frozen(whole=True).make()
 
     def frozen(self, *, whole: bool) -> FrozenState:
         if not self.touched and not whole:
