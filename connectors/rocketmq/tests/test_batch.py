@@ -111,6 +111,16 @@ def test_a_batch_stored_as_one_message_is_taken_apart() -> None:
     assert batch.tags() == ["x", None, None]
 
 
+def test_a_batch_that_cannot_be_unpacked_does_not_stop_the_others() -> None:
+    flag = 64 | 128 | Compression.ZLIB.message_flag
+    entries = encode_batch_entry(b"a", "", 1) + encode_batch_entry(b"b", "", 2)
+    good = StoredMessage(body=compress(entries, Compression.ZLIB), system_flag=flag, offset=10)
+    batch = decode(replace(good, body=b"rubbish", offset=7).encode() + good.encode())
+    assert batch.bodies == [b"rubbish", b"a", b"b"]
+    assert batch.offsets.tolist() == [7, 10, 11]
+    assert sorted(batch.errors) == [0]
+
+
 def test_one_property_of_all_messages() -> None:
     batch = decode(
         b"".join(

@@ -118,6 +118,7 @@ def test_errors_say_whether_to_try_again() -> None:
     assert isinstance(broker_error(2, None, address="a", operation="o"), BrokerBusyError)
     assert not broker_error(16, "no", address="a", operation="o").retriable
     assert "code 12345" in str(broker_error(12345, "odd\nsecond line", address="a", operation="o"))
+    assert "no reason given" in str(broker_error(12345, " \n", address="a", operation="o"))
 
 
 def test_a_message_is_made_of_its_body_first() -> None:

@@ -110,7 +110,18 @@ def test_an_unknown_serialization_is_named() -> None:
 
 
 @pytest.mark.parametrize(
-    "header", [b"[]", b"{}", b'{"code": "x", "opaque": 1}', b'{"code":0,"opaque":1,"extFields":[1]}', b"\xff"]
+    "header",
+    [
+        b"[]",
+        b"{}",
+        b'{"code": "x", "opaque": 1}',
+        b'{"code": 1e999, "opaque": 1}',
+        b'{"code":0,"opaque":1,"extFields":[1]}',
+        b'{"code":0,"opaque":1,"remark":[1]}',
+        b"[" * 1_000_000,
+        b"\xff",
+    ],
+    ids=lambda header: repr(header[:30]),
 )
 def test_json_that_is_no_header(header: bytes) -> None:
     with pytest.raises(ProtocolError):

@@ -110,7 +110,7 @@ def look(settings: KafkaSettings) -> None:
 
 def _look_at(server: str, settings: KafkaSettings, context: ssl.SSLContext | None, seconds: float) -> None:
     host, _, port = server.rpartition(":")
-    if not host or not port.isdigit():
+    if not host or not port.isdecimal():
         host, port = server, "9092"
     try:
         plain = socket.create_connection((host.strip("[]"), int(port)), timeout=seconds)

@@ -201,9 +201,9 @@ class KafkaSource(GroupSource):
         topics = self.settings.topics
         found = {}
         for name, offset in (self.settings.offsets or {}).items():
-            if str(name).isdigit() and len(topics) == 1:
+            if str(name).isdecimal() and len(topics) == 1:
                 partition = Partition(topics[0], int(name))
-            elif isinstance(name, str) and name.rpartition("-")[0] in topics and name.rpartition("-")[2].isdigit():
+            elif isinstance(name, str) and name.rpartition("-")[0] in topics and name.rpartition("-")[2].isdecimal():
                 partition = Partition.parse(name)
             else:
                 raise OptionError(

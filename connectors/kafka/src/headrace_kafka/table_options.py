@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from headrace.interfaces.table_options import OF_FLINKS_RUNTIME, TableOption, TableOptions, ignored
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def _startup(text: str) -> Mapping[str, Any]:
@@ -47,9 +49,10 @@ def _key_prefix(text: str) -> Mapping[str, Any]:
 
 
 def _from_time(text: str) -> Mapping[str, Any]:
-    if not re.fullmatch(r"-?\d+", text):
-        raise ValueError("milliseconds since 1970")
-    return {"start": datetime.fromtimestamp(int(text) / 1000, UTC)}
+    try:
+        return {"start": _EPOCH + int(text) * timedelta(milliseconds=1)}
+    except (ValueError, OverflowError):
+        raise ValueError("milliseconds since 1970") from None
 
 
 def _with_key(key: Sequence[str]) -> Mapping[str, Any]:

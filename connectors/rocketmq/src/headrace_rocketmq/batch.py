@@ -203,10 +203,10 @@ class BatchDecoder:
             at += size
             body = data[start:end]
             if system_flag & _UNUSUAL:
-                if system_flag & _WRAPPED == _WRAPPED:
-                    self._add_inner(body, offset, system_flag, born, store, reconsumed)
-                    continue
                 body = self._unpack(body, system_flag)
+                if system_flag & _WRAPPED == _WRAPPED and len(self._bodies) not in self._errors:
+                    self._add_inner(body, offset, born, store, reconsumed)
+                    continue
             add_body(body)
             add_properties(data[properties_at:properties_end])
             add_offset(offset)
@@ -222,10 +222,8 @@ class BatchDecoder:
             self._errors[len(self._bodies)] = error
             return body
 
-    def _add_inner(self, data: bytes, offset: int, system_flag: int, born: int, store: int, reconsumed: int) -> None:
+    def _add_inner(self, data: bytes, offset: int, born: int, store: int, reconsumed: int) -> None:
         # Topics of batch queues store a batch as one message; its entries are written as in a request.
-        if system_flag & MessageFlag.COMPRESSED:
-            data = decompress(data, system_flag, self._body_bytes_max)
         at = 0
         while at < len(data):
             size, flag, body_length = _INNER_ENTRY.unpack_from(data, at)

@@ -159,8 +159,8 @@ class BrokerError(RocketMQError):
     """A name server or broker answered with an error code."""
 
     def __init__(self, code: int, remark: str | None, *, address: str, operation: str) -> None:
-        first_line = (remark or "no reason given").strip().splitlines()[0]
-        super().__init__(f"{address} refused: {operation}: {response_name(code)}: {first_line}")
+        reason, *_ = (remark or "").strip().splitlines() or ["no reason given"]
+        super().__init__(f"{address} refused: {operation}: {response_name(code)}: {reason}")
         self.code = code
         self.remark = remark or ""
         self.address = address

@@ -122,22 +122,24 @@ def decode_payload(payload: bytes | memoryview) -> Frame:
                 return _decode_binary_header(header, body)
             case other:
                 raise ProtocolError(f"unknown header serialization {other}")
-    except (struct.error, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (struct.error, ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise ProtocolError(f"not a frame of the remoting protocol: {error!r}: {bytes(payload[:80])!r}") from error
 
 
 def _decode_json_header(header: bytes, body: bytes) -> Frame:
     # str() first: json would guess the encoding of bytes, which costs as much as parsing them.
     parsed = json.loads(str(header, "utf-8"))
-    fields = parsed.get("extFields") or {}
+    fields, remark = parsed.get("extFields") or {}, parsed.get("remark")
     if not isinstance(fields, dict):
         raise ProtocolError("the extension fields of a header are not a map")
+    if remark is not None and not isinstance(remark, str):
+        raise ProtocolError("the remark of a header is not a text")
     return Frame(
         code=int(parsed["code"]),
         opaque=int(parsed["opaque"]),
         flag=int(parsed.get("flag", 0)),
         fields=fields,
-        remark=parsed.get("remark"),
+        remark=remark,
         body=body,
     )
 

@@ -26,7 +26,7 @@ class GivenOffsets:
             parts = text.split("/")
             topic = parts[0] if len(parts) == 3 else self._topics[0]
             is_short = len(parts) < 3
-            if not parts[-1].isdigit() or len(parts) > 3 or topic not in self._topics or "" in parts:
+            if not parts[-1].isdecimal() or len(parts) > 3 or topic not in self._topics or "" in parts:
                 raise self._no_queue(text)
             if is_short and len(self._topics) > 1:
                 raise self._no_queue(text)

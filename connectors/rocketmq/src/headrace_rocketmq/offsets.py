@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 
 from headrace_rocketmq.codes import RequestCode, ResponseCode
-from headrace_rocketmq.errors import ConfigurationError
+from headrace_rocketmq.errors import ConfigurationError, ProtocolError
 from headrace_rocketmq.frame import Frame
 from headrace_rocketmq.remoting import Call, Remoting
 from headrace_rocketmq.routes import MessageQueue, RouteTable
@@ -53,7 +53,7 @@ class Offsets:
         accept = (ResponseCode.SUCCESS, ResponseCode.QUERY_NOT_FOUND)
         answers = self._ask(RequestCode.QUERY_CONSUMER_OFFSET, queues, fields, accept)
         return {
-            queue: int(frame.fields["offset"]) if frame.code == ResponseCode.SUCCESS else None
+            queue: _offset(queue, frame) if frame.code == ResponseCode.SUCCESS else None
             for queue, frame in answers.items()
         }
 
@@ -78,7 +78,7 @@ class Offsets:
         self, code: RequestCode, queues: Iterable[MessageQueue], fields: Mapping[str, str]
     ) -> dict[MessageQueue, int]:
         answers = self._ask(code, queues, fields, (ResponseCode.SUCCESS,))
-        return {queue: int(frame.fields["offset"]) for queue, frame in answers.items()}
+        return {queue: _offset(queue, frame) for queue, frame in answers.items()}
 
     def _ask(
         self, code: RequestCode, queues: Iterable[MessageQueue], fields: Mapping[str, str], accept: tuple[int, ...]
@@ -96,3 +96,10 @@ class Offsets:
             topic=queue.topic,
             detail=f"of {queue}",
         )
+
+
+def _offset(queue: MessageQueue, frame: Frame) -> int:
+    try:
+        return int(frame.fields["offset"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise ProtocolError(f"the broker's answer with an offset of {queue} cannot be read: {frame.fields}") from error

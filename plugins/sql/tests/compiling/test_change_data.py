@@ -295,6 +295,7 @@ def test_key_columns_of_a_kafka_table_are_read_from_the_key_if_the_values_do_not
             ", 'scan.startup.mode' = 'specific-offsets', 'scan.startup.specific-offsets' = '0:42'",
             "partition:0,offset:42",
         ),
+        (f", 'scan.startup.timestamp-millis' = '{10**18}'", "milliseconds since 1970"),
     ],
 )
 def test_options_of_kafka_tables_that_cannot_be_heeded_are_refused(options: str, message: str) -> None:
