@@ -98,7 +98,7 @@ def test_each_line_is_there_once(elasticsearch_server: ElasticsearchServer, inde
     told = shlex.join(given["args"]).replace("/jobs/", f"{LOGS}/").replace("/data/", f"{tmp_path}/data/")
     told = told.replace("--until=never", "--until=end").replace(URL, elasticsearch_server.url)
     own = [f"--set=index={index_name}", f"--set=logs={tmp_path}/pods"]
-    command = [Path(sys.executable).with_name("headrace"), *shlex.split(told), *own]
+    command: list[str] = [str(Path(sys.executable).with_name("headrace")), *shlex.split(told), *own]
     (tmp_path / "data").mkdir()
 
     def run() -> None:
