@@ -59,7 +59,7 @@ class WindowCombiner(Combiner):
         entries = entries.with_columns(pl.Series(_PANE, begins))
         if not whole:
             entries = entries.filter(pl.Series(fit))
-        others = [*(First(name) for name in own), RowCount(COMBINED)]
+        others: list[First | RowCount] = [*(First(name) for name in own), RowCount(COMBINED)]
         made = shape.plan.partial(entries, [_PANE, *shape.keys], others=others).drop(_PANE)
         if whole:
             return made  # groups are in the order of their first row
