@@ -42,7 +42,7 @@ def test_a_program_runs_a_job_with_options_twice(tmp_path: Path) -> None:
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYSPARK", "SPARK_"))}
     environment["PYSPARK_PYTHON"] = sys.executable
     submit = Path(pyspark.__file__).parent / "bin" / "spark-submit"
-    command = [submit, "--driver-memory", "512m", PROGRAM, tmp_path]
+    command = [str(submit), "--driver-memory", "512m", str(PROGRAM), str(tmp_path)]
     ended = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stderr[-4000:]
     assert ended.stdout.splitlines() == ["2 2", "refused: master"]
