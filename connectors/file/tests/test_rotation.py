@@ -12,7 +12,8 @@ import pytest
 from file_world import NO_WAIT, Records, World, checkpointed, drain, lines
 from headrace.foundation.errors import DataError
 from headrace_file.reader import FileReader
-from headrace_file.rotation import RotatedNames, order_key
+from headrace_file.rotated_order import order_key
+from headrace_file.rotation import RotatedNames
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rotating_log import KEEPING, RotatingLog, compress
