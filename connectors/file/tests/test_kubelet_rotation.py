@@ -22,20 +22,8 @@ from test_any_rotation import BETWEEN, Everything, Log, SteppedLog, check
 from tests.effort import examples
 
 
-class ContainerLog:
-    """A container's log. ``lines`` is all that was ever written."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.lines: list[bytes] = []
-        self._rotations = 0
-        path.touch()
-
-    def write(self, count: int) -> None:
-        made = [b"line %d of the log" % (len(self.lines) + number) for number in range(count)]
-        self.lines += made
-        with self.path.open("ab") as file:
-            file.write(b"".join(line + b"\n" for line in made))
+class ContainerLog(SteppedLog):
+    """A container's log."""
 
     def rotate(self, way: str) -> Iterator[None]:
         """Rotate; whatever is read at a ``yield`` is read between two system calls."""
