@@ -221,6 +221,8 @@ def main() -> int:
     given = parser.parse_args()
     folder = Path(os.environ["HEADRACE_SIGMA"])
     total, count = 0.0, 0
+    if not any(folder.glob("rules/**/*.yml")):
+        parser.error(f"HEADRACE_SIGMA names {folder}, which has no rules: it must be a checkout of SigmaHQ/sigma")
     for group in groups_of(folder):
         if given.profile and not group.name.startswith(given.profile):
             continue

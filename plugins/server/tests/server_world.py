@@ -14,6 +14,7 @@ from headrace.foundation.errors import JobError
 from headrace_server.access import AuditLog, Authority
 from headrace_server.access import metadata as access_tables
 from headrace_server.jobs_directory.versions import VersionFiles
+from headrace_server.loop_watch import stacks_of_threads
 from headrace_server.registry.database import Registry
 from headrace_server.registry.engines import open_engine, sqlite_url
 from headrace_server.runner.protocol import RefusedError, RunnerAwayError
@@ -26,8 +27,10 @@ from headrace_server.supervision.supervisor import Supervisor
 from headrace_server.web.application import guarded_app
 from starlette.types import ASGIApp
 
+from tests.eventually import PATIENCE_SECONDS
+
 JOB = "import headrace as hr\njob = None  # {0}\n"
-_PATIENCE = timedelta(seconds=20)
+_PATIENCE = timedelta(seconds=PATIENCE_SECONDS)
 
 
 class FakeRunner(RunnerProcess):
@@ -195,6 +198,6 @@ class World:
     def close(self) -> None:
         """Close the database, and leave nothing outside of the test's directory."""
         # One that is under way may hold a connection, which nobody would close.
-        assert self.supervisor.wait_for_operations(_PATIENCE)
+        assert self.supervisor.wait_for_operations(_PATIENCE), stacks_of_threads()
         self.registry.engine.dispose()
         self.services.data.unlock()

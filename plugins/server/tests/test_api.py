@@ -13,6 +13,7 @@ import httpx
 import pytest
 from headrace_server.access import Role
 from headrace_server.api.events import log_lines
+from headrace_server.loop_watch import STALLED_SECONDS
 from server_world import World
 
 SITE = "http://127.0.0.1:8731"
@@ -80,6 +81,33 @@ def test_a_job_in_a_folder_is_named_with_a_colon(api: Api) -> None:
     version = api.ask("GET", "/v1/jobs/team:orders/versions/1")
     assert version["plan"] == "the plan"
     assert list(version["files"]) == ["orders.py"]
+
+
+def test_a_server_whose_supervision_hangs_is_not_alive(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    supervisor = api.world.supervisor
+    reached, released = threading.Event(), threading.Event()
+
+    def hang() -> None:
+        reached.set()
+        released.wait()
+
+    def live() -> tuple[int, str]:
+        answer = api.send("GET", "/health/live", token="")
+        return answer.status_code, answer.json()["status"]
+
+    monkeypatch.setattr(supervisor, "step", hang)
+    thread = threading.Thread(target=supervisor.run)
+    thread.start()
+    try:
+        reached.wait()
+        assert live() == (200, "ok")
+        api.world.clock.advance(STALLED_SECONDS)
+        assert live() == (503, "stalled")
+    finally:
+        supervisor.stop("leave")
+        released.set()
+        thread.join()
+    assert live() == (200, "ok")
 
 
 @pytest.mark.parametrize("token", ["", "wrong", "hrt_0123456789abcdef_" + "a" * 43])

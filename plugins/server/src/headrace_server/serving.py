@@ -190,11 +190,13 @@ class HeadraceServer:
             self.member.describe()
         thread = threading.Thread(target=self._supervise, name="supervisor")
         thread.start()
+        self.supervisor.watch.start()
         if self._health is not None:
             self._health.start()
         return thread
 
     def _end(self, thread: threading.Thread) -> None:
+        self.supervisor.watch.stop()
         self.supervisor.stop(self._options.on_stop)
         thread.join()
         if self._health is not None:

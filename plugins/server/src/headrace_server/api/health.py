@@ -19,9 +19,15 @@ _STOP_SECONDS = 5.0
 
 
 def health_routes(supervisor: Supervisor) -> list[Route]:
-    """Return the two routes. Ready: the jobs of a server before were found, the jobs directory was read, and the server does not end."""
+    """Return the two routes.
+
+    Live: no loop of the server hangs. Ready: the jobs of a server before were found, the jobs directory was read, and the server does
+    not end.
+    """
 
     async def live(_: Request) -> JSONResponse:
+        if supervisor.watch.stalled():
+            return JSONResponse({"status": "stalled", "problem": "a loop of the server hangs: its log says where"}, 503)
         return JSONResponse({"status": "ok"})
 
     async def ready(_: Request) -> JSONResponse:

@@ -17,6 +17,7 @@ from headrace_lease import Lease, LeaseLostError, LeaseRecord, Leases, SignsOfLi
 from sqlalchemy import Engine
 from sqlalchemy.exc import SQLAlchemyError
 
+from headrace_server.loop_watch import LoopRounds
 from headrace_server.registry.records import Desired, JobRecord, JobStatusRecord, RunnerNote, ServerRecord, UnitRecord
 from headrace_server.registry.shared import SharedTables
 from headrace_server.sharing.leadership import Task
@@ -99,6 +100,7 @@ class Member:
         self._thread: threading.Thread | None = None
         #: Whether it is known which units this server has.
         self.has_looked = False
+        self.looped = LoopRounds("other servers", clock)
         self._assigns = Task(self._leases, clock, f"{_PREFIX}assignment", identity.name, lease_duration)
         self._reads = Task(self._leases, clock, f"{_PREFIX}jobs-directory", identity.name, lease_duration)
         self._schedules = Task(self._leases, clock, SCHEDULES_LEASE, identity.name, lease_duration)
@@ -190,6 +192,7 @@ class Member:
     def _keep_looking(self, read_jobs: Callable[[], Iterable[JobRecord]]) -> None:
         said: str | None = None
         while not self._stopping.is_set():
+            self.looped.begin()
             try:
                 self.look(read_jobs())
             except (HeadraceError, SQLAlchemyError) as error:
@@ -200,6 +203,7 @@ class Member:
             else:
                 said = None
             self._clock.wait(self._stopping, _LOOK_SECONDS)
+        self.looped.end()
 
     def look(self, jobs: Iterable[JobRecord]) -> None:
         """Renew the lease of this server, read how the others are, and assign units if that is the task of this server.

@@ -17,6 +17,11 @@ _RESTING = "resting"
 WANTED = frozenset({Desired.RUNNING, Desired.SCHEDULED})
 
 
+def is_up(phase: str, has_run: bool) -> bool:
+    """Return whether a job is as a start leaves it. Another server's word may be older than the job's last end."""
+    return phase in ("finished", "scheduled") or (phase == "running" and has_run)
+
+
 class JobStatuses:
     """Tells how jobs are. May be called from any thread. Give it the records that you have: it asks the registry little."""
 

@@ -20,13 +20,14 @@ from headrace.foundation.errors import HeadraceError, JobError, RetriableError
 from sqlalchemy.exc import InterfaceError, OperationalError, SQLAlchemyError
 
 from headrace_server.jobs_directory.scanning import Scanner
+from headrace_server.loop_watch import LoopRounds, LoopWatch
 from headrace_server.registry.database import Registry
 from headrace_server.registry.records import Desired, JobRecord, VersionState
 from headrace_server.supervision.fencing import remove_set_aside
 from headrace_server.supervision.going_back import KeptCheckpoint, RollOutNote, read_note
 from headrace_server.supervision.job_files import JobFiles
 from headrace_server.supervision.job_schedules import JobSchedules
-from headrace_server.supervision.job_statuses import WANTED, JobStatuses
+from headrace_server.supervision.job_statuses import WANTED, JobStatuses, is_up
 from headrace_server.supervision.reasons import reason_of
 from headrace_server.supervision.roll_out import RollOut, RollOutInterruptedError, RollOutReport
 from headrace_server.supervision.shared_units import SharedUnits
@@ -64,6 +65,7 @@ class Supervisor:
         self._scanned = self._tidied = float("-inf")
         self._stopping = threading.Event()
         self._on_stop: Literal["stop", "leave"] = "stop"
+        self._looped = LoopRounds("supervision", services.clock)
         self.files = JobFiles(services, Scanner(directory, services.clock, ext=ext))
         self._said: tuple[str, float] = ("", 0.0)
         self._roll_outs = ThreadPoolExecutor(max_workers=_ROLL_OUTS_MAX, thread_name_prefix="roll-out")
@@ -73,6 +75,7 @@ class Supervisor:
         self._busy: set[str] = set()
         self._busy_lock = threading.Lock()
         self.ready = threading.Event()
+        self.watch = LoopWatch(services.clock, self._looped, services.member and services.member.looped)
         #: Why the registry cannot be used; None: it can.
         self.degraded: str | None = None
 
@@ -80,12 +83,15 @@ class Supervisor:
 
     def run(self) -> None:
         """Find the runners of an earlier server, then supervise until ``stop``; drain at the end."""
+        self._looped.begin()
         self.find_runners()
         while not self._stopping.is_set():
+            self._looped.begin()
             self.step()
             if self.services.member is None or self.services.member.has_looked:
                 self.ready.set()
             self.services.clock.wait(self._stopping, _TICK_SECONDS)
+        self._looped.end()
         self.schedules.stop()
         self._draining = True
         self._roll_outs.shutdown(wait=True, cancel_futures=True)
@@ -285,10 +291,7 @@ class Supervisor:
             for name, number in changes.items():
                 member.tables.offer(name, number)
             return
-        by_unit: dict[str, dict[str, int]] = defaultdict(dict)
-        for name, number in changes.items():
-            by_unit[self.services.registry.job(name).unit][name] = number
-        for of_unit in by_unit.values():  # each by itself: one that hangs must not hold up the others
+        for of_unit in self._by_unit(changes).values():  # each by itself: one that hangs must not hold up the others
             self.roll_out_later("changed files", of_unit)
 
     def _is_watched(self, job: JobRecord | None) -> bool:
@@ -303,9 +306,8 @@ class Supervisor:
         if here or (self.services.member is not None and self._runs_somewhere(job.name)):
             raise JobError(
                 "the group of a job can be changed only while the job is stopped",
-                job=job.name,
-                hint=f"headrace stop {job.name}",
-            )
+                job=job.name, hint=f"headrace stop {job.name}",
+            )  # fmt: skip
 
     def _runs_somewhere(self, name: str) -> bool:
         return any(run.job == name for run in self.services.registry.open_runs())
@@ -322,10 +324,7 @@ class Supervisor:
         registry = self.services.registry
         report = RollOutReport()
         try:
-            by_unit: dict[str, dict[str, int]] = defaultdict(dict)
-            for job, version in changes.items():
-                by_unit[registry.job(job).unit][job] = version
-            for name, of_unit in by_unit.items():
+            for name, of_unit in self._by_unit(changes).items():
                 with self._busy_with(name):
                     part = self._roll_out_unit(name, of_unit, operation)
                 for each in ("accepted", "refused", "fell_back", "places"):
@@ -344,6 +343,12 @@ class Supervisor:
             raise
         _end_operation(registry, operation, report)
         return report
+
+    def _by_unit(self, changes: Mapping[str, int]) -> dict[str, dict[str, int]]:
+        found: dict[str, dict[str, int]] = defaultdict(dict)
+        for job, version in changes.items():
+            found[self.services.registry.job(job).unit][job] = version
+        return found
 
     def _roll_out_unit(self, name: str, changes: Mapping[str, int], operation: str) -> RollOutReport:
         jobs = _by_unit(self._all_jobs()).get(name, {})
@@ -516,7 +521,7 @@ class Supervisor:
             open_runs = {run.job for run in self.services.registry.open_runs(server)}
             records = [job for job in self.services.registry.jobs() if job.name in names]
             phases = {name: status.state for name, status in self.statuses.of(records).items()}
-            if runs and all(_is_up(phase, name in open_runs) for name, phase in phases.items()):
+            if runs and all(is_up(phase, name in open_runs) for name, phase in phases.items()):
                 return phases
             # The end of a run is in the registry a moment before its unit forgets it.
             if not runs and not open_runs & set(names) and not RUNS & set(phases.values()):
@@ -586,11 +591,6 @@ def _by_unit(jobs: Iterable[JobRecord]) -> dict[str, dict[str, JobRecord]]:
     for job in jobs:
         found[job.unit][job.name] = job
     return found
-
-
-def _is_up(phase: str, has_run: bool) -> bool:
-    """Return whether a job is as a start leaves it. Another server's word may be older than the job's last end."""
-    return phase in ("finished", "scheduled") or (phase == "running" and has_run)
 
 
 def _end_operation(registry: Registry, operation: str, report: RollOutReport) -> None:
