@@ -21,6 +21,7 @@ from headrace_server.jobs_directory.plugin_wheels import LOCK_FILE
 from headrace_server.jobs_directory.scanning import SUFFIXES, is_job_file
 from headrace_server.jobs_directory.settings import JobSettings, keeps_nothing_on_disk
 from headrace_server.jobs_directory.versions import VersionFiles
+from headrace_server.loop_watch import LoopRounds
 from headrace_server.registry.database import Registry
 from headrace_server.registry.records import VersionRecord
 from headrace_server.runner.limits import Limits
@@ -74,6 +75,11 @@ class Services:
     log_format: Literal["console", "json"] = "console"
     #: Set if the server shares its registry with others.
     member: Member | None = None
+
+    @property
+    def loop_of_member(self) -> LoopRounds | None:
+        """The rounds of the loop that looks at other servers; None: there are none."""
+        return None if self.member is None else self.member.looped
 
     def launch(
         self,

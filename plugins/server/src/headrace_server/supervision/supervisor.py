@@ -75,7 +75,7 @@ class Supervisor:
         self._busy: set[str] = set()
         self._busy_lock = threading.Lock()
         self.ready = threading.Event()
-        self.watch = LoopWatch(services.clock, self._looped, services.member and services.member.looped)
+        self.watch = LoopWatch(services.clock, self._looped, services.loop_of_member)
         #: Why the registry cannot be used; None: it can.
         self.degraded: str | None = None
 
