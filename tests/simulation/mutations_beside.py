@@ -62,13 +62,13 @@ def _without_last(add: Any) -> Any:
     return lambda self, queue, frame: add(self, queue, frame[:-1] if frame.height > 1 else frame)
 
 
-def _without_waiting(delta: Any) -> Any:
-    """Events that wait for the watermark are not part of the state."""
+def _without_waiting(frozen: Any) -> Any:
+    """Events that wait for the watermark are not part of the changes that are stored."""
 
-    def made(self: Any) -> bytes:
-        log = self._waiting
-        log.delta()
-        return bytes(delta(self))
+    def made(self: Any, *, whole: bool) -> Any:
+        if not whole:
+            self._waiting.frozen(whole=False)
+        return frozen(self, whole=whole)
 
     return made
 
@@ -80,7 +80,7 @@ BESIDE_STREAMS: Mapping[str, Mapping[str, Mutation]] = {
         "table: it is empty while it is loaded again": in_place_of(SharedTable, "_renew", _empty_first),
         "table: rows read before it became large are lost": in_place_of(_LoadedRows, "_part", _without_those_before),
         "mapped table: the last row of a batch is not written": in_place_of(PartedRows, "add", _without_last),
-        "correlations: events that wait are not stored": in_place_of(RunningCorrelate, "delta", _without_waiting),
+        "correlations: events that wait are not stored": in_place_of(RunningCorrelate, "frozen", _without_waiting),
         "correlations: the idle timeout is over at the second tick": in_place_of(
             Silence, "is_over", lambda over: lambda self, tick_us: over(self, tick_us) or self._length_us > 0
         ),

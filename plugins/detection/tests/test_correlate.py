@@ -100,7 +100,13 @@ def run(events: list[Event], output: str, chance: random.Random) -> list[tuple[A
         if place < len(events) and chance.random() < 0.5:
             given += list(operator.on_system(Watermark(Queue("0"), ahead[place])))
         if chance.random() < 0.4:
-            stored = [operator.snapshot()] if chance.random() < 0.3 else [*stored, operator.delta()]
+            whole = chance.random() < 0.3
+            frozen = operator.frozen(whole=whole)
+            # What the operator takes until the bytes are made is not in them, as another thread makes them.
+            if place < len(events):
+                list(operator.process(Batch(Queue("0"), frame[place : place + 3])))
+            assert frozen.write is not None or not frozen.rows, "the bytes are made at once"
+            stored = [*([] if whole else stored), frozen.make()]
             operator = spec.open(schema)
             for state in stored:
                 if state:

@@ -181,6 +181,22 @@ def test_process_is_its_model_wherever_the_input_is_cut(steps: list[Any]) -> Non
     run.check_watermarks()
 
 
+@pytest.mark.parametrize("whole", [True, False])
+def test_a_checkpoint_of_process_leaves_the_bytes_for_later(whole: bool) -> None:
+    """Another thread makes them while the function takes rows; they have what was there before."""
+    operator, twin = (Process(["k"], Visits, schema=OUTPUT, on="ts").open(EVENTS) for _ in range(2))
+    before = [batch_of([(str(place), instant(place), 1)], dict(EVENTS)) for place in range(50)]
+    for batch in before:
+        list(operator.process(batch))
+        list(twin.process(batch))
+    frozen = operator.frozen(whole=whole)
+    for place in range(40, 90):
+        list(operator.process(batch_of([(str(place), instant(place), 2)], dict(EVENTS))))
+    assert frozen.write is not None, "the bytes were made at once"
+    assert frozen.rows == 100  # keys and timers
+    assert frozen.make() == (twin.snapshot() if whole else twin.delta())
+
+
 def test_timers_of_processing_time() -> None:
     def echo(row: dict[str, Any], state: dict[str, Any], timers: Any) -> None:
         state["seen"] = [*state.get("seen", []), row["n"]]

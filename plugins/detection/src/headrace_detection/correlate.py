@@ -15,6 +15,7 @@ import polars as pl
 from headrace.flow.messages import WATERMARK, Batch, EndOfInput, Queue, SystemMessage, Tick, Watermark, watermark_times
 from headrace.flow.schema import Schema
 from headrace.foundation.errors import OptionError, PlanError, did_you_mean
+from headrace.interfaces.frozen_state import FrozenState, StateContent
 from headrace.interfaces.key_shares import KeyShare
 from headrace.interfaces.operator import Changes, RejectedRows, StatefulOperator, StatefulSpec
 from headrace.interfaces.state_definition import StateDefinition, quoted
@@ -24,10 +25,11 @@ from headrace.jobs.keyed import shuffled, with_watermark
 from headrace_rules.loading import RulesInput
 from headrace_rules.sigma_fields import SigmaOptions
 from headrace_stateful.keys import keyed_rows
+from headrace_stateful.keys.frozen_operator import FrozenOperator
 from headrace_stateful.keys.row_log import RowLog
 from headrace_stateful.keys.shares import Reached, log_share, snapshots
 from headrace_stateful.keys.slots import KeySlots
-from headrace_stateful.keys.state_bytes import pack, unpack
+from headrace_stateful.keys.state_bytes import pack, pack_into, unpack
 from headrace_stateful.keys.state_columns import kept_columns
 from headrace_stateful.keys.ticks import CLOCK_TICK_SECONDS
 from headrace_stateful.keys.watermark import event_times_us
@@ -147,7 +149,7 @@ class Correlate(StatefulSpec):
         return f"{len(self.correlations) - rules} correlations{alone} on {self.on}, {self.output}"
 
 
-class RunningCorrelate(StatefulOperator):
+class RunningCorrelate(FrozenOperator):
     """The running operator. Whole rows wait for the watermark; of those that were looked at only what windows need is kept."""
 
     def __init__(self, spec: Correlate, schema: Schema) -> None:
@@ -293,23 +295,20 @@ class RunningCorrelate(StatefulOperator):
 
     # ---------------------------------------------------------------------------------------------------- state
 
-    def delta(self) -> bytes:
-        frames = {
-            **keyed_rows.prefixed("waiting", self._waiting.delta()),
-            **keyed_rows.prefixed("kept", self._kept.delta()),
-        }
-        if not frames and self._reached_us == self._reached_written and not self._silence.has_changed:
-            return b""
-        return self._packed("delta", frames)
+    def frozen(self, *, whole: bool) -> FrozenState:
+        make_waiting, waiting = self._waiting.frozen(whole=whole)
+        make_kept, kept = self._kept.frozen(whole=whole)
+        unchanged = self._reached_us == self._reached_written and not self._silence.has_changed
+        if not waiting and not kept and not whole and unchanged:
+            return FrozenState.of(b"")
+        self._reached_written = self._reached_us
+        values = {"reached_us": self._reached_us, **self._silence.stored()}
 
-    def snapshot(self) -> bytes:
-        return self._packed(
-            "snapshot",
-            {
-                **keyed_rows.prefixed("waiting", self._waiting.snapshot()),
-                **keyed_rows.prefixed("kept", self._kept.snapshot()),
-            },
-        )
+        def write(content: StateContent) -> None:
+            frames = {**keyed_rows.prefixed("waiting", make_waiting()), **keyed_rows.prefixed("kept", make_kept())}
+            pack_into(content, "snapshot" if whole else "delta", frames, values)
+
+        return FrozenState.written(write, waiting + kept)
 
     def apply(self, state: bytes) -> None:
         _, frames, values = unpack(state)
@@ -328,10 +327,6 @@ class RunningCorrelate(StatefulOperator):
         for frames, values in found:
             reached.add(int(values["reached_us"]), frames["waiting.added"][RowLog.mark_column(_AT)])
         return pack("snapshot", made, {"reached_us": reached.time_us()})
-
-    def _packed(self, kind: str, frames: Mapping[str, pl.DataFrame]) -> bytes:
-        self._reached_written = self._reached_us
-        return pack(kind, frames, {"reached_us": self._reached_us, **self._silence.stored()})
 
 
 def _in_sequence(events: Events, sequence: Integers) -> Events:

@@ -18,6 +18,7 @@ from headrace_sql.operators.over_functions import OverCall
 from headrace_sql.operators.rows_at_end import RowsAtEnd
 from headrace_sql.operators.temporal_join import TemporalJoin
 from headrace_sql.operators.window_top_n import WindowTopN
+from headrace_stateful.keys.state_bytes import unpack
 
 QUEUE = Queue("q")
 DELAY_US = 2_000_000
@@ -217,3 +218,32 @@ def test_the_clock_of_a_pattern_goes_on_behind_a_restart() -> None:
     assert taken(after, 1) == []
     list(after.on_system(Tick(105_000_000)))
     assert taken(after, 2) == [(1,)]
+
+
+@pytest.mark.parametrize("make", [over, lambda: temporal("left"), match], ids=["over", "temporal", "match"])
+@pytest.mark.parametrize("whole", [True, False])
+def test_what_is_frozen_is_not_changed_by_what_comes_after(make: Callable[[], StatefulSpec], whole: bool) -> None:
+    """Another thread makes the bytes of a checkpoint while the operator takes rows."""
+    sides = isinstance(make(), TemporalJoin)
+    rows = history(7, sides=sides)
+    operator, twin = make().open(SCHEMA), make().open(SCHEMA)
+    for each in (operator, twin):
+        _take_all(each, rows[:100])
+    frozen = operator.frozen(whole=whole)
+    _take_all(operator, rows[100:])
+    assert frozen.write is not None, "the bytes were made at once"
+    assert frozen.rows
+    assert _content(frozen.make()) == _content(twin.snapshot() if whole else twin.delta())
+
+
+def _content(state: bytes) -> Any:
+    """Return what a state has; rows of frames in any order, as polars groups in any order."""
+    kind, frames, values = unpack(state)
+    return kind, {name: sorted(frame.rows(), key=repr) for name, frame in frames.items()}, values
+
+
+def _take_all(operator: StatefulOperator, rows: list[tuple[str, dict[str, Any], int | None]]) -> None:
+    for row in rows:
+        list(operator.process(Batch(QUEUE, frame_of([row], RIGHT if row[0] == "right" else SCHEMA), row[0])))
+        newest = row[1]["ts2" if "ts2" in row[1] else "ts"]
+        list(operator.on_system(Watermark(QUEUE, newest - DELAY_US)))

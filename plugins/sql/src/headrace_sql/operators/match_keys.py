@@ -110,7 +110,7 @@ class Matcher:
         found: Decided = []
         front, dead = at, _Dead(self._walk, self._trace, self._start)
         walk = self._walk if self._trace is None else dead.walk
-        reach = removed = 0  # how far the matches that are found reach into ``rows``; how many rows were rejected
+        removed = 0  # how many rows were rejected
         while first < end:
             if at == first:
                 if not rows[first][BITS] & 1:
@@ -121,9 +121,8 @@ class Matcher:
                 at, ways, best = walk(rows, first, at, end, ways, best)
             except FAILURES:
                 at, ways, best = self._to_failing(rows, (first, at), ways, best, reject)
-                if reach > at:  # a match that is found has this row, perhaps
-                    rows, reach = rows.copy(), 0
-                del rows[at]
+                # Another list: a match that is found has this row, perhaps, and so has a checkpoint that is on its way.
+                rows = rows[:at] + rows[at + 1 :]
                 held.rows, end, removed = rows, end - 1, removed + 1
                 dead.forget()
                 continue
@@ -137,7 +136,6 @@ class Matcher:
                 first += 1
             else:
                 found.append((front + removed, first, best, rows))
-                reach = max(reach, first + best[1])
                 first = max(first + 1, self._skipped_to(first, best))
             at = first
         self._keep(held, first)

@@ -31,11 +31,13 @@ from headrace.flow.messages import (
 )
 from headrace.flow.schema import Schema
 from headrace.foundation.errors import PlanError
+from headrace.interfaces.frozen_state import FrozenState, StateContent
 from headrace.interfaces.key_shares import KeyShare
 from headrace.interfaces.operator import Changes, RejectedRows, StatefulOperator, StatefulSpec
 from headrace.interfaces.state_definition import StateDefinition, quoted
+from headrace_stateful.keys.frozen_operator import FrozenOperator
 from headrace_stateful.keys.shares import Reached, Renumbering, joined, numbers, renumbered, rows_of, snapshots
-from headrace_stateful.keys.state_bytes import pack, unpack
+from headrace_stateful.keys.state_bytes import pack, pack_into, unpack
 from headrace_stateful.keys.state_columns import kept_columns
 from headrace_stateful.keys.ticks import ttl_tick_seconds
 
@@ -128,7 +130,7 @@ class MatchRecognize(StatefulSpec):
         return f"per {', '.join(self.keys) or 'all'} by {self.on or 'processing time'}: {' '.join(parts)}, skip {skip}"
 
 
-class RunningMatch(StatefulOperator):
+class RunningMatch(FrozenOperator):
     """The running operator. State: rows that wait for the watermark, and per key the rows that matches under way still need."""
 
     def __init__(self, spec: MatchRecognize, schema: Schema) -> None:
@@ -385,17 +387,28 @@ class RunningMatch(StatefulOperator):
     def late_rows(self) -> int:
         return self._late
 
-    def delta(self) -> bytes:
-        return self.snapshot() if self._changed else b""
-
-    def snapshot(self) -> bytes:
+    def frozen(self, *, whole: bool) -> FrozenState:
+        if not whole and not self._changed:
+            return FrozenState.of(b"")
         self._changed = False
-        rows = [[held] if isinstance(held, tuple) else held.rows for held in self._held.values()]
-        frames = {"waiting": self._waiting, "kept": self._kept(rows, list(self._held))}
-        # Each row may begin a match behind the one that is followed.
-        starts = [[row[match_walker.SEQUENCE] for row in each] for each in rows]
+        waiting, keys = self._waiting, list(self._held)
+        # Lists of rows are only appended to: to know how long they are is enough.
+        lists = [held if isinstance(held, tuple) else held.rows for held in self._held.values()]
+        counts = [1 if isinstance(held, tuple) else len(held.rows) for held in self._held.values()]
         marks = {"sequence": self._sequence, "watermark": self._watermark, "now": self._now_us}
-        return pack("snapshot", frames, {**marks, "starts": starts})
+
+        def write(content: StateContent) -> None:
+            rows = [
+                [each] if isinstance(each, tuple) else each[:count] for each, count in zip(lists, counts, strict=True)
+            ]
+            # In parts, between which other threads can run.
+            begins = range(0, max(1, len(keys)), _PART_KEYS)
+            kept = pl.concat([self._kept(rows[at : at + _PART_KEYS], keys[at : at + _PART_KEYS]) for at in begins])
+            # Each row may begin a match behind the one that is followed.
+            starts = [[row[match_walker.SEQUENCE] for row in each] for each in rows]
+            pack_into(content, "snapshot", {"waiting": waiting, "kept": kept}, {**marks, "starts": starts})
+
+        return FrozenState.written(write, waiting.height + len(keys))
 
     def _kept(self, rows: list[list[Row]], keys_of_rows: list[Key]) -> pl.DataFrame:
         """Return rows with their keys, key by key. They are taken again when the state is applied, and lead to the same matches."""
@@ -438,6 +451,8 @@ class RunningMatch(StatefulOperator):
         return self._waiting.height + held
 
 
+#: Of so many keys the rows are put together at once for a checkpoint.
+_PART_KEYS = 2048
 #: Decimals of 38 digits are added and multiplied without rounding; Python's own context has 28 digits.
 _EXACT = Context(prec=80)
 #: (place of the row that decided it, key, values, its last row) of a match.

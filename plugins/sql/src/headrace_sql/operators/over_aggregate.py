@@ -21,11 +21,13 @@ import polars as pl
 from headrace.flow.messages import WATERMARK, Batch, EndOfInput, Queue, SystemMessage, Tick, Watermark, watermark_times
 from headrace.flow.schema import Schema
 from headrace.foundation.errors import PlanError
+from headrace.interfaces.frozen_state import FrozenState
 from headrace.interfaces.key_shares import KeyShare
 from headrace.interfaces.operator import Changes, RejectedRows, StatefulOperator
 from headrace.interfaces.state_definition import StateDefinition, quoted
+from headrace_stateful.keys.frozen_operator import FrozenOperator
 from headrace_stateful.keys.shares import Reached, Renumbering, joined, numbers, renumbered, rows_of, snapshots
-from headrace_stateful.keys.state_bytes import pack, unpack
+from headrace_stateful.keys.state_bytes import frozen_frames, pack, unpack
 from headrace_stateful.keys.state_columns import StateInColumns, kept_columns
 from headrace_stateful.keys.ticks import ttl_tick_seconds
 
@@ -105,7 +107,7 @@ class OverAggregate(StateInColumns):
         return f"per {', '.join(self.keys) or 'all'} by {self.on or 'processing time'}: {calls}"
 
 
-class RunningOver(StatefulOperator):
+class RunningOver(FrozenOperator):
     """The running operator: rows that wait, and the rows of each key that later frames still reach."""
 
     def __init__(self, spec: OverAggregate, schema: Schema) -> None:
@@ -339,13 +341,14 @@ class RunningOver(StatefulOperator):
     def late_rows(self) -> int:
         return self._late
 
-    def delta(self) -> bytes:
-        return self.snapshot() if self._changed else b""
-
-    def snapshot(self) -> bytes:
+    def frozen(self, *, whole: bool) -> FrozenState:
+        if not whole and not self._changed:
+            return FrozenState.of(b"")
         self._changed = False
         values = {"sequence": self._sequence, "watermark": self._watermark}
-        return pack("snapshot", {"waiting": self._waiting, "history": self._history, "last": self._last}, values)
+        return frozen_frames(
+            {"waiting": self._waiting, "history": self._history, "last": self._last}, values, whole=True
+        )
 
     def apply(self, state: bytes) -> None:
         _, frames, values = unpack(state)

@@ -14,14 +14,16 @@ import polars as pl
 from headrace.flow.messages import WATERMARK, Batch, EndOfInput, Queue, SystemMessage, Watermark, watermark_times
 from headrace.flow.schema import Schema
 from headrace.foundation.errors import PlanError
+from headrace.interfaces.frozen_state import FrozenState
 from headrace.interfaces.key_shares import KeyShare
 from headrace.interfaces.operator import Changes, RejectedRows, StatefulOperator, StatefulSpec
 from headrace.interfaces.state_definition import StateDefinition
 from headrace_columnar.evaluation import evaluate
 from headrace_columnar.expressions import compile_predicate
 from headrace_columnar.normal_form import conditions
+from headrace_stateful.keys.frozen_operator import FrozenOperator
 from headrace_stateful.keys.shares import Reached, Renumbering, joined, numbers, renumbered, rows_of, snapshots
-from headrace_stateful.keys.state_bytes import pack, unpack
+from headrace_stateful.keys.state_bytes import frozen_frames, pack, unpack
 from headrace_stateful.keys.state_columns import kept_sides
 
 NEVER = -(2**63)
@@ -71,7 +73,7 @@ class TemporalJoin(StatefulSpec):
         return f"{self.how} on {pairs}, as of {self.times[0]}"
 
 
-class RunningTemporalJoin(StatefulOperator):
+class RunningTemporalJoin(FrozenOperator):
     """The running operator: left rows that wait, and versions that may still be asked for."""
 
     def __init__(self, spec: TemporalJoin) -> None:
@@ -181,13 +183,12 @@ class RunningTemporalJoin(StatefulOperator):
         if keep.height < self._versions.height:
             self._versions = keep.sort(_SEQ)
 
-    def delta(self) -> bytes:
-        return self.snapshot() if self._changed else b""
-
-    def snapshot(self) -> bytes:
+    def frozen(self, *, whole: bool) -> FrozenState:
+        if not whole and not self._changed:
+            return FrozenState.of(b"")
         self._changed = False
         values = {"sequence": self._sequence, "watermark": self._watermark}
-        return pack("snapshot", {"waiting": self._waiting, "versions": self._versions}, values)
+        return frozen_frames({"waiting": self._waiting, "versions": self._versions}, values, whole=True)
 
     def apply(self, state: bytes) -> None:
         _, frames, values = unpack(state)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import islice
 
 import polars as pl
 
@@ -12,6 +13,7 @@ EVENT = 0
 PROCESSING = 1
 
 _Timer = tuple[int, int, int]  # kind, time, slot
+_PART_ROWS = 8192
 _TYPES = {"kind": pl.Int64(), "time": pl.Int64(), "slot": pl.Int64(), "number": pl.Int64()}
 
 
@@ -58,15 +60,26 @@ class TimerQueue:
 
     def delta(self) -> dict[str, pl.DataFrame]:
         """Return the timers that were set and taken out since the last ``delta`` or ``snapshot``."""
-        removed = [(*timer, 0) for timer, was_known in self._changed.items() if was_known]
-        added = [(*timer, self._numbers[timer]) for timer in self._changed if timer in self._numbers]
-        self._changed.clear()
-        return {name: _frame(rows) for name, rows in (("removed", removed), ("added", added)) if rows}
+        return self.frozen(whole=False)[0]()
 
     def snapshot(self) -> dict[str, pl.DataFrame]:
         """Return all timers, as a delta to an empty queue."""
-        self._changed.clear()
-        return {"added": _frame([(*timer, number) for timer, number in self._numbers.items()])}
+        return self.frozen(whole=True)[0]()
+
+    def frozen(self, *, whole: bool) -> tuple[Callable[[], dict[str, pl.DataFrame]], int]:
+        """Return what makes the frames of ``snapshot`` or ``delta`` of now, perhaps in another thread, and their number of rows."""
+        changed, self._changed = self._changed, {}
+        if whole:
+            numbers = self._numbers.copy()
+            return lambda: {"added": _frame(numbers.items())}, len(numbers)
+        now = list(map(self._numbers.get, changed))  # the number of each that is there
+
+        def make() -> dict[str, pl.DataFrame]:
+            removed = _frame((timer, 0) for timer, was_known in changed.items() if was_known)
+            added = _frame((timer, number) for timer, number in zip(changed, now, strict=True) if number is not None)
+            return {name: frame for name, frame in (("removed", removed), ("added", added)) if frame.height}
+
+        return make, len(changed)
 
     def apply(self, frames: Mapping[str, pl.DataFrame]) -> None:
         """Take what ``delta`` or ``snapshot`` gave."""
@@ -90,5 +103,10 @@ class TimerQueue:
             del self._per_slot[timer[2]]
 
 
-def _frame(rows: list[tuple[int, int, int, int]]) -> pl.DataFrame:
-    return pl.DataFrame(rows, schema=_TYPES, orient="row")
+def _frame(timers: Iterable[tuple[_Timer, int]]) -> pl.DataFrame:
+    """Return timers with their numbers. They are put together in parts, between which other threads can run."""
+    rows = iter(timers)
+    parts = [pl.DataFrame(schema=_TYPES)]
+    while some := [(*timer, number) for timer, number in islice(rows, _PART_ROWS)]:
+        parts.append(pl.DataFrame(some, schema=_TYPES, orient="row"))
+    return pl.concat(parts)
