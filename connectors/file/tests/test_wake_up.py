@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import threading
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from file_world import World
 from headrace.foundation.clock import ManualClock, SystemClock
 from headrace_file import wake_up
 from headrace_file.wake_up import WakeUp
@@ -87,3 +89,35 @@ def test_wake_ups_without_an_end_leave_a_pause_between_them(tmp_path: Path) -> N
         made.wait(LONG_SECONDS)
     assert clock.monotonic() - begun >= 0.015
     made.close()
+
+
+def test_a_reader_with_records_watches_nothing(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """To stop watching takes longer than a small file takes to be read: a run that ends with its input never waits."""
+    watched: list[str] = []
+    monkeypatch.setattr(WakeUp, "watch", lambda self, path: watched.append(path))
+    world.write("log", b"a\nb\n")
+    reader = world.open(world.source())
+    for body in (b"a", b"b"):
+        raw = reader.poll(1, timedelta(seconds=LONG_SECONDS))
+        assert raw is not None
+        assert raw.bodies is not None
+        assert raw.bodies.joined() == body
+    assert watched == []
+
+
+def test_what_is_written_before_the_file_is_watched_is_found(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    watch = WakeUp.watch
+
+    def late(made: WakeUp, name: str) -> None:
+        world.append("log", b"b\n")  # behind the first look
+        watch(made, name)
+
+    monkeypatch.setattr(WakeUp, "watch", late)
+    world.write("log", b"a\n")
+    reader = world.open(world.source())
+    assert reader.poll(10, timedelta(0)) is not None
+    waits: list[float] = []
+    monkeypatch.setattr(WakeUp, "wait", lambda made, seconds: waits.append(seconds))
+    raw = reader.poll(10, timedelta(seconds=LONG_SECONDS))
+    assert raw is not None
+    assert waits == []
