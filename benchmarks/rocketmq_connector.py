@@ -58,7 +58,7 @@ class Took:
 
 
 @contextlib.contextmanager
-def _server() -> Iterator[RocketMQServer]:
+def rocketmq_server() -> Iterator[RocketMQServer]:
     address = os.environ.get(RocketMQServer.variable)
     if address:
         yield RocketMQServer.from_variable(address)
@@ -178,7 +178,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     given = parser.parse_args()
     messages, rounds = (20_000, 1) if given.quick else (given.messages, given.rounds)
-    with _server() as server, Client(server.name_server, timeout=_PATIENCE) as client:
+    with rocketmq_server() as server, Client(server.name_server, timeout=_PATIENCE) as client:
         ways = Ways(client, server.name_server, f"benchmark-{secrets.token_hex(4)}", messages)
         ways.fill()
         named: dict[str, Callable[[], Took]] = {
