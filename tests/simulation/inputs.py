@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 from unittest.mock import patch
@@ -20,6 +20,7 @@ from headrace_rocketmq.source import RocketMQSource
 
 from tests.simulation.brokers import Broker
 from tests.simulation.kafka import Kafka
+from tests.simulation.kafka_log import is_seen
 from tests.simulation.rocketmq import RocketMQ
 from tests.simulation.world.network import Network
 from tests.simulation.world.scheduler import Process, World
@@ -69,6 +70,26 @@ class SharedInput(ABC):
         """Take the members of a process for dead."""
 
 
+def _too_many(topics: Mapping[str, Sequence[Sequence[bytes | None]]], versions: int) -> list[str]:
+    """Return in which queues of the job's own topics more records or versions stay than a job needs.
+
+    Of a state the last two snapshots stay, with what follows each; of a shuffle what came while instances stopped.
+    """
+    found = []
+    for topic, queues in topics.items():
+        is_state = topic.endswith("-state")
+        if not topic.startswith("headrace-") or not (is_state or stages._TRIM_SECONDS == 0):
+            continue
+        most = 2 * versions + 2 if is_state else _RECORDS_LEFT_MAX
+        for number, bodies in enumerate(queues):
+            count = len(bodies)
+            if is_state:  # a version has several records in a world where they are small
+                count = len({msgspec.msgpack.decode(each)["id"] for each in bodies if each is not None})
+            if count > most:
+                found.append(f"{count} records or versions stay in {topic} {number}, and not {most} at most")
+    return found
+
+
 class _Memory(SharedInput):
     def __init__(self, world: World, session_us: int) -> None:
         self.broker = Broker(world, session_us=session_us)
@@ -78,19 +99,8 @@ class _Memory(SharedInput):
         self.broker.expel_silent()
 
     def left(self, versions: int) -> list[str]:
-        found = []
-        for topic, queues in self.broker._topics.items():
-            if not topic.startswith("headrace-") or not (topic.endswith("-state") or stages._TRIM_SECONDS == 0):
-                continue
-            # Of a state the last two snapshots stay, with what follows each; of a shuffle what came while instances stopped.
-            most = 2 * versions + 2 if topic.endswith("-state") else _RECORDS_LEFT_MAX
-            for number, queue in enumerate(queues):
-                count = len(queue.bodies)
-                if topic.endswith("-state"):  # a version has several records in a world where they are small
-                    count = len({msgspec.msgpack.decode(each)["id"] for each in queue.bodies if each is not None})
-                if count > most:
-                    found.append(f"{count} records or versions stay in {topic} {number}, and not {most} at most")
-        return found
+        topics = self.broker._topics.items()
+        return _too_many({topic: [queue.bodies for queue in queues] for topic, queues in topics}, versions)
 
     def standing_in(self) -> AbstractContextManager[None]:
         """Return a context in which records of the broker are as large as those of Kafka, so that one limit of parts fits both."""
@@ -131,6 +141,14 @@ class _Kafka(SharedInput):
 
     def __init__(self, world: World, session_us: int) -> None:
         self.server = self.broker = Kafka(world, "broker", session_us)
+
+    def left(self, versions: int) -> list[str]:
+        logs = self.broker.logs.items()
+        seen = {
+            topic: [[entry.value for entry in log.entries if is_seen(entry)] for log in queues]
+            for topic, queues in logs
+        }
+        return _too_many(seen, versions)
 
     def source(self, topic: str) -> Source:
         given = {"topic": topic, "servers": "kafka:9092", "group": "job", "driver": "confluent"}

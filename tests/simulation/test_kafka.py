@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from headrace_kafka.topics import KafkaTopics
 
 from tests.simulation import kafka
 from tests.simulation.connectors import connector_history_of
@@ -33,6 +34,16 @@ def test_instances_whose_clients_have_all_forgotten_the_brokers_go_on(
     outcome = run_shared(history)
     assert not outcome.wrong, f"{outcome.history}\n" + "\n".join(outcome.wrong)
     assert "Consumer has no brokers any more" in outcome.trace.text()
+
+
+@pytest.mark.parametrize("seed", [13, 42])
+def test_topics_of_a_job_stay_small(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without faults: what was read, and what a snapshot of the state has replaced, is removed. Checked, because it can fail."""
+    history = replace(shared_history_of(seed), broker="kafka", events=(), away={}, lossy=0.0)
+    assert not run_shared(history).wrong
+    monkeypatch.setattr(KafkaTopics, "trim", lambda *_, **__: None)
+    [first, *_] = run_shared(history).wrong
+    assert "records or versions stay in headrace-" in first
 
 
 def test_histories_with_connectors_have_each_broker() -> None:
