@@ -36,8 +36,10 @@ def guarded_shell(script: str, place: Path, environment: Mapping[str, str]) -> I
     try:
         yield process
     finally:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.communicate()
+        os.killpg(process.pid, signal.SIGKILL)  # the group is there: it has the process that waits for the pipe
+        assert process.stdout is not None
+        process.stdout.close()
+        process.wait()
         os.close(ours)
 
 

@@ -68,6 +68,16 @@ def test_a_script_leaves_no_process_when_the_tests_are_killed(ends: bool, tmp_pa
     eventually(lambda: not left.is_running() or left.status() == psutil.STATUS_ZOMBIE, "the end of the script")
 
 
+def test_a_script_that_was_read_to_its_end_leaves_nothing(tmp_path: Path) -> None:
+    script = "sleep 1000 >/dev/null 2>&1 &\necho $!\n"
+    with guarded_shell(script, tmp_path, os.environ) as process:
+        left = psutil.Process(int(process.communicate()[0]))
+        assert process.returncode == 0
+    eventually(
+        lambda: not left.is_running() or left.status() == psutil.STATUS_ZOMBIE, "the end of what the script left"
+    )
+
+
 @pytest.mark.slow
 @pytest.mark.servers
 @pytest.mark.timeout(1200)
