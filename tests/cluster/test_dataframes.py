@@ -140,7 +140,7 @@ def _kill_a_worker(program_id: int, rng: random.Random) -> bool:
 
 #: Spark has two words for it: where the first driver was stopped decides whether it meets the other one in the log of the query's
 #: offsets, or before that in the log of the files of Spark's own source.
-_SPARK_REFUSES = r"CONCURRENT_STREAM_LOG_UPDATE|Multiple streaming queries are concurrently using file:\S+/sources/"
+_SPARK_REFUSES = r"Multiple streaming (jobs detected for \d|queries are concurrently using file:\S+/sources/)"
 
 
 @pytest.mark.parametrize(
