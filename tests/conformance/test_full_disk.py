@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import threading
 from collections.abc import Iterator
@@ -17,6 +16,7 @@ import pytest
 from headrace.foundation.errors import CheckpointError, JobError, JobFailedError
 
 from tests.eventually import eventually
+from tests.small_device import fill, mounted
 
 BACKENDS = ["light", pytest.param("spark", marks=pytest.mark.spark)]
 
@@ -26,26 +26,8 @@ def small_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pa
     """A file system of 1 MiB; the test runs beside it."""
     monkeypatch.chdir(tmp_path)
     Path("in").mkdir()
-    place = tmp_path / "small"
-    place.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(place)], capture_output=True, text=True, check=False
-    )
-    if mounted.returncode:
-        pytest.skip(f"cannot mount a small file system here: {mounted.stderr.strip()}")
-    yield place
-    subprocess.run(["umount", "-l", str(place)], check=True)
-
-
-def fill(device: Path) -> Path:
-    ballast = device / "ballast"
-    descriptor = os.open(ballast, os.O_WRONLY | os.O_CREAT)
-    try:
-        while os.write(descriptor, bytes(4096)):
-            pass
-    except OSError:
-        os.close(descriptor)
-    return ballast
+    with mounted(tmp_path / "small") as place:
+        yield place
 
 
 def append(first: int, count: int) -> None:
