@@ -5,19 +5,75 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from typing import Any
+from urllib.parse import parse_qsl, unquote
 
 from headrace.interfaces.table_options import UNUSED_OF_JDBC, TableOption, TableOptions
 from headrace_changes.databases.table_options import FOLLOWED, FOLLOWED_UNUSED, OF_DEBEZIUM, plain_name
 
+#: Parameters of the drivers' URLs that change nothing here: how the driver sends, caches and logs.
+#: https://dev.mysql.com/doc/connector-j/en/connector-j-reference-configuration-properties.html
+_OF_THE_DRIVER = {
+    "allowLoadLocalInfile", "allowMultiQueries", "allowPublicKeyRetrieval", "autoReconnect", "autoReconnectForPools", "cacheCallableStmts",
+    "cachePrepStmts", "cacheResultSetMetadata", "cacheServerConfiguration", "defaultFetchSize", "elideSetAutoCommits", "failOverReadOnly",
+    "initialTimeout", "logger", "maintainTimeStats", "maxReconnects", "noAccessToProcedureBodies", "nullCatalogMeansCurrent",
+    "prepStmtCacheSize", "prepStmtCacheSqlLimit", "rewriteBatchedStatements", "tcpKeepAlive", "tcpNoDelay", "useCompression",
+    "useCursorFetch", "useInformationSchema", "useLocalSessionState", "useServerPrepStmts", "useUnicode",
+}  # fmt: skip
+#: Parameters with the values that are what happens here anyway, in lower case. Another value is refused: the rows would be others.
+_AS_HERE: Mapping[str, tuple[frozenset[str], str]] = {
+    "characterencoding": (frozenset({"utf8", "utf-8", "utf8mb4"}), "texts are sent as UTF-8"),
+    "servertimezone": (
+        frozenset({"utc", "gmt", "z", "+00:00", "etc/utc"}),
+        "sessions use UTC: a DATETIME is read as it is stored",
+    ),
+    "connectiontimezone": (
+        frozenset({"utc", "gmt", "z", "+00:00", "etc/utc"}),
+        "sessions use UTC: a DATETIME is read as it is stored",
+    ),
+    "zerodatetimebehavior": (frozenset({"converttonull", "convert_to_null"}), "a zero date is read as NULL"),
+    "tinyint1isbit": (frozenset({"true"}), "a TINYINT(1) is read as true or false"),
+}
+_TLS = frozenset({"required", "verify_ca", "verify_identity", "verify-ca", "verify-full", "trust"})
+_NO_TLS = frozenset({"disabled", "disable", "preferred"})
+_CHECKED = frozenset({"useSSL", "requireSSL", "useSsl", "sslMode", "connectTimeout", "socketTimeout"})
+_TIMES = {"connectTimeout": "connect_timeout", "socketTimeout": "read_timeout"}
+
 
 def _jdbc(text: str) -> Mapping[str, Any]:
-    found = re.fullmatch(r"jdbc:(?:mysql|mariadb)://([^:/?]+)(?::(\d+))?/([^?]+)(\?.*)?", text)
+    found = re.fullmatch(r"jdbc:(?:mysql|mariadb)://([^:/?,]+)(?::(\d+))?/([^?]+)(?:\?(.*))?", text)
     if found is None:
         raise ValueError(
             "only jdbc:mysql://host:port/database is supported, and jdbc:postgresql: with headrace-postgres"
         )
-    made: dict[str, Any] = {"host": found[1], "database": found[3]}
-    return {**made, "port": int(found[2])} if found[2] else made
+    made: dict[str, Any] = {"host": found[1], "database": unquote(found[3])}
+    if found[2]:
+        made["port"] = int(found[2])
+    for name, value in parse_qsl(found[4] or "", keep_blank_values=True):
+        made |= _parameter(name, value)
+    return made
+
+
+def _parameter(name: str, value: str) -> Mapping[str, Any]:
+    """Return what a parameter of a URL means as options. Raises ValueError if it is unknown, or asks for what is not done here."""
+    plain = value.lower()
+    if name in ("user", "password"):
+        return {name: value}
+    if name in _TIMES and value.isdecimal():
+        return {_TIMES[name]: f"{value} ms"} if int(value) else {}  # 0: as long as the system waits
+    if name in ("useSSL", "requireSSL", "useSsl") and plain in ("true", "false"):
+        return {"ssl": True} if plain == "true" else {}
+    if name == "sslMode" and plain in _TLS | _NO_TLS:
+        return {"ssl": True} if plain in _TLS else {}
+    if name.lower() in _AS_HERE:
+        values, here = _AS_HERE[name.lower()]
+        if plain not in values:
+            raise ValueError(f"the parameter {name}={value} is not supported: {here}; remove it")
+    elif name in _CHECKED:
+        raise ValueError(f"the parameter {name} does not take {value!r}")
+    elif name not in _OF_THE_DRIVER:
+        known = "user, password, useSSL, sslMode, connectTimeout and socketTimeout are"
+        raise ValueError(f"the parameter {name!r} is not known; {known}, and those of the driver that change no rows")
+    return {}
 
 
 _OPTIONS: Mapping[str, TableOption] = {

@@ -17,7 +17,7 @@ from headrace_sql.reading.rendering import options_text
 if TYPE_CHECKING:
     from sqlalchemy.engine import Engine
 
-_URL = re.compile(r"jdbc:(mysql|mariadb|postgresql)://([^:/?]+)(?::(\d+))?/?(?:\?.*)?")
+_URL = re.compile(r"jdbc:(mysql|mariadb|postgresql)://([^:/?]+)(?::(\d+))?/?")
 _OF_THE_SERVER = {"information_schema", "mysql", "performance_schema", "sys", "pg_catalog", "pg_toast"}
 _PORTS = {"mysql": 3306, "mariadb": 3306, "postgresql": 5432}
 #: The schema of tables that are named without one.
@@ -50,9 +50,10 @@ class JdbcStore(DefinitionStore):
         found = _URL.fullmatch(url)
         if found is None:
             raise OptionError(
-                f"base-url {url!r} is not supported",
+                f"base-url {url.partition('?')[0]!r} is not supported"
+                + (", nor are its parameters" if "?" in url else ""),
                 option="base-url",
-                hint="jdbc:mysql://host:port or jdbc:postgresql://host:port, without a database",
+                hint="jdbc:mysql://host:port or jdbc:postgresql://host:port, without a database and parameters",
             )
         #: PostgreSQL's databases have schemas, and each connection has one database; to MySQL a database is a schema.
         self._has_schemas = found[1] == "postgresql"
