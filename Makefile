@@ -61,8 +61,8 @@ types: setup  ## mypy over packages and tests
 
 # One thread of polars in each: there are more processes than cores, and frames of tests are small.
 plain-unit spark-unit: export POLARS_MAX_THREADS := 1
-# Generated tests try a fifth of their examples in what every change runs, and all of them in `make nightly`.
-plain-unit spark-unit: export HEADRACE_TEST_EFFORT ?= 0.2
+# Generated tests try a tenth of their examples in what every change runs, and all of them in `make nightly`.
+plain-unit spark-unit: export HEADRACE_TEST_EFFORT ?= 0.1
 plain-unit spark-unit: export TMPDIR := $(or $(MEMORY_FILES),$(TMPDIR))
 unit:  ## what needs no server
 	$(MAKE) -j 2 spark-unit plain-unit

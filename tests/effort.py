@@ -6,18 +6,27 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Sequence
-from typing import Any
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any, TypeVar
 
 import pytest
 
 EFFORT = float(os.environ.get("HEADRACE_TEST_EFFORT", "1"))
 _LEAST = 10
+_Value = TypeVar("_Value")
 
 
-def examples(whole: int) -> int:
-    """Return how many of ``whole`` generated examples, seeds or records this run tries: at least 10, if there are as many."""
-    return min(whole, max(_LEAST, round(whole * EFFORT)))
+def examples(whole: int, *, least: int = _LEAST) -> int:
+    """Return how many of ``whole`` generated examples, seeds or records this run tries: at least ``least``, if there are as many.
+
+    ``least`` is lower where an example takes seconds.
+    """
+    return min(whole, max(least, round(whole * EFFORT)))
+
+
+def one_in(count: int, values: Iterable[_Value], *, begin: int = 0) -> list[_Value]:
+    """Return all ``values`` in a run with all examples, else one in ``count``: for values that are alike, as seeds and moments are."""
+    return list(values)[begin::count] if EFFORT < 1 else list(values)
 
 
 def often_or_slow(values: Sequence[str], often: Collection[str]) -> list[Any]:

@@ -11,11 +11,15 @@ from tests.conformance.case import differences, outputs
 from tests.conformance.reference import Reference, by_name, reference_of
 from tests.conformance.running import kill_spark_workers, make, run, start
 from tests.conformance.stateful_cases import CASES
-from tests.effort import examples
+from tests.effort import examples, often_or_slow
 
 NAMES = [case.name for case in CASES]
-#: Compared with Spark only in the slow runs.
-RARELY_ON_SPARK = {"changes-in-windows"}
+#: Compared with Spark in every run: one of each kind of state, time and changes. The verbs themselves are those of light, which
+#: has every case in every run; the others are compared with Spark in the slow runs.
+OFTEN_ON_SPARK = [
+    "late", "sessions-late", "window-on-window", "with-state", "join-within", "changes-of-changes", "correlations", "joins-window",
+    "changes-aggregated", "changes-that-come-again",
+]  # fmt: skip
 #: Where the process is killed, and the how-manieth time it passes there.
 FAULTS = [
     "reader.after_poll:4",
@@ -67,9 +71,7 @@ def test_output_does_not_depend_on_batch_borders_or_shards(
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.slow) if name in RARELY_ON_SPARK else name for name in NAMES]
-)
+@pytest.mark.parametrize("name", often_or_slow(NAMES, OFTEN_ON_SPARK))
 def test_spark_gives_what_light_gives(name: str, reference: Reference, tmp_path: Path) -> None:
     run(by_name(CASES, name), tmp_path, "spark")
     assert differences(outputs(tmp_path), reference(name)) == []

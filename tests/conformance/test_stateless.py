@@ -28,6 +28,12 @@ FAULTS = [
 ]
 #: In every run; test_stateful.py has the other places, too.
 OFTEN = ["reader.after_poll:3", "sink.after_insert:1", "checkpoint.after_flush:1"]
+#: Compared with Spark in every run: what crosses to its workers, and what has several sources, sinks or queues. The verbs themselves are
+#: those of light, which has every case in every run; the others are compared with Spark in the slow runs.
+OFTEN_ON_SPARK = [
+    "map-shapes", "map-batches", "script", "functions", "union-of-branches", "several-sinks", "metadata", "bad-records",
+    "rules-of-several",
+]  # fmt: skip
 #: On Spark a worker passes these.
 SPARK_FAULTS = ["reader.after_poll:2", "sink.before_insert:1", "sink.after_insert:1"]
 
@@ -62,7 +68,7 @@ def test_output_does_not_depend_on_batch_borders(name: str, size: int, reference
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", often_or_slow(NAMES, OFTEN_ON_SPARK))
 def test_spark_gives_what_light_gives(name: str, reference: Reference, tmp_path: Path) -> None:
     run(by_name(CASES, name), tmp_path, "spark")
     assert differences(outputs(tmp_path), reference(name)) == []

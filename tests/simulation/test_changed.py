@@ -3,22 +3,30 @@
 from __future__ import annotations
 
 from collections import Counter
+from functools import cache
 
 import pytest
 
 from tests.simulation.__main__ import seeds_until_found
 from tests.simulation.changed import REFUSED, changed_history_of, run_changed
 from tests.simulation.changed_mutations import OF_CHANGES
+from tests.simulation.starting import Outcome
 
 _SEEDS = 24
 _PARTS = 4
+
+
+@cache
+def _outcome(seed: int) -> Outcome:
+    """Two tests look at the same histories."""
+    return run_changed(changed_history_of(seed))
 
 
 @pytest.mark.parametrize("part", range(_PARTS))
 def test_histories_of_changed_jobs_break_no_rule(part: int) -> None:
     happened: Counter[str] = Counter()
     for seed in range(part, _SEEDS, _PARTS):
-        outcome = run_changed(changed_history_of(seed))
+        outcome = _outcome(seed)
         told = f"{outcome.history}\npython -m tests.simulation replay {seed} --changes\n"
         assert not outcome.wrong, told + "\n".join(outcome.wrong)
         happened.update(each.kind for each in outcome.trace.events)
@@ -29,7 +37,7 @@ def test_histories_of_changed_jobs_break_no_rule(part: int) -> None:
 def test_every_change_that_must_be_refused_happens() -> None:
     left, seed = set(REFUSED), 0
     while left and seed < _SEEDS:
-        events = run_changed(changed_history_of(seed)).trace.events
+        events = _outcome(seed).trace.events
         left, seed = left - {each.what for each in events if each.kind == "refused"}, seed + 1
     assert not left
 

@@ -6,9 +6,10 @@ from dataclasses import replace
 
 import pytest
 
+from tests.effort import examples
 from tests.simulation.instances import run_shared, shared_history_of
 
-_SEEDS = 8
+_SEEDS = examples(8, least=4)
 
 
 @pytest.mark.parametrize("part", range(2))

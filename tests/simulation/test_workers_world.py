@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from tests.effort import examples
 from tests.simulation.histories import history_of
 from tests.simulation.workers import run_with_workers
 
-_SEEDS = 24
+_SEEDS = examples(24)
 
 
 @pytest.mark.parametrize("part", range(2))

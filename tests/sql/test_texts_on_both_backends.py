@@ -11,6 +11,8 @@ from typing import Any
 import headrace as hr
 import pytest
 
+from tests.effort import often_or_slow
+
 Row = dict[str, Any]
 
 
@@ -145,6 +147,13 @@ def _lines(place: Path) -> list[str]:
     return [line for each in files for line in each.read_text(encoding="utf-8").splitlines()]
 
 
+#: In every run one of each kind of operator; the others on Spark in the slow runs.
+OFTEN_ON_SPARK = [
+    "over results that change", "windows of several partitions in the order of time", "matches in the order of arrival",
+    "rows taken as changes",
+]  # fmt: skip
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_one_run(name: str, tmp_path: Path) -> None:
     case = CASES[name]
@@ -162,7 +171,7 @@ def test_row_by_row_on_two_shards_with_a_stop(name: str, tmp_path: Path) -> None
 
 @pytest.mark.spark
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", often_or_slow(list(CASES), OFTEN_ON_SPARK))
 def test_spark_with_a_stop(name: str, tmp_path: Path) -> None:
     case = CASES[name]
     half = len(case.rows) // 2

@@ -258,7 +258,9 @@ def test_what_is_not_finished_is_no_savepoint(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-@settings(max_examples=examples(12), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=examples(12, least=4), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(seed=st.integers(0, 2**32), before=st.integers(1, 5), after=st.integers(1, 5), records=st.integers(1, 50))
 def test_any_cut_and_any_number_of_shards(
     tmp_path_factory: pytest.TempPathFactory, wanted: list[str], seed: int, before: int, after: int, records: int

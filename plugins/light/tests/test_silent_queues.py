@@ -93,7 +93,7 @@ def _late_rows(bursts: Sequence[Burst], checkpoint: Path | None = None, **option
     return late
 
 
-@settings(max_examples=examples(25))
+@settings(max_examples=examples(25, least=4))
 @given(BURSTS)
 def test_nothing_is_late_after_silences(bursts: list[Burst]) -> None:
     assert _late_rows(bursts) == 0

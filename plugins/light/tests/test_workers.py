@@ -100,8 +100,18 @@ def _run(build: Build, source: Path, workers: int) -> tuple[list[Any], list[Any]
     return sorted(sink.rows, key=order), sorted(dead, key=order), report
 
 
-@pytest.mark.parametrize("files", [1, 3])
-@pytest.mark.parametrize("build", BUILDS)
+#: In every run each kind of work, and both numbers of files; each case starts two processes.
+OFTEN = {("window", 3), ("branches", 1), ("python", 3), ("rules", 1)}
+
+
+@pytest.mark.parametrize(
+    ("build", "files"),
+    [
+        pytest.param(build, files, marks=() if (build, files) in OFTEN else pytest.mark.slow)
+        for build in BUILDS
+        for files in (1, 3)
+    ],
+)
 def test_rows_and_dead_letters_are_those_of_one_process(build: str, files: int, tmp_path: Path) -> None:
     _input(tmp_path / "in", files, 400)
     rows, dead, report = _run(BUILDS[build], tmp_path / "in", 2)
