@@ -1,9 +1,4 @@
-"""Jobs that run as processes and are killed: numbered records from files into a sink.
-
-    python -m tests.killed_jobs DIRECTORY (the sink's name and options as JSON on standard input)
-
-is the process; ``KilledJobs`` starts it.
-"""
+"""Jobs that run as processes and are killed: numbered records from files into a sink. ``tests.killed_program`` is the process."""
 
 from __future__ import annotations
 
@@ -15,7 +10,6 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import headrace as hr
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -51,7 +45,7 @@ class KilledJobs:
         """Start a job that writes the records without every tenth. ``faults``: where the process kills itself."""
         with open(directory / "log.txt", "ab") as log:
             process = subprocess.Popen(
-                [sys.executable, "-m", "tests.killed_jobs", str(directory)],
+                [sys.executable, "-m", "tests.killed_program", str(directory)],
                 cwd=ROOT,
                 stdin=subprocess.PIPE,
                 stdout=log,
@@ -63,27 +57,3 @@ class KilledJobs:
         process.stdin.write(json.dumps({"sink": sink, "options": {**SMALL, **options}}).encode())
         process.stdin.close()
         return process
-
-
-def main(directory: str) -> None:
-    """Run the job to the end of its input."""
-    given = json.load(sys.stdin)
-    stream = (
-        hr.stream("test", "kills")
-        .from_file(f"{directory}/in/*.ndjson", format="json", schema={"id": "int64", "text": "string"})
-        .where("id % 10 <> 3")
-        .dead_letters(lambda bad: bad.to_file(f"{directory}/dead", format="json"))
-    )
-    job = getattr(stream, f"to_{given['sink']}")(**given["options"])
-    report = job.run(
-        "light",
-        show_progress=False,
-        checkpoint=f"{directory}/checkpoint",
-        checkpoint_interval="30 ms",
-        max_batch_records=70,
-    )
-    print(report.state.value)
-
-
-if __name__ == "__main__":
-    main(sys.argv[1])

@@ -10,9 +10,12 @@ from tests.differential.choices import Choices
 from tests.differential.families import families, problem_of
 from tests.differential.streams import on_spark
 from tests.differential.streams.family import _case
+from tests.effort import one_in
 
-#: Of queries one without keyed state, one with aggregates and user functions, one with changes into changes.
-SEEDS = {"sql": (11, 8, 3), "dsl": (0,), "script": (0,), "functions": (0,), "streams": (0, 1), "streams_sql": (0,)}
+#: Of queries one with aggregates and user functions; with all examples one without keyed state, and one with changes into changes.
+SEEDS = {
+    "sql": one_in(3, (8, 11, 3)), "dsl": (0,), "script": (0,), "functions": (0,), "streams": one_in(2, (0, 1)), "streams_sql": (0,),
+}  # fmt: skip
 
 
 @pytest.mark.spark
