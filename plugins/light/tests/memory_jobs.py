@@ -23,10 +23,13 @@ LARGE_RECORDS, LARGE_BYTES = 3, 100_000_000
 WINDOW_KEYS, WINDOW_SECONDS, WINDOW_RECORDS = 50, 1_000, 10_000
 SLOW_RECORDS = 200_000
 JOIN_ROWS = 500_000
+KEY_ROWS = 600_000
 
 
 class CountingSink(hr.Sink):
-    """Counts rows; takes its time for each insert."""
+    """Counts rows, changed ones too; takes its time for each insert."""
+
+    accepts = "changelog"
 
     def __init__(self, *, pause_seconds: float = 0.0, **settings: Any) -> None:
         self.settings = self.Settings(**settings)
@@ -41,7 +44,7 @@ class CountingSink(hr.Sink):
 def write_input(kind: str, directory: Path) -> None:
     """Write the input of a job."""
     directory.mkdir(parents=True)
-    if kind == "join":
+    if kind in ("join", "keys"):
         return
     if kind == "queues":
         lines = b"".join(b'{"n": %d, "t": "%s"}\n' % (n, b"x" * 1000) for n in range(QUEUE_RECORDS))
@@ -87,13 +90,13 @@ def slow(stream: Any) -> tuple[Any, CountingSink]:
     return stream(schema={"n": "int64", "t": "string"}).where("n >= 0").to(sink), sink
 
 
-class JoinSource(hr.Source):
+class KeyedSource(hr.Source):
     """Gives rows with a key each, in no order, as columns."""
 
     bounded = True
 
-    def __init__(self, value: str, count: int) -> None:
-        self.settings, self._value, self._count = hr.Settings(), value, count
+    def __init__(self, value: str, count: int, keys: int) -> None:
+        self.settings, self._value, self._count, self._keys = hr.Settings(), value, count, keys
 
     def schema(self) -> Schema | None:
         return Schema.of({"k": "int64", self._value: "int64"})
@@ -103,7 +106,7 @@ class JoinSource(hr.Source):
 
     def _rows(self, begin: int, end: int) -> pl.DataFrame:
         numbers = np.arange(begin, end, dtype=np.int64)
-        return pl.DataFrame({"k": numbers * 2_654_435_761 % (4 * JOIN_ROWS), self._value: numbers})
+        return pl.DataFrame({"k": numbers * 2_654_435_761 % self._keys, self._value: numbers})
 
     def open(self, queue: Queue, start: Any) -> Any:
         return RangeReader(self._rows, start.offset if isinstance(start, ReadPosition) else 0, self._count)
@@ -112,12 +115,22 @@ class JoinSource(hr.Source):
 def join(stream: Any) -> tuple[Any, CountingSink]:
     """Rows of two sides, four to one: what is kept of them does not fit in the memory that the process has."""
     pipe, sink = hr.stream("test", "join"), CountingSink()
-    orders, people = pipe.from_(JoinSource("v", 4 * JOIN_ROWS)), pipe.from_(JoinSource("w", JOIN_ROWS))
+    orders, people = (
+        pipe.from_(KeyedSource("v", 4 * JOIN_ROWS, 4 * JOIN_ROWS)),
+        pipe.from_(KeyedSource("w", JOIN_ROWS, 4 * JOIN_ROWS)),
+    )
     return orders.join(people, "k").to(sink), sink
 
 
+def keys(stream: Any) -> tuple[Any, CountingSink]:
+    """Counts and sums by key, row by row on the disk: each key once, in no order."""
+    sink = CountingSink()
+    read = hr.stream("test", "keys").from_(KeyedSource("v", KEY_ROWS, KEY_ROWS))
+    return read.key_by("k").agg(n="count(*)", s="sum(v)").to(sink), sink
+
+
 KINDS: dict[str, Callable[[Any], tuple[Any, CountingSink]]] = {
-    "queues": queues, "records": records, "windows": windows, "slow": slow, "join": join,
+    "queues": queues, "records": records, "windows": windows, "slow": slow, "join": join, "keys": keys,
 }  # fmt: skip
 
 
@@ -125,12 +138,13 @@ def main(kind: str, directory: str, budget: str) -> None:
     pipe = hr.stream("test", kind, bad_records="stop")
     job, sink = KINDS[kind](lambda **options: pipe.from_file(f"{directory}/*", format="json", **options))
     options: dict[str, Any] = {"memory_max_bytes": budget} if budget != "none" else {}
-    if kind == "join":
+    if kind in ("join", "keys"):
+        shards = 32 if kind == "join" else 1
         options = {
-            "state_memory": budget,
             "checkpoint": f"{directory}-state",
-            "shards": 32,
+            "shards": shards,
             "checkpoint_interval": "5 s",
+            "state_memory": budget,
         }
     job.run("light", show_progress=False, **options)
     print(sink.rows, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)

@@ -10,6 +10,8 @@ import pytest
 
 from tests.edge.limits import limited
 
+#: Limits of the state alone; others are for the process.
+_OF_STATE = {"join": "40 MB", "keys": "24 MB"}
 _SCRIPT = str(Path(memory_jobs.__file__))
 
 
@@ -22,13 +24,14 @@ _SCRIPT = str(Path(memory_jobs.__file__))
         ("windows", 1024, None),
         ("records", 1536, memory_jobs.LARGE_RECORDS),
         ("join", 320, memory_jobs.JOIN_ROWS),
+        ("keys", 128, memory_jobs.KEY_ROWS),
     ],
 )
 def test_a_job_with_a_budget_is_never_killed(kind: str, limit_mib: int, rows: int | None, tmp_path: Path) -> None:
     memory_jobs.write_input(kind, tmp_path / "in")
     with limited(limit_mib * 2**20) as group:
         kills = group.kills
-        budget = f"{limit_mib * 4 // 5} MiB" if kind != "join" else "40 MB"  # of the state alone
+        budget = _OF_STATE.get(kind, f"{limit_mib * 4 // 5} MiB")
         done = group.run([sys.executable, _SCRIPT, kind, str(tmp_path / "in"), budget])
         assert (done.returncode, group.kills - kills) == (0, 0), done.stderr[-3000:]
     found, peak = map(int, done.stdout.split())

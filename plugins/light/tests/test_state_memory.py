@@ -17,6 +17,7 @@ import headrace as hr
 import pytest
 from headrace.foundation.errors import OptionError
 from headrace.testing import MemorySink, MemorySource
+from headrace_light import backend
 from headrace_light.state_directory import DirectoryStateSettings, DirectoryStateStore
 from killed_programs import kill_at
 from light_spilling_job import run, spilling_job
@@ -55,6 +56,16 @@ def test_rows_leave_memory_and_results_are_the_same(tmp_path: Path) -> None:
     run(tmp_path)
     assert totals_of(tmp_path) == wanted
     assert (tmp_path / "state" / "light" / "local" / "CURRENT").exists()
+
+
+def test_memory_that_is_free_goes_back_to_the_system(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the C library keeps for later comes on top of the limit: with one, it keeps little."""
+    kept: list[int] = []
+    monkeypatch.setattr(backend, "keep_freed_memory", kept.append)
+    for options in ({}, {"state_memory": "10 MB"}):
+        rows = hr.stream("test", "kept").from_(MemorySource({"q": []}), format="json", schema={"k": "string"})
+        rows.key_by("k").agg(n="count(*)").to(MemorySink()).run("light", show_progress=False, **options)
+    assert kept == [64 * 2**20, 2**20]
 
 
 def test_other_memory_or_none_goes_on_with_the_checkpoint(tmp_path: Path) -> None:

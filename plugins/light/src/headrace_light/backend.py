@@ -25,7 +25,7 @@ from headrace.runtime.lane import Lane
 from headrace_light.checkpoint_directory import CheckpointDirectory, StoredCheckpoint
 from headrace_light.engine import Engine
 from headrace_light.moved_offsets import moved_checkpoint, opened
-from headrace_light.settings import KEPT_BYTES_MAX, LightSettings
+from headrace_light.settings import KEPT_BYTES_MAX, KEPT_BYTES_WITH_LIMIT, LightSettings
 from headrace_light.stages.interface import Host, Stages
 from headrace_light.stages.loaded_ahead import LoadedAhead
 from headrace_light.stages.local import LocalStages
@@ -133,7 +133,7 @@ class LightBackend(Backend):
 
     def start(self, plan: Plan, options: RunOptions) -> JobHandle:
         assert isinstance(self.settings, LightSettings)
-        keep_freed_memory(KEPT_BYTES_MAX)
+        keep_freed_memory(KEPT_BYTES_MAX if self.settings.state_memory is None else KEPT_BYTES_WITH_LIMIT)
         if self.settings.shared_reading:
             from headrace_light.shared_reading.source import with_shared_sources  # here: most jobs read by themselves
 

@@ -11,6 +11,9 @@ from headrace.interfaces.settings import Settings, option, parse_size
 
 #: Freed memory that each process keeps for its next batches: a few batches of the usual size.
 KEPT_BYTES_MAX = 64 * 1024**2
+#: With a limit for the memory of its state, the main process keeps this: else 60 to 100 MB more than the limit are lost between the
+#: arrays and blocks that are replaced all the time.
+KEPT_BYTES_WITH_LIMIT = 1024**2
 _STATE_MEMORY_MIN = 1_000_000
 
 
