@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import os
-import re
 import sys
 from collections.abc import Generator
 from functools import partial
@@ -16,7 +15,7 @@ from zlib import crc32
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.effort import examples
+from tests.effort import SELDOM_KILLED, examples
 
 pytest_plugins = ["tests.servers.fixtures"]
 
@@ -55,18 +54,11 @@ _LONG = (
 _COLLECTOR_THRESHOLDS = (20_000, 20, 50)
 
 
-#: Contracts of sinks kill a process that writes at nine moments. At these the others are near: every run has two of each kind of
-#: place, between batches and within one; the slow runs have all. What a sink chooses itself is not left out.
-_SELDOM_KILLED = re.compile(
-    r"test_kill_keeps_the_guarantee\[(before batch_insert [13]|inside batch_insert 3 at (25|50|75)%)\]$"
-)
-
-
 @pytest.hookimpl(specname="pytest_collection_modifyitems", tryfirst=True)
 def pytest_mark_seldom_kills(items: list[pytest.Item]) -> None:
     """Mark the kills that only the slow runs have, before pytest chooses by marks."""
     for item in items:
-        if _SELDOM_KILLED.search(item.name):
+        if SELDOM_KILLED.search(item.name):
             item.add_marker(pytest.mark.slow)
 
 

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any, TypeVar
 
@@ -13,6 +14,11 @@ import pytest
 
 EFFORT = float(os.environ.get("HEADRACE_TEST_EFFORT", "1"))
 _LEAST = 10
+#: Contracts of sinks kill a process that writes at nine moments. At these the others are near: every run has two of each kind of
+#: place, between batches and within one; the slow runs have all. What a sink chooses itself is not left out.
+SELDOM_KILLED = re.compile(
+    r"test_kill_keeps_the_guarantee\[(before batch_insert [13]|inside batch_insert 3 at (25|50|75)%)\]$"
+)
 _Value = TypeVar("_Value")
 
 

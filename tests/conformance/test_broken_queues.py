@@ -15,6 +15,8 @@ from headrace.interfaces.backend import JobState
 from tests.eventually import eventually
 
 BACKENDS = ["light", pytest.param("spark", marks=pytest.mark.spark)]
+#: What others here show of Spark, too: that a queue is set aside, and that it may stop the job.
+RARELY_ON_SPARK = ["light", pytest.param("spark", marks=[pytest.mark.spark, pytest.mark.slow])]
 SHARDS: dict[str, dict[str, Any]] = {"light": {}, "spark": {"shards": 1}}
 WHOLE = 1_000
 #: Minutes that no record of the damaged file comes to.
@@ -64,7 +66,7 @@ def letters(place: str) -> list[dict[str, Any]]:
     return [json.loads(line) for part in sorted(Path(place).glob("part-*")) for line in part.read_text().splitlines()]
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", RARELY_ON_SPARK)
 def test_a_bounded_run_reads_what_it_can_and_a_later_one_the_rest(backend: str) -> None:
     path = lay_damaged()
     job = stream().select("k", "n").to_file("out")
@@ -142,7 +144,7 @@ def test_a_job_may_be_stopped_by_it_instead(backend: str) -> None:
     assert "repair or remove the file" in str(caught.value)
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", RARELY_ON_SPARK)
 def test_a_run_that_can_read_nothing_fails(backend: str) -> None:
     Path("in/b.ndjson").unlink()
     Path("in/a.ndjson.gz").write_bytes(DAMAGE)
@@ -150,7 +152,7 @@ def test_a_run_that_can_read_nothing_fails(backend: str) -> None:
         stream().select("k", "n").to_file("out").run(backend)
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", RARELY_ON_SPARK)
 def test_a_compressed_file_that_was_cut_is_set_aside_at_its_end(backend: str) -> None:
     whole = gzip.compress(lines("a", 0, WHOLE), mtime=0)
     path = Path("in/a.ndjson.gz")
@@ -168,7 +170,7 @@ def test_a_compressed_file_that_was_cut_is_set_aside_at_its_end(backend: str) ->
     assert rows() == [("a", n) for n in range(WHOLE)] + [("b", n) for n in range(50)]
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", RARELY_ON_SPARK)
 def test_a_compressed_file_that_was_cut_may_stop_the_job(backend: str) -> None:
     Path("in/a.ndjson.gz").write_bytes(gzip.compress(lines("a", 0, WHOLE))[:-9])
     with pytest.raises(JobFailedError, match="ends in the middle of its compressed data") as caught:

@@ -13,6 +13,8 @@ import pytest
 from headrace.foundation.errors import JobError
 
 BACKENDS = ["light", pytest.param("spark", marks=pytest.mark.spark)]
+#: Jobs with a checkpoint go on with Spark in tests/conformance/test_changed_jobs.py in every run.
+RARELY_ON_SPARK = ["light", pytest.param("spark", marks=[pytest.mark.spark, pytest.mark.slow])]
 
 
 @pytest.fixture(autouse=True)
@@ -130,7 +132,7 @@ def test_results_of_a_run_that_did_not_come_to_its_end_are_not_taken_for_all() -
     assert rows() == before
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", RARELY_ON_SPARK)
 def test_a_keyed_job_with_a_checkpoint_goes_on(backend: str) -> None:
     keyed("sum(v)").run(backend, checkpoint="state")
     keyed("sum(v)").run(backend, checkpoint="state")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import os
 import re
 import subprocess
 import sys
@@ -92,9 +93,11 @@ def test_examples_of_the_plugin_page_run(tmp_path: Path) -> None:
     blocks = re.findall(r"^```python\n(.*?)^```$", page("writing-plugins.md"), re.DOTALL | re.MULTILINE)
     assert len(blocks) >= 8
     (tmp_path / "test_examples.py").write_text("\n".join(blocks), encoding="utf-8")
+    options = ("-q", "-p", "no:cacheprovider", "-p", "tests.seldom_kills", "-W", "error")
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-W", "error", "test_examples.py"],
+        [sys.executable, "-m", "pytest", *options, "test_examples.py"],
         cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(DOCS.parent)},
         capture_output=True,
         text=True,
         check=False,

@@ -277,8 +277,16 @@ def test_a_signal_stops_gracefully_with_a_report(
     assert "  rows written  1 to to_print" in messages
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-@pytest.mark.parametrize(("text", "line"), [(SLOW_TO_LOAD_JOB, "loading\n"), (SLOW_TO_START_JOB, "starting\n")])
+# Both signals and both moments in every run; all pairs of them in the slow runs.
+@pytest.mark.parametrize(
+    ("text", "line", "number"),
+    [
+        (SLOW_TO_LOAD_JOB, "loading\n", signal.SIGINT),
+        (SLOW_TO_START_JOB, "starting\n", signal.SIGTERM),
+        pytest.param(SLOW_TO_LOAD_JOB, "loading\n", signal.SIGTERM, marks=pytest.mark.slow),
+        pytest.param(SLOW_TO_START_JOB, "starting\n", signal.SIGINT, marks=pytest.mark.slow),
+    ],
+)
 def test_a_signal_before_the_job_has_started_ends_the_command(
     endless: Callable[[str], subprocess.Popen[str]], text: str, line: str, number: signal.Signals
 ) -> None:
