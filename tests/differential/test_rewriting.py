@@ -18,8 +18,9 @@ from tests.differential.rewriting import first_key, halved, number_of, other_key
 from tests.differential.tables import TAME, Table, TableColumn
 from tests.differential.tree import Call, Column, From, Scan, Select, parts_of
 from tests.differential.writing import written
+from tests.effort import examples
 
-SEEDS = range(2500)
+SEEDS = range(examples(2500, least=1000))
 
 
 def _rewritten() -> dict[str, list[Any]]:

@@ -15,7 +15,13 @@ _JOB = str(Path(__file__).with_name("edge_job.py"))
 _FILES = 3
 
 
-@pytest.mark.parametrize(("limit_bytes", "rows"), [(256 * 2**20, 300_000), (2**30, 600_000)], ids=["256 MiB", "1 GiB"])
+@pytest.mark.parametrize(
+    ("limit_bytes", "rows"),
+    [
+        pytest.param(256 * 2**20, 300_000, id="256 MiB"),
+        pytest.param(2**30, 600_000, id="1 GiB", marks=pytest.mark.slow),  # what runs in less runs here
+    ],
+)
 def test_files_to_sqlite(tmp_path: Path, limit_bytes: int, rows: int) -> None:
     (tmp_path / "in").mkdir()
     for number in range(_FILES):

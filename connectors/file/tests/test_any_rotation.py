@@ -174,7 +174,7 @@ def check(
 
 
 @pytest.mark.parametrize("path", ["log", "log*"])
-@settings(max_examples=examples(100), deadline=None, derandomize=True)
+@settings(max_examples=examples(100, least=5), deadline=None, derandomize=True)
 @given(steps=STEPS, between=st.lists(st.sampled_from(BETWEEN), max_size=60))
 def test_each_line_comes_once(
     tmp_path_factory: pytest.TempPathFactory, path: str, steps: Steps, between: list[str]

@@ -430,7 +430,7 @@ class TestCopies:
             drain(world.open(source, "a.1.gz"))
 
 
-@settings(max_examples=examples(60), deadline=None)
+@settings(max_examples=examples(60, least=5), deadline=None)
 @given(
     steps=st.lists(
         st.one_of(

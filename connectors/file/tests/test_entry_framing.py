@@ -162,7 +162,7 @@ PIECES = {
 
 
 @pytest.mark.parametrize("framing", FRAMINGS)
-@settings(max_examples=examples(60), deadline=None)
+@settings(max_examples=examples(60, least=5), deadline=None)
 @given(data=st.data())
 def test_any_pieces_in_any_reads(tmp_path_factory: pytest.TempPathFactory, framing: str, data: st.DataObject) -> None:
     whole = b"".join(data.draw(st.lists(st.sampled_from(PIECES[framing]), max_size=40)))

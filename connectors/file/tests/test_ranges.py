@@ -192,7 +192,7 @@ class TestLoss:
         assert read_range(world, *planner.plan(10), if_lost="skip") == [(5, log.lines[10]), (6, log.lines[11])]
 
 
-@settings(max_examples=examples(60), deadline=None)
+@settings(max_examples=examples(60, least=5), deadline=None)
 @given(
     steps=st.lists(
         st.one_of(

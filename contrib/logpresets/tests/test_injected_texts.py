@@ -88,7 +88,7 @@ def texts(alphabet: str, line: str, text: str) -> st.SearchStrategy[str]:
 @pytest.mark.parametrize(
     ("preset", "column"), [(preset, column) for preset, columns in _ALPHABETS.items() for column in columns]
 )
-@settings(max_examples=examples(100))
+@settings(max_examples=examples(100, least=5))
 @given(data=st.data())
 def test_a_text_comes_back_or_the_line_is_bad(preset: str, column: str, data: st.DataObject) -> None:
     line, text, row = data.draw(st.sampled_from(_PLACES[preset, column]))

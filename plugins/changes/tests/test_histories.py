@@ -129,7 +129,7 @@ def applied(changes: Sequence[tuple[int, Row]]) -> Counter[str]:
 
 @pytest.mark.parametrize("format", WRITERS)
 @hypothesis.given(STEPS, st.integers(1, 8))
-@hypothesis.settings(max_examples=examples(60), deadline=None)
+@hypothesis.settings(max_examples=examples(60, least=5), deadline=None)
 def test_a_history_gives_its_table(format: str, steps: Any, cut: int) -> None:
     changes, table = history(steps)
     bodies = [json.dumps(body).encode() for body in WRITERS[format](changes)]
@@ -140,7 +140,7 @@ def test_a_history_gives_its_table(format: str, steps: Any, cut: int) -> None:
 
 @pytest.mark.parametrize("format", WRITERS)
 @hypothesis.given(STEPS)
-@hypothesis.settings(max_examples=examples(60), deadline=None)
+@hypothesis.settings(max_examples=examples(60, least=5), deadline=None)
 def test_a_history_without_old_rows_gives_the_last_row_of_each_key(format: str, steps: Any) -> None:
     changes, table = history(steps)
     bodies = [json.dumps(body).encode() for body in WRITERS[format](changes)]
@@ -155,7 +155,7 @@ def test_a_history_without_old_rows_gives_the_last_row_of_each_key(format: str, 
 
 @pytest.mark.parametrize("format", WRITERS)
 @hypothesis.given(STEPS)
-@hypothesis.settings(max_examples=examples(60), deadline=None)
+@hypothesis.settings(max_examples=examples(60, least=5), deadline=None)
 def test_what_is_written_is_read_again(format: str, steps: Any) -> None:
     changes, table = history(steps)
     rows = [

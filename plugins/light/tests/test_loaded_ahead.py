@@ -16,6 +16,7 @@ from headrace.testing import MemorySink, MemorySource
 from headrace_light.stages.shard_storage import ShardStorage
 from headrace_rocksdb.state_store import RocksStateStore
 
+from tests.effort import often_or_slow
 from tests.eventually import eventually
 
 SCHEMA = {"k": "string", "v": "int64", "ts": "timestamp"}
@@ -75,7 +76,11 @@ def table(sink: MemorySink) -> list[str]:
     return sorted(map(str, sink.table()))
 
 
-@pytest.mark.parametrize("kind", KINDS)
+#: In every run one of each kind of state; each of these runs three jobs.
+OFTEN = ["aggregates", "windows", "join", "two stages"]
+
+
+@pytest.mark.parametrize("kind", often_or_slow(list(KINDS), OFTEN))
 def test_state_that_was_loaded_ahead_gives_the_results_of_a_job_that_never_stopped(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

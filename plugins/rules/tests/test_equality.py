@@ -72,7 +72,7 @@ ROWS = st.lists(ROW, min_size=1, max_size=12)
 
 
 @pytest.mark.parametrize("scanner", SCANNERS)
-@settings(max_examples=examples(100), deadline=None)
+@settings(max_examples=examples(100, least=5), deadline=None)
 @given(rules=RULES, rows=ROWS)
 def test_equal_to_plain_evaluation(scanner: str, rules: list[str], rows: list[dict[str, object]]) -> None:
     frame = pl.DataFrame(rows, schema=SCHEMA)

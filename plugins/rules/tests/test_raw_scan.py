@@ -90,7 +90,7 @@ def raw(bodies: list[bytes], first: int = 0) -> RawBatch:
 
 @pytest.mark.parametrize("scanner", SCANNERS)
 # Many rule sets have no usable trigger: they are left out below.
-@settings(max_examples=examples(80), deadline=None, suppress_health_check=[HealthCheck.filter_too_much])
+@settings(max_examples=examples(80, least=5), deadline=None, suppress_health_check=[HealthCheck.filter_too_much])
 @given(rules=st.lists(CLAUSES, min_size=1, max_size=4), rows=st.lists(ROW, min_size=1, max_size=10), seed=st.integers())
 def test_no_body_is_left_out_that_a_rule_matches(scanner: str, rules: list[str], rows: list[Any], seed: int) -> None:
     rng = random.Random(seed)

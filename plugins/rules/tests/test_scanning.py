@@ -25,7 +25,7 @@ def found(scanner: Scanner, buffer: bytes) -> set[tuple[int, int]]:
 
 
 @pytest.mark.parametrize("kind", SCANNERS)
-@settings(max_examples=examples(100), deadline=None)
+@settings(max_examples=examples(100, least=5), deadline=None)
 @given(
     literals=st.lists(st.tuples(st.lists(BYTES, min_size=1, max_size=3), st.booleans()), min_size=1, max_size=6),
     content=st.lists(BYTES, max_size=40),

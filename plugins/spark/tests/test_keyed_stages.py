@@ -34,7 +34,7 @@ pytestmark = pytest.mark.usefixtures("_no_kept_parts")
 sink = line_sink
 
 
-@pytest.mark.parametrize(("records_max", "shards"), [(None, 1), (13, 3), (250, 2)])
+@pytest.mark.parametrize(("records_max", "shards"), [(None, 1), (13, 3), pytest.param(250, 2, marks=pytest.mark.slow)])
 def test_windows_are_the_same_however_the_input_is_cut(
     source: CountingSource, sink: LineSink, tmp_path: Path, records_max: int | None, shards: int
 ) -> None:

@@ -32,7 +32,7 @@ from tests.effort import examples
 @pytest.mark.parametrize("emit", EMITS, ids=str)
 @pytest.mark.parametrize("gap", [1, 5, 30])
 @pytest.mark.parametrize("ordered", [False, True])
-@settings(max_examples=examples(40), deadline=None)
+@settings(max_examples=examples(40, least=5), deadline=None)
 @given(
     events=streams, delay=st.integers(0, 15), cuts=st.lists(st.integers(0, 25), max_size=6),
     stores=st.lists(st.integers(0, 6), max_size=3), end=st.booleans(),

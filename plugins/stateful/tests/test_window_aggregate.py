@@ -44,7 +44,7 @@ streams = st.one_of(
         lambda events: [(key, time // 8 + place * 3, number) for place, (key, time, number) in enumerate(events)]
     ),
 )
-FEW = settings(max_examples=examples(20), deadline=None)
+FEW = settings(max_examples=examples(20, least=5), deadline=None)
 
 
 def check(

@@ -113,7 +113,7 @@ def test_windows_are_merged_one_by_one_only_where_each_has_many_rows(windows: in
 
 
 @pytest.mark.parametrize("name", WINDOWS)
-@settings(max_examples=examples(25))
+@settings(max_examples=examples(25, least=5))
 @given(work=entries(), sizes=st.lists(st.integers(1, 9), min_size=1, max_size=3), merged_by_window=st.booleans())
 def test_results_are_those_of_the_rows_themselves(
     name: str, work: Any, sizes: list[int], merged_by_window: bool
@@ -199,7 +199,7 @@ def test_branches_of_one_source_with_watermarks_of_their_own_are_not_combined(br
 
 @pytest.mark.parametrize("window", WINDOWS.values(), ids=list(WINDOWS))
 @given(times=st.lists(st.integers(-(10**15), 10**17), min_size=1, max_size=30))
-@settings(deadline=None, max_examples=examples(100))
+@settings(deadline=None, max_examples=examples(100, least=5))
 def test_a_pane_has_the_first_window_of_its_rows(window: Window, times: list[int]) -> None:
     column = np.array(times, dtype=np.int64)
     begins, first = panes(window, column)
