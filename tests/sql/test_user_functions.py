@@ -12,6 +12,8 @@ import pytest
 from headrace.foundation.errors import ExpressionError
 
 BACKENDS = ["light", pytest.param("spark", marks=pytest.mark.spark)]
+#: In every run Spark has scalar functions, aggregates with an object as state, and those of PyFlink.
+RARELY_ON_SPARK = ["light", pytest.param("spark", marks=[pytest.mark.spark, pytest.mark.slow])]
 MODULE = "tests.sql.functions_of_users"
 START = datetime.datetime(2026, 1, 1)
 ROWS = pl.DataFrame(
@@ -57,7 +59,7 @@ def test_scalar_functions(backend: str, tmp_path: Path, monkeypatch: pytest.Monk
         assert opened == ["open\n"]
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", RARELY_ON_SPARK)
 def test_table_functions(backend: str) -> None:
     found = rows(
         backend, {"words": "Words"}, "SELECT v, word, size FROM t, LATERAL TABLE(words(s, least => 4)) WHERE v <> 2"
@@ -90,13 +92,13 @@ def test_aggregates_keep_what_is_no_plain_value(backend: str, tmp_path: Path) ->
     assert found == [(START, "3.75 of 2"), (START + datetime.timedelta(minutes=1), "7.25 of 3")]
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", RARELY_ON_SPARK)
 def test_an_aggregate_over_rows_that_change(backend: str) -> None:
     query = "SELECT total(m, CAST(n AS STRING)) FROM (SELECT MAX(amount) AS m, COUNT(*) AS n FROM t GROUP BY k)"
     assert rows(backend, {"total": "Total"}, query, max_batch_records=1) == [("9.25 of 3",)]
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", RARELY_ON_SPARK)
 def test_table_aggregates_give_an_array_of_rows(backend: str) -> None:
     query = "SELECT q.k, x.v, x.r FROM (SELECT k, best(v) AS l FROM t GROUP BY k) AS q, UNNEST(q.l) AS x(v, r)"
     assert rows(backend, {"best": "Best"}, query, max_batch_records=2) == [
