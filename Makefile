@@ -187,7 +187,7 @@ flink-programs: setup  ## the programs that Flink publishes, read from the folde
 	$(BIN)/python -m tests.published.flink '$(PROGRAMS)' --backend $(BACKEND) --page $(PAGE) $(FLAGS)
 
 published-sql: setup  ## the published Nexmark, pattern and rsqldb texts on both backends; folders: HEADRACE_NEXMARK and three others (tests/published/README.md)
-	$(BIN)/python -m pytest -m slow -ra tests/sql/test_nexmark.py tests/sql/test_rsqldb.py
+	$(BIN)/python -m pytest -m slow -ra tests/sql/test_nexmark.py tests/sql/test_nexmark_workers.py tests/sql/test_rsqldb.py
 
 sigma: setup  ## the rules that SigmaHQ publishes, read from the folder that HEADRACE_SIGMA names: docs/sigma-results.md
 	$(BIN)/python -m tests.published.sigma
