@@ -11,7 +11,7 @@ from tests.conformance.case import differences, outputs
 from tests.conformance.reference import Reference, by_name, reference_of
 from tests.conformance.running import kill_spark_workers, make, run, start
 from tests.conformance.stateful_cases import CASES
-from tests.effort import examples, often_or_slow
+from tests.effort import examples, often_or_slow, one_in
 
 NAMES = [case.name for case in CASES]
 #: Compared with Spark in every run: one of each kind of state, time and changes. The verbs themselves are those of light, which
@@ -46,7 +46,8 @@ def test_every_sink_gets_rows(name: str, reference: Reference) -> None:
         assert rows, f"the case writes nothing to {sink}"
 
 
-@pytest.mark.parametrize("name", NAMES)
+# What every change runs has half of the cases here, and the other half with other borders below.
+@pytest.mark.parametrize("name", one_in(2, NAMES))
 def test_records_one_by_one_give_the_same(name: str, tmp_path: Path) -> None:
     # A batch costs the same for one record as for hundreds.
     case = by_name(CASES, name).begun(max(40, examples(80)))
@@ -62,7 +63,7 @@ def test_records_one_by_one_give_the_same(name: str, tmp_path: Path) -> None:
         *(pytest.param(size, shards, marks=pytest.mark.slow) for size, shards in ((1, 3), (7, 1), (7, 2), (1000, 2))),
     ],
 )
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", one_in(2, NAMES, begin=1))
 def test_output_does_not_depend_on_batch_borders_or_shards(
     name: str, size: int, shards: int, reference: Reference, tmp_path: Path
 ) -> None:

@@ -28,7 +28,7 @@ SEEDS, PART = examples(180), 15
 
 @pytest.mark.parametrize("first", range(0, SEEDS, PART))
 def test_nothing_differs(first: int) -> None:
-    for seed in range(first, first + PART):
+    for seed in range(first, min(first + PART, SEEDS)):
         problem = problem_of(Choices.of_seed(seed))
         assert problem is None, f"seed {seed}\n{problem}\n\nmake fuzz SEEDS=={seed} shrinks it"
 
