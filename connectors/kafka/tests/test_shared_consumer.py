@@ -9,7 +9,7 @@ import pytest
 from headrace.foundation.errors import RetriableError
 from headrace_kafka.driver import ConsumerDriver, Fetched, GroupCallbacks, Partition
 from headrace_kafka.errors import StuckClient
-from headrace_kafka.shared_consumer import SharedConsumer
+from headrace_kafka.shared_consumer import Buffer, SharedConsumer
 
 A, B = Partition("t", 0), Partition("t", 1)
 
@@ -27,6 +27,7 @@ class ScriptedDriver(ConsumerDriver):
         self.callbacks: GroupCallbacks | None = None
         self.assigned: dict[Partition, int] = {}
         self.paused: list[Partition] = []
+        self.resumed: list[Partition] = []
         self.given_up = False
 
     def fetch(self, max_records: int, timeout_seconds: float) -> Iterable[Fetched]:
@@ -49,7 +50,8 @@ class ScriptedDriver(ConsumerDriver):
     def pause(self, partition: Partition) -> None:
         self.paused.append(partition)
 
-    def resume(self, partition: Partition) -> None: ...
+    def resume(self, partition: Partition) -> None:
+        self.resumed.append(partition)
 
     def seek(self, partition: Partition, offset: int) -> None: ...
 
@@ -100,6 +102,40 @@ def test_a_partition_that_comes_back_while_it_is_polled_begins_at_the_commit() -
     taken = shared.take(back[0], 100, 0.0)
     assert taken is not None
     assert taken.offsets.tolist() == list(range(2, 10))
+
+
+def full(partition: Partition, *, grouped: bool) -> tuple[SharedConsumer, ScriptedDriver, Buffer]:
+    """Return a consumer that has paused a partition, because more of it waits than the limit allows."""
+    driver = ScriptedDriver([records(partition, 0, 5)])
+    shared = SharedConsumer(driver, max_buffered_bytes=3)
+    if grouped:
+        shared.subscribe(["t"], GroupCallbacks(lambda given: dict.fromkeys(given, 0), lambda _: None, lambda _: None))
+        assert driver.callbacks is not None
+        driver.callbacks.assigned([partition])
+    buffer = shared.begin(partition, 0)
+    shared.take(buffer, 1, 0.0)
+    assert driver.paused == [partition]
+    return shared, driver, buffer
+
+
+@pytest.mark.parametrize("grouped", [False, True])
+def test_the_next_reader_of_a_partition_that_was_paused_gets_records(grouped: bool) -> None:
+    shared, driver, buffer = full(A, grouped=grouped)
+    assert driver.resumed == []
+    shared.begin(A, 2)
+    assert driver.resumed == [A]
+    assert not buffer.paused
+    shared.end(buffer)
+    assert driver.resumed == [A]
+
+
+def test_a_paused_partition_that_another_member_has_is_not_resumed() -> None:
+    shared, driver, buffer = full(A, grouped=True)
+    assert driver.callbacks is not None
+    driver.callbacks.revoked([A])
+    shared.end(buffer)
+    shared.take(buffer, 100, 0.0)
+    assert driver.resumed == []
 
 
 def test_another_partition_that_is_taken_away_meanwhile_costs_nothing() -> None:

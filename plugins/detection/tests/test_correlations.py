@@ -102,6 +102,8 @@ def test_the_version_changes_with_what_decides_about_results() -> None:
         ({"condition": {"gte": "ten"}}, "'ten' is not a number"),
         ({"condition": {"gt": 5, "lt": 6}}, "never true"),
         ({"condition": {"lt": 1}}, "never true"),
+        ({"condition": {"eq": 5, "neq": 5}}, "never true"),
+        ({"condition": {"lte": 1, "neq": 1}}, "never true"),
         ({"condition": {"field": "User", "gte": 3}}, "condition of event_count: unknown entry 'field'"),
         ({"type": "value_count"}, "field is missing or empty"),
         ({"type": "temporal_ordered", "rules": ["failed", "worked"], "condition": {"gte": 1}}, "only gte: 2"),

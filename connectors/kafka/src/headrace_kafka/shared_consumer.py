@@ -99,6 +99,10 @@ class SharedConsumer:
                 buffer.chunks.clear()
                 buffer.bytes = buffer.records = 0
                 buffer.error = None
+            if buffer.paused:
+                buffer.paused = False
+                if not self._in_group or buffer.partition in self._begun:  # else it is not this member's any more
+                    self._driver.resume(buffer.partition)  # for the next reader of it
             if not self._in_group and buffer.read:
                 self._driver.unassign(buffer.partition)
             buffer.read = False
@@ -130,8 +134,9 @@ class SharedConsumer:
             taken = _pop(buffer, max_records)
         if buffer.paused and buffer.bytes < self._limit_bytes // 2:
             with self._driver_lock:
-                buffer.paused = False
-                self._driver.resume(buffer.partition)
+                if buffer.paused:  # not ended meanwhile: the partition may be another buffer's, or another member's
+                    buffer.paused = False
+                    self._driver.resume(buffer.partition)
         return taken
 
     def position(self, buffer: Buffer, taken: int) -> int:

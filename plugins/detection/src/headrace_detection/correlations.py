@@ -280,7 +280,9 @@ def _bounds(given: Mapping[str, Any]) -> Bounds:
             high = min(high, value - 1 if name == "lt" else value)
         if name == "neq":
             unequal.append(value)
-    if low > high or high < 1:
+    first = max(low, 1)
+    # Of one number more than are excluded, one is left.
+    if first > high or all(number in unequal for number in range(first, min(high, first + len(unequal)) + 1)):
         raise CorrelationProblem("condition is never true: each window contains at least the event that ends it")
     return Bounds(low, high, tuple(unequal))
 
