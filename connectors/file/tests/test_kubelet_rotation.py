@@ -120,6 +120,27 @@ def test_each_line_of_a_log_behind_a_link_comes_once(
     check(tmp_path_factory.mktemp("steps"), "log", taken, between, linked(made))
 
 
+@pytest.mark.parametrize("path", ["log", "log*"])
+def test_a_file_that_is_being_compressed_for_long_is_not_read(tmp_path: Path, path: str) -> None:
+    """The rotated file is there until the compressed one is whole."""
+    world = World(tmp_path)
+    log = ContainerLog(world.path("log"))
+    everything = Everything(world, path)
+    log.write(1)
+    list(log.rotate("kubelet"))
+    log.write(1)
+    for _ in log.rotate("kubelet"):
+        world.quiet()
+        everything.read()
+    log.write(1)
+    for _ in range(5):
+        world.quiet()
+        everything.discover()
+        everything.read()
+    everything.close()
+    assert everything.found == log.lines
+
+
 @pytest.mark.parametrize("rotations", [2, 3])
 def test_what_was_rotated_while_the_job_was_down_comes_in_its_order(tmp_path: Path, rotations: int) -> None:
     """A file that was compressed at a rotation has a later time of its last change than the one that was rotated then."""
