@@ -15,7 +15,7 @@ import polars as pl
 from headrace.flow.messages import WATERMARK, Batch, EndOfInput, Queue, SystemMessage, Tick, Watermark, watermark_times
 from headrace.flow.schema import Schema
 from headrace.foundation.errors import OptionError, PlanError, did_you_mean
-from headrace.interfaces.frozen_state import FrozenState, StateContent
+from headrace.interfaces.frozen_state import FrozenState
 from headrace.interfaces.key_shares import KeyShare
 from headrace.interfaces.operator import Changes, RejectedRows, StatefulOperator, StatefulSpec
 from headrace.interfaces.state_definition import StateDefinition, quoted
@@ -29,7 +29,7 @@ from headrace_stateful.keys.frozen_operator import FrozenOperator
 from headrace_stateful.keys.row_log import RowLog
 from headrace_stateful.keys.shares import Reached, log_share, snapshots
 from headrace_stateful.keys.slots import KeySlots
-from headrace_stateful.keys.state_bytes import pack, pack_into, unpack
+from headrace_stateful.keys.state_bytes import pack, unpack
 from headrace_stateful.keys.state_columns import kept_columns
 from headrace_stateful.keys.ticks import CLOCK_TICK_SECONDS
 from headrace_stateful.keys.watermark import event_times_us
@@ -296,19 +296,14 @@ class RunningCorrelate(FrozenOperator):
     # ---------------------------------------------------------------------------------------------------- state
 
     def frozen(self, *, whole: bool) -> FrozenState:
-        make_waiting, waiting = self._waiting.frozen(whole=whole)
-        make_kept, kept = self._kept.frozen(whole=whole)
+        parts = {"waiting": self._waiting.frozen(whole=whole), "kept": self._kept.frozen(whole=whole)}
+        has_rows = any(rows for _, rows in parts.values())
         unchanged = self._reached_us == self._reached_written and not self._silence.has_changed
-        if not waiting and not kept and not whole and unchanged:
+        if not has_rows and not whole and unchanged:
             return FrozenState.of(b"")
         self._reached_written = self._reached_us
         values = {"reached_us": self._reached_us, **self._silence.stored()}
-
-        def write(content: StateContent) -> None:
-            frames = {**keyed_rows.prefixed("waiting", make_waiting()), **keyed_rows.prefixed("kept", make_kept())}
-            pack_into(content, "snapshot" if whole else "delta", frames, values)
-
-        return FrozenState.written(write, waiting + kept)
+        return keyed_rows.frozen_parts(parts, values, whole=whole)
 
     def apply(self, state: bytes) -> None:
         _, frames, values = unpack(state)

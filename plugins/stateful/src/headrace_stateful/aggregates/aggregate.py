@@ -16,7 +16,7 @@ from headrace.flow import changelog
 from headrace.flow.messages import WATERMARK, Batch, ChangeKind, SystemMessage, Tick, watermark_times
 from headrace.flow.schema import Schema, per_schema
 from headrace.foundation.errors import PlanError
-from headrace.interfaces.frozen_state import FrozenState, StateContent
+from headrace.interfaces.frozen_state import FrozenState
 from headrace.interfaces.key_shares import KeyShare
 from headrace.interfaces.mapped_memory import MappedMemory
 from headrace.interfaces.operator import Changes, Derivation, RejectedRows, StatefulOperator
@@ -34,7 +34,7 @@ from headrace_stateful.keys.parted_table import PartedTable
 from headrace_stateful.keys.row_log import RowLog
 from headrace_stateful.keys.shares import log_share, numbers, renumbered, snapshots, table_share
 from headrace_stateful.keys.slots import SlotTable
-from headrace_stateful.keys.state_bytes import pack, pack_into, unpack
+from headrace_stateful.keys.state_bytes import pack, unpack
 from headrace_stateful.keys.state_columns import kept_columns
 
 _SLOT = "__hr_slot"
@@ -312,16 +312,12 @@ class RunningAggregate(PartedTable):
         return pack("snapshot", frames)
 
     def frozen(self, *, whole: bool) -> FrozenState:
-        make, rows = self._table.frozen(whole=whole)
-        make_log, log_rows = (dict[str, pl.DataFrame], 0) if self._log is None else self._log.frozen(whole=whole)
-        if not rows and not log_rows and not whole:
+        parts = {"keys": self._table.frozen(whole=whole)}
+        if self._log is not None:
+            parts["rows"] = self._log.frozen(whole=whole)
+        if not whole and not any(rows for _, rows in parts.values()):
             return FrozenState.of(b"")
-
-        def write(content: StateContent) -> None:
-            frames = {**keyed_rows.prefixed("keys", make()), **keyed_rows.prefixed("rows", make_log())}
-            pack_into(content, "snapshot" if whole else "delta", frames)
-
-        return FrozenState.written(write, rows + log_rows, drop=self._table.drop_frozen)
+        return keyed_rows.frozen_parts(parts, whole=whole, drop=self._table.drop_frozen)
 
     def apply(self, state: bytes) -> None:
         _, frames, _ = unpack(state)

@@ -52,7 +52,7 @@ from headrace.flow.messages import (
 from headrace.flow.rows import pack_row, unpack_rows
 from headrace.flow.schema import Schema
 from headrace.foundation.errors import NOT_THE_FAULT_OF_A_ROW, DataError, FunctionError, HeadraceError, PlanError
-from headrace.interfaces.frozen_state import FrozenState, StateContent
+from headrace.interfaces.frozen_state import FrozenState
 from headrace.interfaces.key_shares import KeyShare
 from headrace.interfaces.operator import Changes, RejectedRows, StatefulOperator
 from headrace.interfaces.state_definition import StateDefinition, quoted
@@ -65,7 +65,7 @@ from headrace_stateful.keys.frozen_operator import FrozenOperator
 from headrace_stateful.keys.parted_table import PartedTable
 from headrace_stateful.keys.shares import Reached, Renumbering, joined, numbers, renumbered, snapshots, table_share
 from headrace_stateful.keys.slots import SlotTable
-from headrace_stateful.keys.state_bytes import pack, pack_into, unpack
+from headrace_stateful.keys.state_bytes import pack, unpack
 from headrace_stateful.keys.state_columns import StateInColumns, kept_columns
 from headrace_stateful.keys.ticks import CLOCK_TICK_SECONDS
 from headrace_stateful.keys.timers import EVENT, PROCESSING, TimerQueue
@@ -276,17 +276,13 @@ class RunningProcess(FrozenOperator, PartedTable):
     # ---------------------------------------------------------------------------------------------------- state
 
     def frozen(self, *, whole: bool) -> FrozenState:
-        make, rows = self._table.frozen(whole=whole)
-        make_timers, timers = self._timers.frozen(whole=whole)
-        if not rows and not timers and not whole and self._reached_us == self._reached_written:
+        parts = {"keys": self._table.frozen(whole=whole), "timers": self._timers.frozen(whole=whole)}
+        has_rows = any(rows for _, rows in parts.values())
+        if not has_rows and not whole and self._reached_us == self._reached_written:
             return FrozenState.of(b"")
-        self._reached_written = reached_us = self._reached_us
-
-        def write(content: StateContent) -> None:
-            frames = {**keyed_rows.prefixed("keys", make()), **keyed_rows.prefixed("timers", make_timers())}
-            pack_into(content, "snapshot" if whole else "delta", frames, {"reached_us": reached_us})
-
-        return FrozenState.written(write, rows + timers, drop=self._table.drop_frozen)
+        self._reached_written = self._reached_us
+        values = {"reached_us": self._reached_us}
+        return keyed_rows.frozen_parts(parts, values, whole=whole, drop=self._table.drop_frozen)
 
     def apply(self, state: bytes) -> None:
         _, frames, values = unpack(state)

@@ -6,16 +6,17 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import polars as pl
-from headrace.interfaces.frozen_state import FrozenState, StateContent
+from headrace.interfaces.frozen_state import FrozenState
 from headrace.interfaces.key_shares import KeyShare
 from headrace.interfaces.mapped_memory import MappedMemory
 from headrace.interfaces.operator import MappedOperator
 
 from headrace_stateful.joins.join_shape import NEVER
+from headrace_stateful.keys import keyed_rows
 from headrace_stateful.keys.frozen_operator import FrozenOperator
 from headrace_stateful.keys.row_log import RowLog
 from headrace_stateful.keys.shares import Reached, log_share, snapshots
-from headrace_stateful.keys.state_bytes import pack, pack_into, unpack
+from headrace_stateful.keys.state_bytes import pack, unpack
 
 SIDES = ("left", "right")
 
@@ -31,17 +32,11 @@ class JoinLogs(FrozenOperator, MappedOperator):
             log.use_mapped(memory)
 
     def frozen(self, *, whole: bool) -> FrozenState:
-        found = [(name, *log.frozen(whole=whole)) for name, log in zip(SIDES, self._logs, strict=True)]
-        rows = sum(count for _, _, count in found)
-        values = self._values(changed=bool(rows) or whole)
+        parts = {name: log.frozen(whole=whole) for name, log in zip(SIDES, self._logs, strict=True)}
+        values = self._values(changed=whole or any(rows for _, rows in parts.values()))
         if values is None:
             return FrozenState.of(b"")
-
-        def write(content: StateContent) -> None:
-            frames = {f"{name}.{what}": frame for name, make, _ in found for what, frame in make().items()}
-            pack_into(content, "snapshot" if whole else "delta", frames, values)
-
-        return FrozenState.written(write, rows)
+        return keyed_rows.frozen_parts(parts, values, whole=whole)
 
     def _values(self, *, changed: bool) -> dict[str, Any] | None:
         """Return the part of a snapshot or delta that is not rows; they are stored from now on. ``changed``: there are rows.

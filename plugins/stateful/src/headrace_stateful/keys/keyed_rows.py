@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import polars as pl
 from headrace.flow.messages import WATERMARK, watermark_times
 from headrace.flow.schema import Schema
 from headrace.foundation.errors import PlanError, did_you_mean
+from headrace.interfaces.frozen_state import FrozenState, StateContent
 
 from headrace_stateful.joins.join_shape import nullable
 from headrace_stateful.keys.columns import Places, grown
+from headrace_stateful.keys.state_bytes import pack_into
 
 #: The key where there is none: all rows have it.
 ALL = "__hr_all"
@@ -48,6 +51,29 @@ def keys_of(frame: pl.DataFrame, keys: Sequence[str]) -> pl.DataFrame:
 def prefixed(name: str, frames: Mapping[str, pl.DataFrame]) -> dict[str, pl.DataFrame]:
     """Return frames of a part of the state under the part's name."""
     return {f"{name}.{each}": frame for each, frame in frames.items()}
+
+
+def frozen_parts(
+    parts: Mapping[str, tuple[Callable[[], Mapping[str, pl.DataFrame]], int]],
+    values: Mapping[str, Any] | None = None,
+    *,
+    whole: bool,
+    drop: Callable[[], None] | None = None,
+) -> FrozenState:
+    """Return what packs a snapshot (``whole``) or a delta of several parts later.
+
+    ``parts``: by name, what the part's table or log gave for ``frozen``. The values must not change until then. ``drop``: called if
+    nobody needs the bytes.
+    """
+
+    def write(content: StateContent) -> None:
+        frames: dict[str, pl.DataFrame] = {}
+        for name, (make, _) in parts.items():
+            frames |= prefixed(name, make())
+        pack_into(content, "snapshot" if whole else "delta", frames, values)
+
+    rows = sum(count for _, count in parts.values())
+    return FrozenState.written(write, rows) if drop is None else FrozenState.written(write, rows, drop)
 
 
 def part(name: str, frames: Mapping[str, pl.DataFrame]) -> dict[str, pl.DataFrame]:
