@@ -20,6 +20,7 @@ from headrace.foundation.errors import BrokenQueueError
 from headrace_file.file_system import LOCAL, FileStatus, FileSystem
 from headrace_file.identity import FileIdentity, Fingerprint
 from headrace_file.rotated_order import OrderKey, is_later, order_key, ordered
+from headrace_file.settings import UNFINISHED
 from headrace_file.siblings import Beside, Directories, Sibling
 from headrace_file.streams import ByteStream, FileMovedError, PlainStream, open_stream
 
@@ -63,18 +64,14 @@ def signature_of(status: FileStatus | None) -> Signature | None:
     return None if status is None else (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
 
 
-#: The end of the names of unfinished files.
-UNFINISHED = ".tmp"
-
-
 class RotatedNames:
     """Knows the names that rotation gives to a file, by the patterns of the option ``rotated``."""
 
     def __init__(self, patterns: Sequence[str]) -> None:
         self._patterns = tuple(patterns)
-
-        #: What is being compressed has such a name until it is whole (kubelet), and the rotated file is still there beside it.
-        self._unfinished = None if any(each.endswith(UNFINISHED) for each in patterns) else UNFINISHED
+        #: What is being compressed has such a name until it is whole (kubelet), and the rotated file is still there beside it. A
+        #: pattern may ask for such names.
+        self._unfinished = () if any(each.endswith(UNFINISHED) for each in patterns) else (UNFINISHED,)
 
     def matcher(self, path: str) -> Callable[[str], bool]:
         """Return a test whether a path may be that of a rotated ``path``."""
@@ -96,12 +93,10 @@ class RotatedNames:
         for each in {os.path.basename(name): name for name in (files.real_path(path), path)}.values():
             is_rotated = self.matcher(each)
             for sibling in beside.starting_with(self.prefix(each)):
-                if sibling.path not in seen and is_rotated(sibling.path) and not self._is_unfinished(sibling.path):
-                    seen.add(sibling.path)
+                rotated = sibling.path
+                if rotated not in seen and is_rotated(rotated) and not rotated.endswith(self._unfinished):
+                    seen.add(rotated)
                     yield sibling
-
-    def _is_unfinished(self, path: str) -> bool:
-        return self._unfinished is not None and path.endswith(self._unfinished)
 
     def possible_originals(self, path: str) -> Iterator[str]:
         """Yield the paths that ``path`` could be a rotated form of, whether they exist or not."""

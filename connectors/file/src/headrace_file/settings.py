@@ -16,8 +16,10 @@ from headrace_file.partitions import directory_of
 
 #: The name of a rotated file is its old name, then a separator and a digit: ``app.log.1``, ``app.log-20240131.gz``.
 DEFAULT_ROTATED = ("{name}.[0-9]*", "{name}-[0-9]*", "{name}_[0-9]*")
+#: The end of the names of unfinished files.
+UNFINISHED = ".tmp"
 #: Names of unfinished files, and of the hidden files of this connector's own sink.
-DEFAULT_EXCLUDE = (".*", "_*", "*.tmp")
+DEFAULT_EXCLUDE = (".*", "_*", f"*{UNFINISHED}")
 
 
 class FileSourceSettings(Settings, frozen=True, kw_only=True):
