@@ -19,23 +19,28 @@ _OF_THE_DRIVER = {
     "prepStmtCacheSize", "prepStmtCacheSqlLimit", "rewriteBatchedStatements", "tcpKeepAlive", "tcpNoDelay", "useCompression",
     "useCursorFetch", "useInformationSchema", "useLocalSessionState", "useServerPrepStmts", "useUnicode",
 }  # fmt: skip
+_UTC = (frozenset({"utc", "gmt", "z", "+00:00", "etc/utc"}), "sessions use UTC: a DATETIME is read as it is stored")
 #: Parameters with the values that are what happens here anyway, in lower case. Another value is refused: the rows would be others.
 _AS_HERE: Mapping[str, tuple[frozenset[str], str]] = {
     "characterencoding": (frozenset({"utf8", "utf-8", "utf8mb4"}), "texts are sent as UTF-8"),
-    "servertimezone": (
-        frozenset({"utc", "gmt", "z", "+00:00", "etc/utc"}),
-        "sessions use UTC: a DATETIME is read as it is stored",
-    ),
-    "connectiontimezone": (
-        frozenset({"utc", "gmt", "z", "+00:00", "etc/utc"}),
-        "sessions use UTC: a DATETIME is read as it is stored",
-    ),
+    "servertimezone": _UTC,
+    "connectiontimezone": _UTC,
     "zerodatetimebehavior": (frozenset({"converttonull", "convert_to_null"}), "a zero date is read as NULL"),
     "tinyint1isbit": (frozenset({"true"}), "a TINYINT(1) is read as true or false"),
 }
-_TLS = frozenset({"required", "verify_ca", "verify_identity", "verify-ca", "verify-full", "trust"})
-_NO_TLS = frozenset({"disabled", "disable", "preferred"})
-_CHECKED = frozenset({"useSSL", "requireSSL", "useSsl", "sslMode", "connectTimeout", "socketTimeout"})
+#: Values, in lower case, and whether they ask for TLS. "preferred" does not insist on it.
+_BOOLEAN: Mapping[str, bool] = {"true": True, "false": False}
+_MODES: Mapping[str, bool] = {
+    **dict.fromkeys(("required", "verify_ca", "verify_identity", "verify-ca", "verify-full", "trust"), True),
+    **dict.fromkeys(("disabled", "disable", "preferred"), False),
+}
+_TLS: Mapping[str, Mapping[str, bool]] = {
+    "useSSL": _BOOLEAN,
+    "useSsl": _BOOLEAN,
+    "requireSSL": _BOOLEAN,
+    "sslMode": _MODES,
+}
+#: Parameters in milliseconds.
 _TIMES = {"connectTimeout": "connect_timeout", "socketTimeout": "read_timeout"}
 
 
@@ -60,16 +65,14 @@ def _parameter(name: str, value: str) -> Mapping[str, Any]:
         return {name: value}
     if name in _TIMES and value.isdecimal():
         return {_TIMES[name]: f"{value} ms"} if int(value) else {}  # 0: as long as the system waits
-    if name in ("useSSL", "requireSSL", "useSsl") and plain in ("true", "false"):
-        return {"ssl": True} if plain == "true" else {}
-    if name == "sslMode" and plain in _TLS | _NO_TLS:
-        return {"ssl": True} if plain in _TLS else {}
+    if name in _TLS and plain in _TLS[name]:
+        return {"ssl": True} if _TLS[name][plain] else {}
+    if name in _TIMES or name in _TLS:
+        raise ValueError(f"the parameter {name} does not take {value!r}")
     if name.lower() in _AS_HERE:
         values, here = _AS_HERE[name.lower()]
         if plain not in values:
             raise ValueError(f"the parameter {name}={value} is not supported: {here}; remove it")
-    elif name in _CHECKED:
-        raise ValueError(f"the parameter {name} does not take {value!r}")
     elif name not in _OF_THE_DRIVER:
         known = "user, password, useSSL, sslMode, connectTimeout and socketTimeout are"
         raise ValueError(f"the parameter {name!r} is not known; {known}, and those of the driver that change no rows")
