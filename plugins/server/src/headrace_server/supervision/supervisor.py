@@ -291,7 +291,7 @@ class Supervisor:
             for name, number in changes.items():
                 member.tables.offer(name, number)
             return
-        for of_unit in self._by_unit(changes).values():  # each by itself: one that hangs must not hold up the others
+        for of_unit in self._per_unit(changes).values():  # each by itself: one that hangs must not hold up the others
             self.roll_out_later("changed files", of_unit)
 
     def _is_watched(self, job: JobRecord | None) -> bool:
@@ -324,7 +324,7 @@ class Supervisor:
         registry = self.services.registry
         report = RollOutReport()
         try:
-            for name, of_unit in self._by_unit(changes).items():
+            for name, of_unit in self._per_unit(changes).items():
                 with self._busy_with(name):
                     part = self._roll_out_unit(name, of_unit, operation)
                 for each in ("accepted", "refused", "fell_back", "places"):
@@ -344,7 +344,7 @@ class Supervisor:
         _end_operation(registry, operation, report)
         return report
 
-    def _by_unit(self, changes: Mapping[str, int]) -> dict[str, dict[str, int]]:
+    def _per_unit(self, changes: Mapping[str, int]) -> dict[str, dict[str, int]]:
         found: dict[str, dict[str, int]] = defaultdict(dict)
         for job, version in changes.items():
             found[self.services.registry.job(job).unit][job] = version
