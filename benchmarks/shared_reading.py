@@ -25,8 +25,6 @@ COLUMNS = {
 CONDITIONS = (
     "exit_code > 0 AND user <> 'root'", "lower(cmdline) LIKE '%curl%'", "process = 'curl' AND host LIKE 'web%'", "host_ip LIKE '10.1.%'",
 )  # fmt: skip
-
-
 #: Makes the source of a team.
 Sources = Callable[[str], Any]
 
@@ -102,7 +100,8 @@ def main() -> None:
     records, jobs = int(given[0]), int(given[1])
     bodies = [json.dumps(event).encode() for event in events(records)]
     with {"memory": in_memory, "rocketmq": in_rocketmq}[given[2]]() as filled:
-        run(filled(bodies[:5_000]), len(bodies[:5_000]), jobs, together=True)
+        few = bodies[:5_000]
+        run(filled(few), len(few), jobs, together=True)
         sources = filled(bodies)
         for _ in range(2):
             for together in (False, True):
