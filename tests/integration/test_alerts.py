@@ -20,8 +20,6 @@ from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
-from urllib.request import Request as HttpRequest
-from urllib.request import urlopen
 
 import pytest
 from mail_server import MailServer
@@ -29,6 +27,7 @@ from receiver import OK, Receiver, Reply, Request
 
 from tests.eventually import eventually
 from tests.integration.alerts_job import build, lay_out
+from tests.integration.stored_documents import stored_documents
 from tests.servers.elasticsearch import ElasticsearchServer
 
 ROOT = Path(__file__).parents[2]
@@ -80,14 +79,7 @@ class World:
     # ------------------------------------------------------------------------------------------------ what has come
 
     def documents(self) -> list[dict[str, Any]]:
-        asked = HttpRequest(f"{self.elasticsearch}/{self.index}/_search?size=5000&ignore_unavailable=true")
-        with (
-            contextlib.suppress(OSError),
-            urlopen(HttpRequest(f"{self.elasticsearch}/{self.index}/_refresh", method="POST")),
-        ):
-            pass
-        with urlopen(asked) as answer:
-            return [hit["_source"] for hit in json.load(answer)["hits"]["hits"]]
+        return stored_documents(self.elasticsearch, self.index)
 
     def told_by_webhook(self) -> dict[str, dict[str, Any]]:
         """Return the rows by their ids. A row that came twice must be the same both times."""

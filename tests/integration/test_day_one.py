@@ -4,7 +4,6 @@ Elastic Common Schema, a rule of Sigma, a webhook and Elasticsearch. It is kille
 
 from __future__ import annotations
 
-import contextlib
 import gzip
 import json
 import os
@@ -18,13 +17,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-from urllib.request import Request as HttpRequest
-from urllib.request import urlopen
 
 import pytest
 from receiver import OK, Receiver, Reply, Request
 
 from tests.eventually import eventually
+from tests.integration.stored_documents import stored_documents
 from tests.servers.elasticsearch import ElasticsearchServer
 
 pytestmark = [pytest.mark.servers, pytest.mark.timeout(600)]
@@ -173,11 +171,7 @@ class _World:
             process.wait()
 
     def documents(self, kind: str) -> list[dict[str, Any]]:
-        place = f"{self._elasticsearch}/{self._index}-{kind}"
-        with contextlib.suppress(OSError), urlopen(HttpRequest(f"{place}/_refresh", method="POST")):
-            pass
-        with urlopen(f"{place}/_search?size=10000&ignore_unavailable=true") as answer:
-            return [hit["_source"] for hit in json.load(answer)["hits"]["hits"]]
+        return stored_documents(self._elasticsearch, f"{self._index}-{kind}")
 
 
 @pytest.fixture
