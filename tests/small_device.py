@@ -1,4 +1,4 @@
-"""A file system of 1 MiB in memory, for tests in which a disk is full."""
+"""A small file system in memory, for tests in which a disk is full."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ import pytest
 
 
 @contextmanager
-def mounted(place: Path) -> Iterator[Path]:
-    """Mount it at a new directory; skip the test where nothing may be mounted."""
-    place.mkdir()
+def mounted(place: Path, *, size: str = "1m") -> Iterator[Path]:
+    """Mount it at a new directory, with a size as ``mount`` takes it; skip the test where nothing may be mounted."""
+    place.mkdir(parents=True)
     done = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(place)], capture_output=True, text=True, check=False
+        ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(place)], capture_output=True, text=True, check=False
     )
     if done.returncode:
         pytest.skip(f"cannot mount a small file system here: {done.stderr.strip()}")

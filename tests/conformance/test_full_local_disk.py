@@ -14,20 +14,16 @@ import headrace as hr
 import pytest
 from headrace.foundation.errors import JobFailedError
 
+from tests.small_device import mounted
+
 KEYS, RECORDS = 40_000, 60_000
 
 
 @pytest.fixture
 def local(tmp_path: Path) -> Iterator[Path]:
     """A file system of 3 MiB at the place of the local rows."""
-    place = tmp_path / "state" / "light" / "local"
-    place.mkdir(parents=True)
-    mount = ["mount", "-t", "tmpfs", "-o", "size=3m", "tmpfs", str(place)]
-    mounted = subprocess.run(mount, capture_output=True, text=True, check=False)
-    if mounted.returncode:
-        pytest.skip(f"cannot mount a small file system here: {mounted.stderr.strip()}")
-    yield place
-    subprocess.run(["umount", "-l", str(place)], check=True)
+    with mounted(tmp_path / "state" / "light" / "local", size="3m") as place:
+        yield place
 
 
 def _totals(place: Path) -> hr.Job:

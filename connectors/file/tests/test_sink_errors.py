@@ -13,21 +13,16 @@ from headrace.flow.messages import Position, Queue
 from headrace.foundation.errors import JobError, RetriableError
 from sink_world import insert, make_sink, parts, stored
 
+from tests.small_device import fill, mounted
+
 HERE = str(Path(__file__).parent)
 
 
 @pytest.fixture
 def small_device(tmp_path: Path) -> Iterator[Path]:
     """A file system of 256 KiB."""
-    place = tmp_path / "small"
-    place.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(place)], capture_output=True, text=True, check=False
-    )
-    if mounted.returncode:
-        pytest.skip(f"cannot mount a small file system here: {mounted.stderr.strip()}")
-    yield place
-    subprocess.run(["umount", str(place)], check=True)
+    with mounted(tmp_path / "small", size="256k") as place:
+        yield place
 
 
 def as_nobody(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -45,13 +40,7 @@ class TestFullDevice:
         out = small_device / "out"
         sink = make_sink(out)
         insert(sink, "q", 0, 100)
-        ballast = small_device / "ballast"
-        try:
-            with open(ballast, "wb", buffering=0) as file:
-                for _ in range(1000):
-                    file.write(bytes(4096))
-        except OSError:
-            pass
+        ballast = fill(small_device)
         with pytest.raises(RetriableError, match=r"cannot write .*: No space left on device") as caught:
             insert(sink, "q", 100, 1000)
         assert "make room" in str(caught.value)
